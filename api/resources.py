@@ -137,10 +137,10 @@ ROLLOUTS: Final = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 LIFECYCLE_GROUP: Final = "lifecycle.keptn.sh"
 APPS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnapps", "KeptnApp")
 APP_CONTEXTS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnappcontexts", "KeptnAppContext")
-APP_VERSIONS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnappversions", "KeptnAppVersion")
 APP_CREATION_REQUESTS: Final = Resource(
     LIFECYCLE_GROUP, "v1", "keptnappcreationrequests", "KeptnAppCreationRequest"
 )
+APP_VERSIONS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnappversions", "KeptnAppVersion")
 WORKLOADS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnworkloads", "KeptnWorkload")
 WORKLOAD_VERSIONS: Final = Resource(
     LIFECYCLE_GROUP, "v1", "keptnworkloadversions", "KeptnWorkloadVersion"

@@ -58,7 +58,7 @@ def create_authority(
         .not_valid_before(now - backdated(lifetime))
         .not_valid_after(now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
         # Strict verifiers want it on a self-signed certificate too.
         .add_extension(_issued_by(identifier), critical=False)
@@ -94,7 +94,7 @@ def issue_serving_certificate(
         .not_valid_before(max(now - backdated(lifetime), issuer.not_valid_before_utc))
         .not_valid_after(min(now + lifetime, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
@@ -121,6 +121,21 @@ def signing_key(key: bytes | None) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivat
     raise UnreadableError(
         f"ca.key is neither ECDSA nor RSA of {_MIN_RSA_BITS} bits; "
         "remove ca.crt and ca.key to get new ones"
+    )
+
+
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """What the key of an authority, or of any other certificate, may be used for."""
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 
@@ -151,20 +166,6 @@ def _identifier(certificate: x509.Certificate) -> x509.SubjectKeyIdentifier:
 
 def _issued_by(identifier: x509.SubjectKeyIdentifier) -> x509.AuthorityKeyIdentifier:
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:

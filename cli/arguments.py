@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE: Final = "harbourmaster-system"
 LONGEST_REASON: Final = 512
-"""Characters of a reason: it stands in an annotation and in an event."""
+"""Characters of a reason, which is stored in an annotation and in an event."""
 
 
 def add_command(  # noqa: PLR0913 - what a command has
@@ -31,7 +31,10 @@ def add_command(  # noqa: PLR0913 - what a command has
     description: str | None = None,
     settings: type[Struct] | None = None,
 ) -> ArgumentParser:
-    """Add a command; ``run`` is the function that does it, as ``module:function`` of ``cli``."""
+    """Add a command; ``run`` is the function that does it, as ``module:function``.
+
+    The module is one of ``cli``, unless it is given with all its packages.
+    """
     parser = commands.add_parser(
         name,
         help=text,
@@ -40,7 +43,8 @@ def add_command(  # noqa: PLR0913 - what a command has
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if run:
-        parser.set_defaults(command=f"harbourmaster.cli.{run}", settings_type=settings)
+        package = "" if run.startswith("harbourmaster.") else "harbourmaster.cli."
+        parser.set_defaults(command=f"{package}{run}", settings_type=settings)
     if settings is not None:
         add_settings(parser, settings)
     return parser

@@ -1,4 +1,4 @@
-"""The same with many objects, a few at a time, and how many are told in few words."""
+"""Work on many objects a few at a time, and short texts for many names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.kube.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from typing import TypeVar
 
     Item = TypeVar("Item")
@@ -42,8 +42,8 @@ def many(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def shown(names: list[str]) -> str:
+def shown(names: Sequence[str], most: int = _SHOWN) -> str:
     """The first of the names, and how many more."""
-    listed = ", ".join(names[:_SHOWN])
-    more = len(names) - _SHOWN
+    listed = ", ".join(names[:most])
+    more = len(names) - most
     return f"{listed} and {more} more" if more > 0 else listed

@@ -1,4 +1,4 @@
-"""What Harbourmaster has in a cluster: the kinds, in the order in which they go, and whose is what.
+"""The kinds of objects that Harbourmaster has in a cluster, in the order of their removal.
 
 An object is ours by label inside our namespace. Outside, where others may call theirs anything, it
 needs a name of ours as well.
@@ -8,44 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from harbourmaster.api import resources
 from harbourmaster.api.resources import (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
     APP_CONTEXTS,
-    APP_CREATION_REQUESTS,
-    APP_VERSIONS,
-    APPLICATIONS,
     APPS,
-    CLOUDS,
     CLUSTER_POLICIES,
-    CLUSTERS,
     CONFIG_MAPS,
+    CRON_JOBS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    GLOBAL_CLOUDS,
-    GLOBAL_METRICS,
-    GLOBAL_PROVIDERS,
+    JOBS,
     KEPTN_CONFIGS,
-    KEPTN_METRICS,
     LEASES,
     LIFECYCLE_GROUP,
-    MAGNUM_CLUSTERS,
-    METRICS_PROVIDERS,
-    PLACEMENT_METRICS,
-    PLACEMENT_PROVIDERS,
+    METRICS_GROUP,
+    PLACEMENT_GROUP,
     PODS,
     POLICIES,
-    PROJECTS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    STATEFUL_SETS,
     TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
     Resource,
 )
 
@@ -82,12 +68,13 @@ CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", name
 CLUSTER_ROLE_BINDINGS: Final = Resource(
     _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
+NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 
 IN_NAMESPACE: Final = (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     SERVICES,
-    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+    NETWORK_POLICIES,
     Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"),
     Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"),
     Resource("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule"),
@@ -121,30 +108,29 @@ CLUSTER_WIDE: Final = (
     CLUSTER_ROLES,
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
 )
-_MEASURING: Final = (
-    KEPTN_METRICS,
-    METRICS_PROVIDERS,
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
+
+
+def _of_groups(*groups: str) -> tuple[Resource, ...]:
+    """All kinds that we know of some API groups; those without a namespace come last."""
+    known = (each for each in vars(resources).values() if isinstance(each, Resource))
+    found = [each for each in known if each.group in groups]
+    return tuple(sorted(found, key=lambda one: not one.namespaced))
+
+
+POLICY_RESOURCES: Final = (CLUSTER_POLICIES, POLICIES)
+KEPTN_RESOURCES: Final = (
+    *_of_groups(LIFECYCLE_GROUP, KEPTN_CONFIGS.group, METRICS_GROUP),
+    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnevaluationproviders", "KeptnEvaluationProvider"),
+    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnworkloadinstances", "KeptnWorkloadInstance"),
 )
-_PLACING: Final = (
-    APPLICATIONS,
-    CLUSTERS,
-    CLOUDS,
-    PROJECTS,
-    MAGNUM_CLUSTERS,
-    PLACEMENT_METRICS,
-    PLACEMENT_PROVIDERS,
-)
-PLACEMENT_RESOURCES: Final = (*_PLACING, GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS)
+PLACEMENT_RESOURCES: Final = _of_groups(PLACEMENT_GROUP)
 HELD_BY_USERS: Final = (
     DEPLOYMENTS,
     PODS,
-    Resource("apps", "v1", "statefulsets", "StatefulSet"),
-    Resource("apps", "v1", "daemonsets", "DaemonSet"),
-    Resource("batch", "v1", "cronjobs", "CronJob"),
-    Resource("batch", "v1", "jobs", "Job"),
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    CRON_JOBS,
+    JOBS,
     Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     SERVICES,
     CONFIG_MAPS,
@@ -155,31 +141,13 @@ HELD_BY_USERS: Final = (
     TASK_DEFINITIONS,
     EVALUATION_DEFINITIONS,
     KEPTN_CONFIGS,
-    *_MEASURING,
-    *_PLACING,
+    *_of_groups(METRICS_GROUP),
+    *(each for each in PLACEMENT_RESOURCES if each.namespaced),
 )
 """What of somebody else's keeps our namespace from being deleted."""
 OF_EVERY_NAMESPACE: Final = frozenset(
     ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
 )
-POLICY_RESOURCES: Final = (CLUSTER_POLICIES, POLICIES)
-KEPTN_RESOURCES: Final = (
-    APPS,
-    APP_CONTEXTS,
-    APP_CREATION_REQUESTS,
-    APP_VERSIONS,
-    WORKLOADS,
-    WORKLOAD_VERSIONS,
-    TASKS,
-    TASK_DEFINITIONS,
-    EVALUATIONS,
-    EVALUATION_DEFINITIONS,
-    KEPTN_CONFIGS,
-    *_MEASURING,
-    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnevaluationproviders", "KeptnEvaluationProvider"),
-    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnworkloadinstances", "KeptnWorkloadInstance"),
-)
-
 
 Services: TypeAlias = frozenset[tuple[str, str]]
 """Namespaces and names."""

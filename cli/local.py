@@ -7,12 +7,13 @@ import shlex
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from harbourmaster.cli.arguments import add_command
 from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, _SubParsersAction
+    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   eval "$(harbourmaster local up --dir /tmp/harbour)"
@@ -22,14 +23,10 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
+def add_parser(commands: Commands) -> None:
     """Add ``local`` with its three actions; the command takes no settings."""
-    local: ArgumentParser = commands.add_parser(
-        "local",
-        help="run everything on this machine, on a real control plane with simulated nodes",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "run everything on this machine, on a real control plane with simulated nodes"
+    local = add_command(commands, "local", text, run="local:run", examples=_EXAMPLES)
     actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
     up = actions.add_parser("up", help="start everything, and return when it is ready")
     down = actions.add_parser("down", help="end everything; data stays for the next up")
@@ -47,8 +44,6 @@ def add_parser(commands: _SubParsersAction[Any]) -> ArgumentParser:
             metavar="FLAGS",
             help=f"flags for the {role}; may be given several times",
         )
-    local.set_defaults(command="harbourmaster.cli.local:run")
-    return local
 
 
 def run(arguments: argparse.Namespace) -> int:

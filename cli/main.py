@@ -17,7 +17,6 @@ from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
 from harbourmaster.cli.migrate import commands as migrate
 from harbourmaster.cli.placement import commands as placement
-from harbourmaster.cli.placement import new_commands
 from harbourmaster.cli.preview import commands as preview
 from harbourmaster.cli.reschedule import commands as reschedule
 from harbourmaster.cli.uninstall import commands as uninstall
@@ -38,6 +37,18 @@ _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster doctor
 """
+_COMMANDS: Final = (
+    local,
+    uninstall,
+    migrate,
+    doctor,
+    gate,
+    gitops,
+    placement,
+    reschedule,
+    preview,
+    why,
+)
 
 
 class _PluginParser(Parser):
@@ -60,7 +71,7 @@ def plugin(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     def command() -> int:
-        if getattr(arguments, "settings_type", None) is not None:
+        if arguments.settings_type is not None:
             arguments.settings = settings_from(arguments, arguments.settings_type, describe)
         # Each command loads only what it needs: the server's libraries take half a second.
         module, _, function = arguments.command.partition(":")
@@ -82,8 +93,8 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     text = "answer AdmissionReviews over TLS, from files"
-    serve = add_command(commands, "serve", text, settings=Settings)
-    serve.set_defaults(command="harbourmaster.webhook.standalone:serve", settings_type=Settings)
+    standalone = "harbourmaster.webhook.standalone:serve"
+    serve = add_command(commands, "serve", text, run=standalone, settings=Settings)
     _add_sources(serve)
     serve.add_argument(
         "--try",
@@ -93,26 +104,14 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="once serving, send the AdmissionReview in FILE and show the answer",
     )
     text = "answer AdmissionReviews in a cluster"
-    webhook = add_command(commands, "webhook", text, settings=WebhookSettings)
-    webhook.set_defaults(command="harbourmaster.webhook.process:run", settings_type=WebhookSettings)
+    process = "harbourmaster.webhook.process:run"
+    add_command(commands, "webhook", text, run=process, settings=WebhookSettings)
     text = "run the controllers and everything else that writes to a cluster"
-    controller = add_command(commands, "controller", text, settings=ControllerSettings)
-    controller.set_defaults(
-        command="harbourmaster.controller.process:run", settings_type=ControllerSettings
-    )
+    process = "harbourmaster.controller.process:run"
+    add_command(commands, "controller", text, run=process, settings=ControllerSettings)
 
-    local.add_parser(commands)
-    uninstall.add_parser(commands)
-    migrate.add_parser(commands)
-    doctor.add_parser(commands)
-    gate.add_parser(commands)
-    gitops.add_parser(commands)
-    placing = placement.add_parser(commands)
-    new_commands.add_new(placing)
-    new_commands.add_import(commands)
-    reschedule.add_parser(commands)
-    preview.add_parser(commands)
-    why.add_parser(commands)
+    for each in _COMMANDS:
+        each.add_parser(commands)
 
     text = "answer one AdmissionReview"
     review = add_command(commands, "review", text, run="offline:review", settings=AdmissionSettings)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.cli import program
-from harbourmaster.webhook.cases import DEFAULTS, Failure, Result, answer_case, read_case
+from harbourmaster.cli.lines import opened, print_lines
+from harbourmaster.webhook.cases import DEFAULTS, Failure, answer_case, read_case
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import MALFORMED, answer
 from harbourmaster.webhook.sources import Sources, load
@@ -18,21 +18,18 @@ from harbourmaster.webhook.sources import Sources, load
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
     from typing import BinaryIO
 
+    from harbourmaster.webhook.cases import Result
     from harbourmaster.webhook.settings import AdmissionSettings
 
 
 class Difference(Struct, frozen=True):
-    """A recorded case that would be answered otherwise now; None is not an answer."""
+    """A recorded case whose answer has changed; None if there was none."""
 
     id: Any
     recorded: Raw | None
     answered: Raw | None
-
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def review(arguments: Arguments) -> int:
@@ -40,7 +37,7 @@ def review(arguments: Arguments) -> int:
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         print(problem, file=sys.stderr)
-    with _opened(arguments.file) as stream:
+    with opened(arguments.file) as stream:
         body = stream.read()
     engine = Engine(loaded.snapshot, arguments.settings)
     result, decision = answer(body, engine)
@@ -54,41 +51,29 @@ def replay(arguments: Arguments) -> int:
     With ``--check`` only what differs from the recorded answer is printed, and is a reason for 1;
     so is a file without any case. How many are alike goes to standard error.
     """
-    found: Iterable[Result | Failure | Difference]
-    wrong = 0
-    with _opened(arguments.file) as stream:
+    with opened(arguments.file) as stream:
         if arguments.check:
-            first = next((line for line in stream if line.strip()), None)
-            if first is None:
-                # What checks nothing must not pass for what is fine.
-                print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
-                return 1
-            cases = _Counted(line for line in chain((first,), stream) if line.strip())
-            found = compared(cases, arguments.settings)
-        else:
-            cases = None
-            found = replayed(stream, arguments.settings)
-        for line in found:
-            wrong += not isinstance(line, Result)
-            sys.stdout.buffer.write(_encode(line) + b"\n")
-            sys.stdout.buffer.flush()
-    if cases is not None:
-        alike = cases.count - wrong
-        print(f"{alike} of {cases.count} answered as recorded", file=sys.stderr)
+            return _check(stream, arguments)
+        return 1 if print_lines(replayed(stream, arguments.settings), Failure) else 0
+
+
+def _check(stream: BinaryIO, arguments: Arguments) -> int:
+    count = 0
+
+    def cases() -> Iterator[bytes]:
+        nonlocal count
+        for line in stream:
+            if line.strip():
+                count += 1
+                yield line
+
+    wrong = print_lines(compared(cases(), arguments.settings), Failure, Difference)
+    if not count:
+        # A check of nothing must not succeed.
+        print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
+        return 1
+    print(f"{count - wrong} of {count} answered as recorded", file=sys.stderr)
     return 1 if wrong else 0
-
-
-class _Counted:
-    """Lines, and how many were taken."""
-
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        self._lines = lines
-        self.count = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in self._lines:
-            self.count += 1
-            yield line
 
 
 def replayed(
@@ -101,7 +86,7 @@ def replayed(
 
 
 def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> Result | Failure:
-    """Answer one case, or say why it is none; ``settings`` are for a case without its own."""
+    """Answer one case, or say why it is invalid; ``settings`` are for a case without its own."""
     case = read_case(line)
     return case if isinstance(case, Failure) else answer_case(case, settings)
 
@@ -111,8 +96,6 @@ def compared(
 ) -> Iterator[Difference | Failure]:
     """The cases whose answer is not, byte by byte, the one that was recorded."""
     for line in lines:
-        if not line.strip():
-            continue
         case = read_case(line)
         if isinstance(case, Failure):
             yield case
@@ -122,7 +105,3 @@ def compared(
             now = answer_case(case, settings).response
             if now is None or bytes(now) != bytes(case.response):
                 yield Difference(case.id, case.response, now)
-
-
-def _opened(path: Path) -> BinaryIO:
-    return sys.stdin.buffer if str(path) == "-" else path.open("rb")

@@ -1,4 +1,4 @@
-"""By what name the program was called: its own, or as kubectl's plugin."""
+"""The name by which the program was called: its own, or kubectl's plugin."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 Tone: TypeAlias = Literal["", "good", "bad", "waiting", "dim", "strong"]
-"""How a line is shown; nothing is told by colour alone."""
+"""How a line is shown; colour is never the only sign."""
 _CODES: Final[dict[str, str]] = {
     "good": "32",
     "bad": "31",
@@ -32,7 +32,7 @@ WIDEST: Final = 120
 
 
 def json_text(value: object) -> bytes:
-    """Indented JSON for programs that nothing in it can harm the terminal of who reads it.
+    """Indented JSON for programs, without characters that control a terminal.
 
     JSON itself escapes only what is below a blank; U+009B, say, begins a control sequence as well.
     """

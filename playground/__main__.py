@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harbourmaster.playground import demo, tour
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
@@ -107,15 +107,8 @@ def _status(directory: Path) -> int:
     return 0 if all(state.values()) else 1
 
 
-class Run(Protocol):
-    """A demo."""
-
-    def __call__(self, directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
-        """Show all steps."""
-
-
-def _demo(run: Run, given: Path | None, *, keep: bool) -> int:
-    """Use a folder that goes away again, unless one is given or something fails."""
+def _demo(run: Callable[..., None], given: Path | None, *, keep: bool) -> int:
+    """Run a demo in a folder that goes away again, unless one is given or something fails."""
     directory = (given or Path(tempfile.mkdtemp(prefix="harbourmaster-demo-"))).absolute()
     remove = given is None
     try:

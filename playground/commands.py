@@ -102,7 +102,7 @@ def components(
             layout, ports, audit=audit, controllers="kube-controller-manager" in optional
         ),
         "kube-controller-manager": _controller_manager(layout, ports),
-        "kube-scheduler": _scheduler(layout, ports),
+        "kube-scheduler": _scheduler(layout, ports.scheduler),
         "kwok": _kwok(layout, ports),
     }
     return {name: every[name] for name in COMPONENTS if name in (*REQUIRED, *optional)}
@@ -115,32 +115,20 @@ def further_scheduler(
 
     What every scheduler here has is added: one replica, and a client without the usual limits.
     """
-    connection = configuration.get("clientConnection", {})
-    limits = {"qps": CLIENT_QPS, "burst": CLIENT_BURST}
-    kubeconfig = {"kubeconfig": str(layout.client_kubeconfig(SCHEDULER))}
-    content = {
-        **configuration,
-        "leaderElection": {"leaderElect": False},
-        "clientConnection": {**kubeconfig, **connection, **limits},
-    }
-    _write(layout.directory / f"{name}.yaml", content)
-    arguments = [*_serving(layout, port), f"--config={layout.directory / f'{name}.yaml'}"]
-    return Component(arguments, port, "/readyz", binary=SCHEDULER)
+    _write(layout.directory / f"{name}.yaml", _of_scheduler(layout, configuration))
+    return _scheduler(layout, port, name)
 
 
 def write_configurations(layout: Layout) -> None:
     """Write the files that command lines name: the scheduler's and kwok's, and an audit policy."""
     files: dict[str, object] = {
-        "kube-scheduler.yaml": {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": False},
-            "clientConnection": {
-                "kubeconfig": str(layout.client_kubeconfig("kube-scheduler")),
-                "qps": CLIENT_QPS,
-                "burst": CLIENT_BURST,
+        f"{SCHEDULER}.yaml": _of_scheduler(
+            layout,
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
             },
-        },
+        ),
         # kwok has no client limit to raise: it limits itself by these numbers of workers.
         "kwok.yaml": {
             "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
@@ -257,12 +245,20 @@ def _controller_manager(layout: Layout, ports: Ports) -> Component:
     return Component(arguments, ports.controller_manager, "/healthz")
 
 
-def _scheduler(layout: Layout, ports: Ports) -> Component:
-    arguments = [
-        *_serving(layout, ports.scheduler),
-        f"--config={layout.directory / 'kube-scheduler.yaml'}",
-    ]
-    return Component(arguments, ports.scheduler, "/readyz")
+def _scheduler(layout: Layout, port: int, name: str = SCHEDULER) -> Component:
+    arguments = [*_serving(layout, port), f"--config={layout.directory / f'{name}.yaml'}"]
+    return Component(arguments, port, "/readyz", binary=SCHEDULER)
+
+
+def _of_scheduler(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A KubeSchedulerConfiguration with what every scheduler here has."""
+    kubeconfig = {"kubeconfig": str(layout.client_kubeconfig(SCHEDULER))}
+    limits = {"qps": CLIENT_QPS, "burst": CLIENT_BURST}
+    return {
+        **given,
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {**kubeconfig, **given.get("clientConnection", {}), **limits},
+    }
 
 
 def _kwok(layout: Layout, ports: Ports) -> Component:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api
 from harbourmaster.playground.build import ensure_binaries, find_kubectl
@@ -20,7 +20,7 @@ from harbourmaster.playground.commands import (
     write_configurations,
 )
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.group import Group, lives, living
+from harbourmaster.playground.group import Group, Started, lives, living
 from harbourmaster.playground.pki import write_kubeconfig, write_pki
 from harbourmaster.playground.ports import free_ports
 from harbourmaster.playground.processes import read_records, write_records
@@ -38,7 +38,7 @@ GRACE_SECONDS = 5.0
 NODES_SECONDS = 60.0
 
 
-class ControlPlane:
+class ControlPlane(Started):
     """One control plane below one folder; every method blocks until what it asks for is so.
 
     ``optional`` names what runs beside etcd and kube-apiserver, which gets the ``flags`` besides
@@ -86,13 +86,6 @@ class ControlPlane:
         if self._context is None:
             raise PlaygroundError(f"{self.layout.directory}: the control plane is not started")
         return self._context
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start every component and wait until each is ready; on failure nothing stays."""

@@ -7,13 +7,14 @@ import shlex
 import signal
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.playground.build import ensure_binaries, ensure_prometheus
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.processes import interrupt_on
 from harbourmaster.playground.prometheus import Prometheus
 from harbourmaster.playground.workloads import LOOPBACK
 
@@ -53,7 +54,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
     Raises PlaygroundError where something goes otherwise than it should.
     """
-    end_in_order_when_told()
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
     binaries = ensure_binaries(progress=say)
     program = ensure_prometheus(progress=say)
     with ExitStack() as stack:
@@ -192,15 +193,3 @@ def shown(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def end_in_order_when_told() -> None:
-    """Have both signals raise KeyboardInterrupt."""
-    # The default would end this process without its ends.
-    # Also where who started us ignores one of them.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

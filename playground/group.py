@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 
 from msgspec import structs
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
 # A wait also ends when its process does, so this only paces the questions.
 PROBE_SECONDS = 0.05
 LOG_LINES = 10
+
+
+class Started(ABC):
+    """What runs while its ``with`` lasts."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all of it; on failure nothing stays."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all of it."""
 
 
 class Group:

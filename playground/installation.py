@@ -9,11 +9,11 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api, manifests
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.group import Group, living
+from harbourmaster.playground.group import Group, Started, living
 from harbourmaster.playground.kubelet import Duties, write_duties
 from harbourmaster.playground.ports import free_ports
 from harbourmaster.playground.registration import CONFIGURATIONS, Trial, missing
@@ -34,7 +34,7 @@ GRACE_SECONDS = 5.0
 ROLES: tuple[Role, ...] = ("controller", "webhook")
 
 
-class Installation:
+class Installation(Started):
     """The controllers, the webhooks and a kubelet for them; methods block until it is so.
 
     ``service_port`` is where the API server finds the webhooks: a balancer's, by default the
@@ -83,26 +83,19 @@ class Installation:
         """The controllers, with the ports of each."""
         return [one for one in self.workloads.values() if one.role == "controller"]
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def start(self) -> None:
         """Install the manifests, start all, and wait for an answered review; or leave nothing."""
         self._claim()
         try:
-            with self._step("manifests: kinds, service accounts, roles, service"):
+            with step("manifests: kinds, service accounts, roles, service", self._progress):
                 self.install()
             self.start_kubelet()
-            with self._step("processes started: " + ", ".join(self.workloads)):
+            with step("processes started: " + ", ".join(self.workloads), self._progress):
                 for name in self.workloads:
                     self.launch(name)
-            with self._step("processes ready"):
+            with step("processes ready", self._progress):
                 self.await_ready()
-            with self._step("webhook configurations, and a pod's review answered"):
+            with step("webhook configurations, and a pod's review answered", self._progress):
                 self.await_answer()
         except BaseException:
             self.stop()
@@ -217,11 +210,6 @@ class Installation:
         self.files.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Tokens of an earlier start are signed by a key that is gone.
         shutil.rmtree(self.files.pods, ignore_errors=True)
-
-    @contextmanager
-    def _step(self, what: str) -> Iterator[None]:
-        with step(what, self._progress):
-            yield
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api
 from harbourmaster.playground.build import ensure_binaries
@@ -18,7 +18,7 @@ from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, lives
 from harbourmaster.playground.installation import ROLES, Installation, end_in_order, step
 from harbourmaster.playground.manifests import DEPLOY
-from harbourmaster.playground.processes import read_records
+from harbourmaster.playground.processes import interrupt_on, read_records
 from harbourmaster.playground.workloads import KUBELET, Files
 from harbourmaster.serving.process import failure
 
@@ -63,8 +63,7 @@ def up(directory: Path, arguments: Arguments) -> int:
             f"harbourmaster local down --dir {directory}"
         )
     binaries = ensure_binaries(progress=_say)
-    # The default would end this process and leave the others.
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on(signal.SIGTERM)
     start = time.monotonic()
     plane = ControlPlane(directory, binaries=binaries, audit=arguments.audit, detached=True)
     installation = Installation(
@@ -147,10 +146,6 @@ def _suggestions(directory: Path) -> tuple[str, ...]:
         f"  kubectl run ledger --image=example.com/ledger --labels={labels} -o yaml",
         f"  harbourmaster local down --dir {directory}",
     )
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _print_export(directory: Path) -> None:

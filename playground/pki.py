@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import ipaddress
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import yaml
 from cryptography import x509
@@ -14,8 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from harbourmaster.certs.authority import create_authority, key_usage, signing_key
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from harbourmaster.certs.authority import KeyPair
 
 # User and group as the API server reads them from the subject: (common name, organisation).
 CLIENTS = {
@@ -29,14 +34,6 @@ CLIENTS = {
 FRONT_PROXY = "front-proxy-client"
 SERVING_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 VALIDITY = dt.timedelta(days=365)
-CLOCK_SKEW = dt.timedelta(minutes=5)
-
-
-class Pair(NamedTuple):
-    """A certificate and its private key."""
-
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
 
 
 def write_pki(directory: Path, service_ip: str) -> None:
@@ -47,16 +44,17 @@ def write_pki(directory: Path, service_ip: str) -> None:
     ``service_ip`` is the address of the Service ``kubernetes``.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = _authority("playground-ca")
+    now = dt.datetime.now(dt.UTC)
+    authority = create_authority(now, common_name="playground-ca", lifetime=VALIDITY)
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVING_NAMES]
     names += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in ("127.0.0.1", service_ip)]
-    write_private(directory / "ca.crt", _certificate_pem(authority.certificate))
-    _write_pair(directory, "serving", _leaf(authority, ("kube-apiserver", None), names))
+    write_private(directory / "ca.crt", authority.certificate)
+    _write_leaf(directory / "serving", authority, ("kube-apiserver", None), names)
     for client, subject in CLIENTS.items():
-        _write_pair(directory, client, _leaf(authority, subject, []))
-    proxies = _authority("playground-front-proxy-ca")
-    write_private(directory / "front-proxy-ca.crt", _certificate_pem(proxies.certificate))
-    _write_pair(directory, FRONT_PROXY, _leaf(proxies, (FRONT_PROXY, None), []))
+        _write_leaf(directory / client, authority, subject)
+    proxies = create_authority(now, common_name="playground-front-proxy-ca", lifetime=VALIDITY)
+    write_private(directory / "front-proxy-ca.crt", proxies.certificate)
+    _write_leaf(directory / FRONT_PROXY, proxies, (FRONT_PROXY, None))
     write_private(
         directory / "service-account.key", _key_pem(ec.generate_private_key(ec.SECP256R1()))
     )
@@ -103,54 +101,44 @@ def write_private(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def _authority(common_name: str) -> Pair:
+def _write_leaf(
+    path: Path,
+    authority: KeyPair,
+    subject: tuple[str, str | None],
+    names: Sequence[x509.GeneralName] = (),
+) -> None:
+    """Write ``path`` with ``.crt`` and ``.key``: for clients, and with ``names`` for serving."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(common_name, None)
-    certificate = (
-        _builder(name, name, key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return Pair(certificate, key)
-
-
-def _leaf(authority: Pair, subject: tuple[str, str | None], names: list[x509.GeneralName]) -> Pair:
-    """Issue a serving certificate if there are ``names``; every leaf is good for clients too."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    public_key = key.public_key()
+    issuer_key = signing_key(authority.key)
     # etcd and its peers also present the serving pair when they dial.
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if names:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     builder = (
-        _builder(_name(*subject), authority.certificate.subject, key.public_key())
+        x509.CertificateBuilder()
+        .subject_name(_name(*subject))
+        .issuer_name(issuer.subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(issuer.not_valid_before_utc)
+        .not_valid_after(issuer.not_valid_after_utc)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
             critical=False,
         )
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return Pair(builder.sign(authority.key, hashes.SHA256()), key)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + VALIDITY)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-    )
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    content = certificate.public_bytes(serialization.Encoding.PEM)
+    write_private(path.with_name(f"{path.name}.crt"), content)
+    write_private(path.with_name(f"{path.name}.key"), _key_pem(key))
 
 
 def _name(common_name: str, organisation: str | None) -> x509.Name:
@@ -158,29 +146,6 @@ def _name(common_name: str, organisation: str | None) -> x509.Name:
     if organisation is not None:
         attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation))
     return x509.Name(attributes)
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _write_pair(directory: Path, name: str, pair: Pair) -> None:
-    write_private(directory / f"{name}.crt", _certificate_pem(pair.certificate))
-    write_private(directory / f"{name}.key", _key_pem(pair.key))
-
-
-def _certificate_pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -10,7 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -31,7 +31,7 @@ _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="playground-spawner")
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A process as it stands in its file; ``identity`` tells it from a later namesake.
+    """A process as it is recorded in a file; ``identity`` tells it from a later one with its pid.
 
     ``ready`` is the URL that answers 200 when the process is ready, ``ports`` are others of its.
     """
@@ -153,6 +153,17 @@ def end_all(processes: Iterable[Process], grace: float) -> None:
     deadline = time.monotonic() + grace
     for process in ending:
         process.finish(max(0.0, deadline - time.monotonic()))
+
+
+def interrupt_on(*numbers: signal.Signals) -> None:
+    """Have signals raise KeyboardInterrupt, also where who started us ignores one of them."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    # The default would end this process and leave the others.
+    for number in numbers:
+        signal.signal(number, interrupt)
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:

@@ -6,7 +6,7 @@ import http.client
 import os
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from harbourmaster.playground import api
 from harbourmaster.playground.build import ensure_prometheus
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.group import Group, living
+from harbourmaster.playground.group import Group, Started, living
 from harbourmaster.playground.ports import free_ports
 from harbourmaster.telemetry.text import reason
 
@@ -44,7 +44,7 @@ class _Answer(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Prometheus:
+class Prometheus(Started):
     """One server with its data below one folder; methods block until it is so.
 
     ``scrapes`` has for each job the URL of its metrics, which are fetched every ``interval`` (as
@@ -81,13 +81,6 @@ class Prometheus:
     def pid(self) -> int:
         """Its process id. Raises PlaygroundError where it does not run."""
         return self._group.record(NAME).pid
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start it on its data and wait until it answers queries; on failure nothing stays."""

@@ -26,13 +26,13 @@ from harbourmaster.playground.demo import (
     NAMESPACE,
     SAMPLES,
     Demo,
-    end_in_order_when_told,
     shown,
 )
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation, step
 from harbourmaster.playground.manifests import DEPLOY
 from harbourmaster.playground.ports import free_ports
+from harbourmaster.playground.processes import interrupt_on
 from harbourmaster.playground.prometheus import Prometheus
 from harbourmaster.playground.workloads import LOOPBACK
 
@@ -61,7 +61,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
     Raises PlaygroundError where something goes otherwise than it should.
     """
-    end_in_order_when_told()
+    interrupt_on(signal.SIGINT, signal.SIGTERM)
     binaries = ensure_binaries(progress=say)
     program = ensure_prometheus(progress=say)
     with ExitStack() as stack:

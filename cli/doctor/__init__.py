@@ -1,3 +1,3 @@
-"""``harbourmaster doctor``: whether the installation is sound, and what to do where it is not."""
+"""``harbourmaster doctor``: checks whether the installation is healthy, and says what to do."""
 
 from __future__ import annotations

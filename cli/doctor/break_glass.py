@@ -17,13 +17,7 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_w
 from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import micro_time
-from harbourmaster.registration.break_glass import (
-    BreakGlass,
-    broken,
-    is_open,
-    mended,
-    standing,
-)
+from harbourmaster.registration.break_glass import BreakGlass, broken, is_open, mended, standing
 from harbourmaster.registration.desired import NAME
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """``harbourmaster doctor``: checks all of an installation at once, and says what to do.
 
-It only reads, and tries what it tries by dry runs. It uses the caller's permissions, and needs
-nothing of ours to run in the cluster.
+It only reads, and tries objects by dry runs. It uses the caller's permissions, and works if nothing
+of Harbourmaster runs in the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
 )
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.kube.errors import ApiError, UnauthorizedError, UnreachableError
+from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.webhook.canary import our_version
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Report(Struct, frozen=True):
     version: str
     """Of the command."""
     findings: tuple[Finding, ...]
-    """The gravest first; a check without any other has one that is ok."""
+    """The most severe first; a check that finds nothing has one that is ok."""
 
 
 class NoPermissionError(Exception):
@@ -96,12 +97,11 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
 
 
 async def _first(installation: Installation) -> Finding | None:
-    """The one finding where nothing of ours is there."""
+    """The only finding if Harbourmaster is not installed; None if it is."""
     try:
         lacking = await own_lacks(installation)
-    except (UnreachableError, UnauthorizedError):
-        raise
-    except ApiError:
+    except ApiError as error:
+        raise_unusable(error)
         lacking = []
     if len(lacking) >= len(OWN):
         name = (await installation.caller()).name or "you"
@@ -112,11 +112,12 @@ async def _first(installation: Installation) -> Finding | None:
         )
     try:
         return await absent(installation)
-    except (UnreachableError, UnauthorizedError):
-        raise
-    except (ApiError, msgspec.MsgspecError):
-        # The checks say what it is, each by itself.
-        return None
+    except ApiError as error:
+        raise_unusable(error)
+    except msgspec.MsgspecError:
+        pass
+    # The checks say what it is, each by itself.
+    return None
 
 
 def lines(report: Report) -> list[str]:

@@ -1,16 +1,10 @@
-"""The arguments of ``harbourmaster gate``; what it does stands in ``harbourmaster.cli.gate``."""
+"""The arguments of ``harbourmaster gate``; what it does is imported when it is run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import (
-    add_command,
-    add_connection,
-    add_output,
-    reason,
-    reference,
-)
+from harbourmaster.cli.arguments import add_command, add_connection, add_output, reason, reference
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
@@ -18,7 +12,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.arguments import Commands
 
-"""Characters of a reason: it stands in an annotation and in an event."""
 _EXAMPLES: Final = """examples:
   harbourmaster gate list
   harbourmaster gate list -n shop --output json

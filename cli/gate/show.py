@@ -1,6 +1,6 @@
-"""``harbourmaster gate``: who waits at a gate or in its scheduler, and letting one go by hand.
+"""``harbourmaster gate``: shows pods that wait at a gate or in its scheduler, and releases one.
 
-It goes by the caller's rights, and needs nothing of ours to run in the cluster.
+It uses the caller's permissions, and works if nothing of Harbourmaster runs in the cluster.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
 
 TRIES: Final = 3
-"""Times that a pod is looked at anew after it changed under our hands."""
+"""How often a pod is tried again after it was changed by somebody else."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -81,15 +81,15 @@ def show(arguments: Arguments) -> int:
 
 
 def release(arguments: Arguments) -> int:
-    """Let one pod go; 0 it waits for us no more, 1 it isn't, 2 no cluster."""
+    """Release one pod; 0 released, 1 not released, 2 no cluster."""
     return run_with_client(arguments, partial(_release, arguments))
 
 
 def clear(arguments: Arguments) -> int:
     """Have a workload version forget the nodes on which it failed.
 
-    Only a request is written, for only the controller writes the status. 0 asked, or there are
-    none, 1 it can't be, 2 no cluster.
+    Only a request is written, since only the controller writes the status. 0 requested, or there
+    are no such nodes, 1 not possible, 2 no cluster.
     """
     return run_with_client(arguments, partial(_clear, arguments))
 
@@ -226,7 +226,7 @@ def _refused(error: ApiError, shown: str, kind: str, done: str) -> int:
 
 
 async def _let_go(client: Client, arguments: Arguments, who: str) -> Pod | None:
-    """Let the pod go; returns it as it was, None where it does not wait. Raises ApiError."""
+    """Release the pod; returns it as it was, None if it does not wait. Raises ApiError."""
     namespace, name = arguments.pod
     add = {
         RELEASED_KEY: BY_HAND,
@@ -255,7 +255,7 @@ async def _let_go(client: Client, arguments: Arguments, who: str) -> Pod | None:
 
 
 def event(pod: Pod, who: str, reason: str, now: datetime) -> dict[str, Any]:
-    """What tells that a pod was let go by hand."""
+    """The event for a pod that was released by hand."""
     at = micro_time(now)
     return {
         "apiVersion": EVENTS.api_version,

@@ -1,1 +1,1 @@
-"""``harbourmaster gitops``: what Argo CD and Flux are to leave alone, as policies set it."""
+"""``harbourmaster gitops``: rules for Argo CD and Flux to ignore what policies set."""

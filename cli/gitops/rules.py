@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HANDLED: Final[tuple[Kind, ...]] = tuple(
     {(kind.group, kind.name): kind for kind in reversed(KINDS.values())}.values()
 )[::-1]
-"""Every kind once, whatever its versions."""
+"""Every kind once, regardless of its versions."""
 
 
 class Scope(Struct, frozen=True):
@@ -45,7 +45,7 @@ def scopes(policies: Iterable[CompiledPolicy], namespace: str | None = None) -> 
 
 
 def joined(policies: Sequence[CompiledPolicy], namespace: str | None = None) -> list[Scope]:
-    """The same as one scope, for who can't tell namespaces apart."""
+    """The same as one scope, for tools that cannot tell namespaces apart."""
     wanted = [each for each in policies if namespace is None or each.namespace in {None, namespace}]
     found = _scope(None, wanted)
     return [found] if found.injected.paths else []

@@ -1,6 +1,6 @@
 """``harbourmaster gitops argocd|flux``: rules from the policies of a cluster, or of files.
 
-It only reads, by the caller's rights, and needs nothing of ours to run in the cluster.
+It only reads, with the caller's permissions, and works if nothing of Harbourmaster runs there.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
 
 
 async def _kinds(reader: Reader) -> tuple[Kind, ...]:
-    """The kinds that the API server sends to the webhook; all where nobody can tell."""
+    """The kinds that the API server sends to the webhook; all kinds if that is unknown."""
     try:
         found = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))
     except (ApiError, msgspec.MsgspecError) as error:
@@ -135,7 +135,7 @@ def _yaml(rules: dict[str, Any]) -> str:
 
 
 def _comments(found: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
-    """What stands above the rules."""
+    """The comments above the rules."""
     if not found:
         return [f"{_NOTHING}{many(len(policies), 'policy', 'policies')}, and none sets anything"]
     if [kind.name for kind in kinds] == ["Pod"]:

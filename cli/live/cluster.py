@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
@@ -162,26 +161,6 @@ async def collect(  # noqa: PLR0913 - what a list takes
             if attempt == _RESTARTS:
                 raise
     raise AssertionError
-
-
-async def metadata_of(
-    client: Client,
-    resource: Resource,
-    *,
-    namespace: str | None = None,
-    label_selector: str = "",
-    field_selector: str = "",
-) -> list[Metadata]:
-    """The metadata of every object. Raises an ApiError."""
-    return await collect(
-        client,
-        resource,
-        metadata_in,
-        namespace=namespace,
-        label_selector=label_selector,
-        field_selector=field_selector,
-        metadata_only=True,
-    )
 
 
 async def count(client: Client, resource: Resource, namespace: str | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What objects of a cluster come to: whose they are, and what is to be said of them. Pure.
+"""What the objects of a cluster mean for a migration. Pure functions.
 
 kupid leaves alone the namespaces labelled ``role=kube-system``, Harbourmaster some by their names
 (kupid-spec 6.6, decision D6): a policy may reach other namespaces than before.
@@ -24,7 +24,6 @@ from harbourmaster.cli.migrate.legacy import (
     is_of_gardener,
     release_of,
     system_of_group,
-    system_of_webhooks,
 )
 from harbourmaster.cli.migrate.model import (
     KEPTN,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.live.webhooks import Configuration
     from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
+    from harbourmaster.cli.migrate.model import System
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
     from harbourmaster.policies.compiled import CompiledPolicy
 
@@ -63,13 +63,9 @@ _decoder: Final = msgspec.json.Decoder(StoredPolicy)
 
 
 def registration_of(
-    kind: str, one: Configuration, answers: Mapping[tuple[str, str], bool | None]
-) -> Registration | None:
-    """What a configuration of theirs comes to; None for somebody else's."""
-    names = [entry.name for entry in one.entries]
-    system = system_of_webhooks(one.metadata.name, names, [name for _, name in one.services])
-    if system is None:
-        return None
+    kind: str, one: Configuration, system: System, answers: Mapping[tuple[str, str], bool | None]
+) -> Registration:
+    """A webhook configuration of theirs, projected."""
     closed = [entry for entry in one.entries if entry.failure_policy == "Fail"]
     asked = closed or one.entries
     called = {service for entry in asked if (service := entry.service)}
@@ -86,7 +82,7 @@ def registration_of(
 def definition_of(
     one: StoredDefinition, objects: int | None, converter: Service | None
 ) -> Definition:
-    """What a CRD of theirs comes to; ``converter`` is None for ours."""
+    """A CRD of theirs, projected; ``converter`` is None if Harbourmaster converts."""
     metadata = one.metadata
     return Definition(
         name=metadata.name,
@@ -145,12 +141,12 @@ def with_failure(
 
 
 def _unknown(why: str) -> str:
-    """What is said of a pod whose checks cannot be looked up."""
+    """The text for a pod whose checks cannot be looked up."""
     return f"whether its check failed is unknown: {why}"
 
 
 def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
-    """What is said of a pod of this version whose check, or its app's, failed; empty for none."""
+    """The text for a pod of this version whose check, or its app's, failed; empty for none."""
     if version is None:
         return ""
     wait = wait_of(version, "")
@@ -163,7 +159,7 @@ def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
 
 
 class Reach(Struct, frozen=True):
-    """The namespaces that either of the two leaves alone, with their labels."""
+    """The namespaces that only one of the two excludes, with their labels."""
 
     only_ours: Mapping[str, Mapping[str, str]] = {}
     """Excluded by Harbourmaster and not by kupid."""
@@ -172,7 +168,7 @@ class Reach(Struct, frozen=True):
 
 
 def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
-    """Sort the namespaces; those of which nothing is to be said may be missing."""
+    """Sort the namespaces, given with their labels; ``own`` is Harbourmaster's."""
     key, value = KUPID_EXCLUDED
     excluded = {*EXCLUDED_NAMESPACES, own}
     ours = {
@@ -189,7 +185,7 @@ def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
 
 
 def judge(raw: bytes | msgspec.Raw, kind: str, reach: Reach) -> Policy | None:
-    """What is to be said about a policy; None for nothing."""
+    """What to report about a policy; None for nothing."""
     metadata = metadata_in(raw)
     ref = Ref(_PLURALS[kind], metadata.name, "" if kind == CLUSTER_POLICY else metadata.namespace)
     try:

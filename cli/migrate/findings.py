@@ -1,46 +1,84 @@
-"""What kupid and Keptn leave, told one by one: a pure function of what was observed.
+"""The findings about what kupid and Keptn leave: a pure function of what was observed.
 
 Facts: kupid-spec 6.6-6.8, 8 and 9; keptn-spec 1.4, 2, 6, 7 and 8.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.migrate.model import (
-    KUPID,
-    SEVERITIES,
-    Command,
-    Finding,
-    Ref,
-    delete,
-    kubectl,
-)
-from harbourmaster.cli.migrate.plan import conversion_off, forgotten, kept, released
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.migrate.model import KUPID, SEVERITIES, Command, Finding, delete, title
+from harbourmaster.cli.migrate.plan import conversion_off, corrected, forgotten, kept, released
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
-    from harbourmaster.cli.migrate.model import (
-        Definition,
-        Observed,
-        Policy,
-        Registration,
-        Service,
-        StuckPod,
-        System,
-        Workload,
-    )
+    from harbourmaster.cli.migrate.model import Observed, Ref, Severity, StuckPod
 
-PATHS = (
-    "config/default is deploy/default here (make deploy), config/using-certmanager and"
-    " config/with-certmanager are deploy/with-certmanager (make deploy-using-certmanager),"
-    " config/crd is deploy/crds, config/samples is deploy/samples"
-)
+TEXTS: Final[dict[Severity, dict[str, str]]] = {
+    "blocking": {
+        "webhook-broken": "failurePolicy is Fail and no endpoint answers at Service {services}: "
+        "{what} is refused",
+        "pod-gated": "waits behind Keptn's scheduling gate, and no operator is there to remove it: "
+        "once Harbourmaster runs, it does; or let the pod go unchecked",
+        "keptn-stopped": "it has stopped, and Harbourmaster was told to leave its work to it: pods "
+        "wait",
+        "pod-unscheduled": "waits for Keptn's scheduler, and its schedulerName cannot be changed",
+    },
+    "danger": {
+        "conversion-broken": "versions are converted by Service {service}, where no endpoint "
+        "answers: objects of other versions than the stored one can be neither read nor deleted, "
+        "nor can their namespaces",
+        "conversion": "versions are converted by Service {service}: once it is gone, objects "
+        "cannot be read",
+        "objects-uncounted": "its objects cannot be listed",
+        "chart-deletes-definitions": "helm uninstall would delete {definitions} with {objects}; an "
+        "annotation helm.sh/resource-policy on the live definition does not stop it, since Helm "
+        "reads its own record: make it forget the release, and whatever else is in it",
+        "gardener-returns": "Gardener brings kupid back from it, and deletes the definitions with "
+        "all policies together with it: mark them to be kept first",
+        "gardener-deletes-definitions": "it goes, with all its objects, once Gardener's "
+        "ManagedResource goes",
+        "policy-refused": "Harbourmaster skips it, with a warning on each pod: {faults}",
+        "policies-idle": "neither kupid nor Harbourmaster runs: pods are created without what they "
+        "say",
+        "both-at-work": "it and Harbourmaster both {what}: stop it in the order below",
+        "namespace-in-use": "deleting it deletes {objects}: it stays",
+    },
+    "change": {
+        "policy-excluded": "matches {namespaces}, which Harbourmaster never touches",
+        "policy-included": "matches {namespaces}, which kupid left alone for the label "
+        "role=kube-system: exclude the namespace by name in Harbourmaster's settings, or narrow "
+        "the namespaceSelector",
+        "both-registered": "kupid and Harbourmaster change the same objects: the meaning stays the "
+        "same, but kupid repeats terms of the node affinity whenever it is asked again",
+        "old-versions": "some objects may still be stored as {versions}: write each once, for "
+        "example by kubectl replace, before that version goes from the definition",
+        "keptn-running": "Harbourmaster does the same work with the same objects: migrate in the "
+        "order below",
+        "metrics-address": "it goes, and port 9999 is off by default, for it knows no "
+        "authentication: to read values there, also under the old name, add "
+        "deploy/components/keptn-metrics-address",
+        "scheduler": "Keptn's scheduler: pods that ask for keptn-scheduler wait without end if it "
+        "is gone",
+    },
+    "remains": {
+        "webhook-registered": "the API server still asks it about each object; it goes in the "
+        "order below",
+        "deployment": "{system}, {state}",
+        "leftover": "made for {system}",
+        "paths": "config/default is deploy/default here (make deploy), config/using-certmanager "
+        "and config/with-certmanager are deploy/with-certmanager (make deploy-using-certmanager), "
+        "config/crd is deploy/crds, config/samples is deploy/samples",
+    },
+}
+"""The text of each code, by severity; codes are stable, for scripts."""
+_SEVERITY: Final = {code: severity for severity, texts in TEXTS.items() for code in texts}
 
 
 def findings(observed: Observed) -> tuple[Finding, ...]:
-    """Everything worth saying, the gravest first."""
+    """All findings, the most severe first."""
     found = (
         *_registrations(observed),
         *_definitions(observed),
@@ -52,104 +90,55 @@ def findings(observed: Observed) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
+def _finding(
+    code: str, subject: Ref | str, command: Command | None = None, more: str = "", **parts: str
+) -> Finding:
+    """A finding with the text of its code, ``parts`` put into it and ``more`` behind it."""
+    severity = _SEVERITY[code]
+    text = TEXTS[severity][code].format(**parts)
+    return Finding(code, severity, str(subject), f"{text}{more}", command)
+
+
 def _registrations(observed: Observed) -> Iterator[Finding]:
     for one in observed.registrations:
-        command = delete(one.ref)
         if one.is_broken:
-            yield Finding("webhook-broken", "blocking", str(one.ref), _refused(one), command)
+            dead = ", ".join(str(service) for service in one.services if not service.answers)
+            what = "every pod" if one.covers_pods else "every object that it is asked about"
+            yield _finding("webhook-broken", one.ref, delete(one.ref), services=dead, what=what)
         elif one.system == KUPID and observed.ours.is_registered:
-            yield Finding(
-                "both-registered",
-                "change",
-                str(one.ref),
-                "kupid and Harbourmaster change the same objects: the meaning stays the same, but"
-                " kupid repeats terms of the node affinity whenever it is asked again",
-                command,
-            )
+            yield _finding("both-registered", one.ref, delete(one.ref))
         else:
-            yield Finding(
-                "webhook-registered",
-                "remains",
-                str(one.ref),
-                "the API server still asks it about each object; it goes in the order below",
-            )
-
-
-def _refused(one: Registration) -> str:
-    dead = ", ".join(
-        f"{service.namespace}/{service.name}" for service in one.services if not service.answers
-    )
-    what = "every pod" if one.covers_pods else "every object that it is asked about"
-    return f"failurePolicy is Fail and no endpoint answers at Service {dead}: {what} is refused"
+            yield _finding("webhook-registered", one.ref)
 
 
 def _definitions(observed: Observed) -> Iterator[Finding]:
     for one in observed.definitions:
-        name = str(Ref("crd", one.name))
         if one.conversion is not None:
-            yield _conversion(one, one.conversion)
+            code = "conversion-broken" if one.is_unconverted else "conversion"
+            yield _finding(code, one.ref, conversion_off(one), service=str(one.conversion))
         old = [version for version in one.stored_versions if version != one.storage_version]
         if old:
-            yield Finding(
-                "old-versions",
-                "change",
-                name,
-                f"some objects may still be stored as {', '.join(old)}: write each once, for"
-                f" example by kubectl replace, before that version goes from the definition",
-            )
+            yield _finding("old-versions", one.ref, versions=", ".join(old))
         if one.objects is None:
-            yield Finding("objects-uncounted", "danger", name, "its objects cannot be listed")
-
-
-def _conversion(one: Definition, service: Service) -> Finding:
-    where = f"Service {service.namespace}/{service.name}"
-    command = conversion_off(one)
-    if service.answers is False:
-        why = (
-            f"versions are converted by {where}, where no endpoint answers: objects of other"
-            " versions than the stored one can be neither read nor deleted, nor can their"
-            " namespaces"
-        )
-        return Finding("conversion-broken", "danger", str(Ref("crd", one.name)), why, command)
-    why = f"versions are converted by {where}: once it is gone, objects cannot be read"
-    return Finding("conversion", "danger", str(Ref("crd", one.name)), why, command)
+            yield _finding("objects-uncounted", one.ref)
 
 
 def _releases(observed: Observed) -> Iterator[Finding]:
     for release in observed.releases:
-        owned = [
-            one
-            for one in observed.definitions
-            if one.release == f"{release.namespace}/{release.name}"
-        ]
-        objects = sum(one.objects or 0 for one in owned)
-        yield Finding(
+        name = f"{release.namespace}/{release.name}"
+        owned = [one for one in observed.definitions if one.release == name]
+        yield _finding(
             "chart-deletes-definitions",
-            "danger",
             f"helm release {release.name} in namespace {release.namespace}",
-            f"helm uninstall would delete {_many(len(owned), 'definition')} with"
-            f" {_many(objects, 'object')}; an annotation helm.sh/resource-policy on the live"
-            " definition does not stop it, since Helm reads its own record: make it forget the"
-            " release, and whatever else is in it",
             forgotten(release),
+            definitions=many(len(owned), "definition"),
+            objects=many(sum(one.objects or 0 for one in owned), "object"),
         )
     for ref in observed.gardener:
-        yield Finding(
-            "gardener-returns",
-            "danger",
-            str(ref),
-            "Gardener brings kupid back from it, and deletes the definitions with all policies"
-            " together with it: mark them to be kept first",
-        )
+        yield _finding("gardener-returns", ref)
     for one in observed.definitions:
         if one.of_gardener and not one.is_kept:
-            yield Finding(
-                "gardener-deletes-definitions",
-                "danger",
-                str(Ref("crd", one.name)),
-                "it goes, with all its objects, once Gardener's ManagedResource goes",
-                kept(one),
-            )
+            yield _finding("gardener-deletes-definitions", one.ref, kept(one))
 
 
 def _keptn(observed: Observed) -> Iterator[Finding]:
@@ -159,79 +148,38 @@ def _keptn(observed: Observed) -> Iterator[Finding]:
         observed, [pod for pod in observed.stuck_pods() if pod.gate is None or not served]
     )
     if observed.has_lifecycle:
-        yield _lifecycle_running(is_served=served)
-    elif observed.ours.is_at_work and observed.ours.is_beside_keptn:
-        yield Finding(
-            "keptn-stopped",
-            "blocking",
-            "Keptn's operator",
-            "it has stopped, and Harbourmaster was told to leave its work to it: pods wait",
-            Command(("make", "deploy")),
-        )
-    if observed.has_metrics:
-        yield from _metrics_running(is_served=served)
-
-
-def _metrics_running(*, is_served: bool) -> Iterator[Finding]:
-    operator = "Keptn's metrics-operator"
-    if is_served:
-        why = (
-            "it and Harbourmaster both fetch each metric and finish each analysis: stop it in the"
-            " order below"
-        )
-        yield Finding("both-at-work", "danger", operator, why)
-    else:
-        why = "Harbourmaster does the same work with the same objects: migrate in the order below"
-        yield Finding("keptn-running", "change", operator, why)
-    yield Finding(
-        "metrics-address",
-        "change",
-        "Service metrics-operator-service",
-        "it goes, and port 9999 is off by default, for it knows no authentication: to read values"
-        " there, also under the old name, add deploy/components/keptn-metrics-address",
-    )
-
-
-def _lifecycle_running(*, is_served: bool) -> Finding:
-    if is_served:
-        return Finding(
-            "both-at-work",
-            "danger",
-            "Keptn's lifecycle-operator",
-            "it and Harbourmaster both start the tasks of each version: stop it in the order below",
-        )
-    return Finding(
-        "keptn-running",
-        "change",
-        "Keptn's lifecycle-operator",
-        "Harbourmaster does the same work with the same objects: migrate in the order below, so"
-        " that no task runs twice",
-    )
-
-
-def _stuck(observed: Observed, stuck: Collection[StuckPod]) -> Iterator[Finding]:
-    for pod in stuck:
-        name = str(Ref("pod", pod.name, pod.namespace))
-        if pod.failure:
-            look = f"see harbourmaster why pod {pod.namespace}/{pod.name}"
-            yield Finding(_waiting(pod), "blocking", name, f"{pod.failure}: {look}")
-            continue
-        if pod.gate is None:
-            why = "waits for Keptn's scheduler, and its schedulerName cannot be changed" + (
-                "" if pod.is_owned else "; nothing makes this pod again, so keep its manifest"
-            )
+        operator = "Keptn's lifecycle-operator"
+        if served:
+            yield _finding("both-at-work", operator, what="start the tasks of each version")
         else:
-            why = (
-                "waits behind Keptn's scheduling gate, and no operator is there to remove it: once"
-                " Harbourmaster runs, it does; or let the pod go unchecked"
-            )
-        yield Finding(_waiting(pod), "blocking", name, why, released(pod))
+            yield _finding("keptn-running", operator, more=", so that no task runs twice")
+    elif observed.ours.is_at_work and observed.ours.is_beside_keptn:
+        yield _finding("keptn-stopped", "Keptn's operator", Command(("make", "deploy")))
+    if observed.has_metrics:
+        operator = "Keptn's metrics-operator"
+        if served:
+            what = "fetch each metric and finish each analysis"
+            yield _finding("both-at-work", operator, what=what)
+        else:
+            yield _finding("keptn-running", operator)
+        yield _finding("metrics-address", "Service metrics-operator-service")
+
+
+def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[Finding]:
+    for pod in stuck:
+        code = _waiting(pod)
+        if pod.failure:
+            why = f"{pod.failure}: see harbourmaster why pod {pod.namespace}/{pod.name}"
+            yield Finding(code, _SEVERITY[code], str(pod.ref), why)
+        else:
+            lost = "" if pod.is_owned else "; nothing makes this pod again, so keep its manifest"
+            yield _finding(code, pod.ref, released(pod), more="" if pod.gate is not None else lost)
     counts = {"pod-gated": observed.gated_pods, "pod-unscheduled": observed.scheduled_pods}
     for code in sorted({_waiting(pod) for pod in stuck}):
         more = counts[code] - sum(_waiting(pod) == code for pod in observed.pods)
         if more > 0:
             why = "likewise; the next run names the next of them"
-            yield Finding(code, "blocking", f"{more} more pods", why)
+            yield Finding(code, _SEVERITY[code], f"{more} more pods", why)
 
 
 def _waiting(pod: StuckPod) -> str:
@@ -241,79 +189,34 @@ def _waiting(pod: StuckPod) -> str:
 def _policies(observed: Observed) -> Iterator[Finding]:
     stored = sum(one.objects or 0 for one in observed.definitions if one.system == KUPID)
     if stored and not observed.is_running(KUPID) and not observed.ours.is_ready:
-        yield Finding(
-            "policies-idle",
-            "danger",
-            _many(stored, "policy", "policies"),
-            "neither kupid nor Harbourmaster runs: pods are created without what they say",
-        )
+        yield _finding("policies-idle", many(stored, "policy", "policies"))
     for one in observed.policies:
-        yield from _policy(one)
+        if one.faults:
+            yield _finding("policy-refused", one.ref, corrected(one), faults="; ".join(one.faults))
         # Once kupid is gone, the difference is history.
         if observed.is_installed(KUPID):
-            yield from _reach(one)
-
-
-def _policy(one: Policy) -> Iterator[Finding]:
-    if one.faults:
-        yield Finding(
-            "policy-refused",
-            "danger",
-            str(one.ref),
-            f"Harbourmaster skips it, with a warning on each pod: {'; '.join(one.faults)}",
-            kubectl("edit", one.ref.kind, one.ref.name, namespace=one.ref.namespace),
-        )
-
-
-def _reach(one: Policy) -> Iterator[Finding]:
-    if one.lost:
-        yield Finding(
-            "policy-excluded",
-            "change",
-            str(one.ref),
-            f"matches {', '.join(one.lost)}, which Harbourmaster never touches",
-        )
-    if one.gained:
-        yield Finding(
-            "policy-included",
-            "change",
-            str(one.ref),
-            f"matches {', '.join(one.gained)}, which kupid left alone for the label"
-            " role=kube-system: exclude the namespace by name in Harbourmaster's settings, or"
-            " narrow the namespaceSelector",
-        )
+            if one.lost:
+                yield _finding("policy-excluded", one.ref, namespaces=", ".join(one.lost))
+            if one.gained:
+                yield _finding("policy-included", one.ref, namespaces=", ".join(one.gained))
 
 
 def _remains(observed: Observed) -> Iterator[Finding]:
     if observed.is_installed(KUPID):
-        yield Finding("paths", "remains", "kupid's manifests", PATHS)
+        yield _finding("paths", "kupid's manifests")
     for work in observed.workloads:
-        yield _workload(work)
-    for left in observed.leftovers:
-        yield Finding("leftover", "remains", str(left.ref), f"made for {_title(left.system)}")
-    for one in observed.namespaces:
-        name = str(Ref("namespace", one.name))
-        if one.keeps:
-            why = f"deleting it deletes {', '.join(one.keeps)}: it stays"
-            yield Finding("namespace-in-use", "danger", name, why)
+        if work.role == "scheduler":
+            yield _finding("scheduler", work.ref)
         else:
-            yield Finding("leftover", "remains", name, f"made for {_title(one.system)}")
-
-
-def _workload(work: Workload) -> Finding:
-    if work.role == "scheduler":
-        why = "Keptn's scheduler: pods that ask for keptn-scheduler wait without end if it is gone"
-        return Finding("scheduler", "change", str(work.ref), why)
-    state = "running" if work.is_ready else "not ready"
-    why = f"{_title(work.system)}, {state}" + (
-        ", restored by Gardener when deleted" if work.of_gardener else ""
-    )
-    return Finding("deployment", "remains", str(work.ref), why)
-
-
-def _title(system: System) -> str:
-    return "kupid" if system == KUPID else "Keptn"
-
-
-def _many(count: int, noun: str, plural: str = "") -> str:
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+            state = "running" if work.is_ready else "not ready"
+            more = ", restored by Gardener when deleted" if work.of_gardener else ""
+            yield _finding(
+                "deployment", work.ref, more=more, system=title(work.system), state=state
+            )
+    for left in observed.leftovers:
+        yield _finding("leftover", left.ref, system=title(left.system))
+    for one in observed.namespaces:
+        if one.keeps:
+            yield _finding("namespace-in-use", one.ref, objects=", ".join(one.keeps))
+        else:
+            yield _finding("leftover", one.ref, system=title(one.system))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import (
     API_SERVICES,
@@ -24,34 +24,16 @@ from harbourmaster.cli.installed import (
 from harbourmaster.cli.live.kinds import decode_binding
 from harbourmaster.cli.live.reader import together
 from harbourmaster.cli.live.webhooks import decode_api_service
-from harbourmaster.cli.migrate.legacy import (
-    role_of,
-    system_of,
-    system_of_namespace,
-)
-from harbourmaster.cli.migrate.model import (
-    KEPTN,
-    Leftover,
-    OldNamespace,
-    Ref,
-    Release,
-    Service,
-)
+from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_namespace
+from harbourmaster.cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from harbourmaster.api.metadata import Metadata
-    from harbourmaster.api.resources import (
-        Resource,
-    )
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.migrate.model import (
-        Definition,
-        System,
-    )
-
-T = TypeVar("T")
+    from harbourmaster.cli.migrate.model import Definition, System
 
 _IN_NAMESPACE: Final = (
     DISRUPTION_BUDGETS,
@@ -73,7 +55,7 @@ class Leftovers:
         self._live = live
 
     async def found(self, places: Mapping[str, System], theirs: Collection[str]) -> list[Leftover]:
-        """What is theirs but Deployments and webhooks, in the order in which it goes."""
+        """Their objects except Deployments and webhooks, in the order of their removal."""
         looking = [
             self._api_services(),
             self._bindings(CLUSTER_ROLE_BINDINGS, theirs),
@@ -111,7 +93,7 @@ class Leftovers:
         ]
 
     async def releases(self, definitions: list[Definition]) -> list[Release]:
-        """The Helm releases that made their definitions, as far as Helm still knows of them."""
+        """The Helm releases that made their definitions, if Helm still has a record of them."""
         owners = {one.release: one.system for one in definitions if one.release}
         found = []
         for owner, system in sorted(owners.items()):
@@ -122,10 +104,10 @@ class Leftovers:
                 found.append(Release(namespace, name, system))
         return found
 
-    async def kept(self, name: str, kinds: list[Resource]) -> OldNamespace:
-        """A namespace made for them, and what of others' it holds."""
+    async def kept(self, name: str, system: System, kinds: list[Resource]) -> OldNamespace:
+        """A namespace made for them, and which objects of others it contains."""
         keeps = await self._live.attempt(self._held(name, kinds), ["what could not be listed"])
-        return OldNamespace(name, system_of_namespace(name) or KEPTN, tuple(keeps))
+        return OldNamespace(name, system, tuple(keeps))
 
     async def _held(self, namespace: str, kinds: list[Resource]) -> list[str]:
         held = [

@@ -1,4 +1,4 @@
-"""How kupid's and Keptn's objects are told from others.
+"""How kupid's and Keptn's objects are recognised.
 
 See kupid-spec 6.6-6.8, 9; keptn-spec 2.1, 6-8.
 """
@@ -11,9 +11,8 @@ from harbourmaster.cli.migrate.model import KEPTN, KUPID
 from harbourmaster.gates.metadata import OPT_IN_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.cli.live.webhooks import Configuration
     from harbourmaster.cli.migrate.model import System
 
 SCHEDULER: Final = "keptn-scheduler"
@@ -79,12 +78,14 @@ _PART_OF: Final = "app.kubernetes.io/part-of"
 _CONTROL_PLANE: Final = "control-plane"
 
 
-def system_of_webhooks(name: str, entries: Iterable[str], services: Iterable[str]) -> System | None:
-    """Whose a webhook configuration is, by its name and those of its entries and Services.
+def system_of_webhooks(configuration: Configuration) -> System | None:
+    """The system of a webhook configuration, by its name and those of its entries and Services.
 
     On a Gardener seed our own Service has kupid's name, so that our own entries don't count.
     """
-    entries, services = tuple(entries), frozenset(services)
+    name = configuration.metadata.name
+    entries = [entry.name for entry in configuration.entries]
+    services = {service for _, service in configuration.services}
     if any(entry.endswith(_OUR_WEBHOOKS) for entry in entries):
         return None
     if (
@@ -102,14 +103,14 @@ def system_of_webhooks(name: str, entries: Iterable[str], services: Iterable[str
 
 
 def system_of_group(group: str) -> System | None:
-    """Whose the kinds of an API group are."""
+    """The system that an API group belongs to."""
     if group == KUPID_GROUP:
         return KUPID
     return KEPTN if group in KEPTN_GROUPS else None
 
 
 def role_of(metadata: Metadata) -> tuple[System, str] | None:
-    """Whose a Deployment is, and what it does there."""
+    """The system that a Deployment belongs to, and its role there."""
     if _is_our_own(metadata):
         return None
     name = metadata.name
@@ -123,7 +124,7 @@ def role_of(metadata: Metadata) -> tuple[System, str] | None:
 
 
 def system_of(metadata: Metadata) -> System | None:
-    """Whose any other object is, in a namespace where they were."""
+    """The system that any other object belongs to, in a namespace of theirs."""
     if _is_our_own(metadata):
         return None
     if metadata.name in _KUPID_NAMES or metadata.name.startswith(f"{KUPID_EXTENSION}-"):
@@ -139,7 +140,7 @@ def system_of(metadata: Metadata) -> System | None:
 
 
 def system_of_namespace(name: str) -> System | None:
-    """For whom a namespace was made."""
+    """The system that a namespace was made for."""
     if name.startswith(_KUPID_NAMESPACE):
         return KUPID
     return NAMESPACES.get(name)
@@ -157,7 +158,7 @@ def is_of_gardener(metadata: Metadata) -> bool:
 
 
 def _is_our_own(metadata: Metadata) -> bool:
-    """Whether it is of Harbourmaster, which wears kupid's labels too on a Gardener seed."""
+    """Whether it is Harbourmaster's, which has kupid's labels too on a Gardener seed."""
     key, value = _OUR_NAME
     return metadata.labels.get(key, "") == value
 

@@ -1,4 +1,4 @@
-"""What ``harbourmaster migrate`` sees of a cluster and what it says: plain data, no I/O."""
+"""What ``harbourmaster migrate`` observes in a cluster and reports: plain data, no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KUPID: Final = "kupid"
 KEPTN: Final = "keptn"
 System: TypeAlias = Literal["kupid", "keptn"]
 Severity: TypeAlias = Literal["blocking", "danger", "change", "remains"]
-"""Stops pods now; could destroy or lose something; behaves differently; harmless leftovers."""
+"""Blocks pods now; may destroy or lose something; behaves differently; harmless leftovers."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("blocking", "danger", "change", "remains")
 PODS_SHOWN: Final = 20
@@ -38,6 +38,9 @@ class Service(Struct, frozen=True, order=True):
     namespace: str
     name: str
     answers: bool | None = None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 class Registration(Struct, frozen=True):
@@ -77,6 +80,11 @@ class Definition(Struct, frozen=True):
     """Whether a ManagedResource of Gardener's made it."""
     is_kept: bool = False
     """Whether it is marked to outlive its ManagedResource."""
+
+    @property
+    def ref(self) -> Ref:
+        """The definition itself."""
+        return Ref("crd", self.name)
 
     @property
     def is_converted(self) -> bool:
@@ -122,6 +130,11 @@ class OldNamespace(Struct, frozen=True):
     system: System
     keeps: tuple[str, ...] = ()
 
+    @property
+    def ref(self) -> Ref:
+        """The namespace itself."""
+        return Ref("namespace", self.name)
+
 
 class Policy(Struct, frozen=True):
     """A stored policy that something is to be said about."""
@@ -151,6 +164,11 @@ class StuckPod(Struct, frozen=True):
     failure: str = ""
     """Its check that failed, or why that is unknown: no command may let it go."""
 
+    @property
+    def ref(self) -> Ref:
+        """The pod itself."""
+        return Ref("pod", self.name, self.namespace)
+
 
 class Ours(Struct, frozen=True):
     """Harbourmaster itself in the cluster."""
@@ -163,11 +181,11 @@ class Ours(Struct, frozen=True):
     is_beside_keptn: bool = False
     """Whether its controller leaves Keptn's work to Keptn for now."""
     is_led: bool = False
-    """Whether its controller leads, be it in the cluster or not."""
+    """Whether its controller leads, in the cluster or outside."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether any of its processes is."""
+        """Whether any of its processes runs."""
         return self.is_ready or self.is_led
 
     @property
@@ -281,7 +299,7 @@ class Step(Struct, frozen=True):
     code: str
     title: str
     why: str
-    commands: tuple[Command, ...]
+    commands: tuple[Command, ...] = ()
 
 
 def kubectl(*arguments: str, namespace: str = "", output: str = "") -> Command:
@@ -295,3 +313,8 @@ def delete(ref: Ref, *options: str) -> Command:
     return kubectl(
         "delete", ref.kind, ref.name, "--ignore-not-found", *options, namespace=ref.namespace
     )
+
+
+def title(system: System | None) -> str:
+    """What people call a system."""
+    return "kupid" if system == KUPID else "Keptn"

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.api.patches import escape
 from harbourmaster.cli.migrate.legacy import INJECTED
 from harbourmaster.cli.migrate.model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
@@ -19,19 +21,71 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import REMOVED_KEY
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.migrate.model import (
-        Definition,
-        Observed,
-        Release,
-        StuckPod,
-        System,
-        Workload,
-    )
+    from harbourmaster.cli.migrate.model import Definition, Observed, Policy, Release, StuckPod
 
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
-_BACK_UP: Final = "back-up"
-BOTH: Final[tuple[System, ...]] = (KUPID, KEPTN)
 ROLLOUT_TIMEOUT: Final = "120s"
+STEPS: Final = (
+    Step(
+        "unblock",
+        "Remove webhooks and conversions that get no answer",
+        "until then no pods can be created, or objects cannot be read",
+    ),
+    Step(
+        "back-up",
+        "Save every object of theirs to a file",
+        "kubectl apply -f brings them back, whatever goes wrong",
+    ),
+    Step(
+        "keep",
+        "Make the definitions, and the objects with them, outlive what installed them",
+        "helm uninstall deletes what its record lists, so the record goes and Helm is not asked"
+        " again; Gardener keeps what is annotated",
+    ),
+    Step(
+        "install",
+        "Install Harbourmaster beside what it replaces and wait until it serves",
+        "for a while both answer, which changes nothing that matters; a gap between them would"
+        " let pods through without their policies and gates",
+    ),
+    Step(
+        "mend",
+        "Correct the policies that Harbourmaster refuses",
+        "kupid let them in, and they would be skipped from now on",
+    ),
+    Step(
+        "silence",
+        "Take their webhooks out of the API server's way",
+        "without a configuration no request waits for their webhooks, whatever happens to them",
+    ),
+    Step(
+        "stop",
+        "Stop their controllers",
+        "kupid registers itself at each start, hence its configurations are deleted once more;"
+        " where a ControllerRegistration stands in a garden cluster, delete it there first",
+    ),
+    Step(
+        "take-over",
+        "Let Harbourmaster do Keptn's work",
+        "it goes on where Keptn stopped, with the same objects: pods that wait are released once"
+        " their checks have passed, and metrics are fetched and served to HPAs again",
+    ),
+    Step(
+        "free",
+        "Release the pods that wait for Keptn",
+        "nothing else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
+        " its owner makes another; one without an owner is saved to a file first; one whose check"
+        " failed stays",
+    ),
+    Step("remove", "Delete what else was made for them", "nothing calls it any more"),
+    Step(
+        "namespaces",
+        "Delete their namespaces",
+        "those in which something of yours lives are not listed: they stay",
+    ),
+)
+"""The steps in their order, without their commands."""
+_ON_A_SEED: Final = "; on a Gardener seed use an overlay with deploy/components/gardener"
 _BESIDE_KEPTN: Final = "deploy-beside-keptn"
 _METRICS_APIS: Final = frozenset(
     Ref("apiservice", f"{version}.custom.metrics.k8s.io") for version in ("v1beta1", "v1beta2")
@@ -44,108 +98,95 @@ def plan(observed: Observed) -> tuple[Step, ...]:
 
     Where something could not be read, only the first: what was not seen might be lost by the rest.
     """
-    going = _going(observed)
-    first = _unblock(observed, going)
+    definitions = _going(observed)
+    unblock = _unblock(observed, definitions)
+    install, take_over = _install(observed), _take_over(observed)
+    commands = {
+        "unblock": unblock,
+        "back-up": _back_up(definitions),
+        "keep": _keep(observed),
+        "install": install,
+        "mend": [corrected(one) for one in observed.policies if one.faults],
+        "silence": _silence(observed, definitions),
+        "stop": _stop(observed),
+        "take-over": take_over,
+        "free": _free(observed),
+        "remove": _remove(observed, [*unblock, *install, *take_over]),
+        "namespaces": [delete(one.ref) for one in observed.namespaces if not one.keeps],
+    }
     if observed.unread:
-        return (first,) if first.commands else ()
-    steps = (
-        first,
-        _back_up(observed, going),
-        _keep(observed, going),
-        _install(observed),
-        _mend(observed),
-        _silence(observed, going),
-        _stop(observed, going),
-        _take_over(observed),
-        _free(observed),
-    )
-    last = (_remove(observed, going, _taken_over(steps)), _namespaces(observed, going))
-    remaining = tuple(step for step in (*steps, *last) if step.commands)
+        commands = {"unblock": unblock}
+    is_seed = observed.gardener or any(one.of_gardener for one in observed.definitions)
+    remaining = []
+    for step in STEPS:
+        if found := commands.get(step.code):
+            why = f"{step.why}{_ON_A_SEED}" if is_seed and step.code == "install" else step.why
+            remaining.append(replace(step, why=why, commands=tuple(found)))
     # Where nothing goes any more, nothing need be saved.
-    return () if all(step.code == _BACK_UP for step in remaining) else remaining
+    return () if all(step.code == "back-up" for step in remaining) else tuple(remaining)
 
 
-def _going(observed: Observed) -> frozenset[System]:
-    """The systems to be removed: those installed, and a dead Keptn that definitions refer to."""
+def _going(observed: Observed) -> list[Definition]:
+    """The definitions whose system is removed: one that is installed, and a dead Keptn.
+
+    Of a dead Keptn something must remain to which a definition refers. All else that was observed
+    is of systems that are installed.
+    """
     refers = any(one.conversion or one.is_injected for one in observed.definitions)
-    dead = (KEPTN,) if refers and not observed.is_running(KEPTN) else ()
-    return frozenset((*(one for one in BOTH if observed.is_installed(one)), *dead))
+    is_dead = refers and not observed.is_running(KEPTN)
+    return [
+        one
+        for one in observed.definitions
+        if observed.is_installed(one.system) or (is_dead and one.system == KEPTN)
+    ]
 
 
-def _unblock(observed: Observed, going: frozenset[System]) -> Step:
-    broken = [one for one in observed.definitions if one.system in going and one.is_unconverted]
-    conversions = [conversion_off(one) for one in broken]
+def _unblock(observed: Observed, definitions: list[Definition]) -> list[Command]:
+    broken = [delete(one.ref) for one in observed.registrations if one.is_broken]
     if _adopts_at_once(observed):
-        conversions = [Command(("make", _target(observed)))]
-    return Step(
-        "unblock",
-        "Remove webhooks and conversions that get no answer",
-        "until then no pods can be created, or objects cannot be read",
-        (*(delete(one.ref) for one in observed.registrations if one.is_broken), *conversions),
-    )
+        return [*broken, Command(("make", _target(observed)))]
+    return [*broken, *(conversion_off(one) for one in definitions if one.is_unconverted)]
 
 
-def _back_up(observed: Observed, going: frozenset[System]) -> Step:
-    definitions = [one for one in observed.definitions if one.system in going and one.objects != 0]
-    return Step(
-        _BACK_UP,
-        "Save every object of theirs to a file",
-        "kubectl apply -f brings them back, whatever goes wrong",
-        tuple(
-            kubectl("get", one.name, "--all-namespaces", "-o", "yaml", output=f"{one.name}.yaml")
-            for one in definitions
-        ),
-    )
+def _back_up(definitions: list[Definition]) -> list[Command]:
+    return [
+        kubectl("get", one.name, "--all-namespaces", "-o", "yaml", output=f"{one.name}.yaml")
+        for one in definitions
+        if one.objects != 0
+    ]
 
 
-def _keep(observed: Observed, going: frozenset[System]) -> Step:
+def _keep(observed: Observed) -> list[Command]:
     gardener = [one for one in observed.definitions if one.of_gardener and not one.is_kept]
-    return Step(
-        "keep",
-        "Make the definitions, and the objects with them, outlive what installed them",
-        "helm uninstall deletes what its record lists, so the record goes and Helm is not asked"
-        " again; Gardener keeps what is annotated",
-        (
-            *(kept(one) for one in gardener),
-            *(forgotten(one) for one in observed.releases if one.system in going),
-        ),
-    )
+    return [*map(kept, gardener), *map(forgotten, observed.releases)]
 
 
 def _adopts_at_once(observed: Observed) -> bool:
-    """Whether nobody converts what we, who are there, would convert if it were led to us."""
+    """Whether some kind is converted by nobody although Harbourmaster is here to do it."""
     return observed.serves and any(one.is_unconverted for one in observed.definitions)
 
 
 def _target(observed: Observed) -> str:
-    """How we are installed: two that do Keptn's work would do all of it twice."""
+    """The make target that installs us; a running Keptn keeps its work, or all is done twice."""
     if observed.has_operator:
         return _BESIDE_KEPTN
     certmanager = any(one.of_certmanager and one.system == KUPID for one in observed.registrations)
     return "deploy-using-certmanager" if certmanager else "deploy"
 
 
-def _install(observed: Observed) -> Step:
-    seed = observed.gardener or any(one.of_gardener for one in observed.definitions)
-    return Step(
-        "install",
-        "Install Harbourmaster beside what it replaces and wait until it serves",
-        "for a while both answer, which changes nothing that matters; a gap between them would"
-        " let pods through without their policies and gates"
-        + ("; on a Gardener seed use an overlay with deploy/components/gardener" if seed else ""),
-        (
-            Command(("make", _target(observed))),
-            _rolled_out(observed, "webhook"),
-            kubectl(
-                "wait",
-                "mutatingwebhookconfiguration/harbourmaster",
-                "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
-                f"--timeout={ROLLOUT_TIMEOUT}",
-            ),
-        )
-        if observed.needs_successor
-        else (),
-    )
+def _install(observed: Observed) -> list[Command]:
+    if not observed.needs_successor:
+        return []
+    return [
+        Command(("make", _target(observed))),
+        _rolled_out(observed, "webhook"),
+        kubectl(
+            "wait",
+            "mutatingwebhookconfiguration/harbourmaster",
+            "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
+            f"--timeout={ROLLOUT_TIMEOUT}",
+        ),
+    ]
 
 
 def _rolled_out(observed: Observed, role: str) -> Command:
@@ -158,61 +199,27 @@ def _rolled_out(observed: Observed, role: str) -> Command:
     )
 
 
-def _mend(observed: Observed) -> Step:
-    return Step(
-        "mend",
-        "Correct the policies that Harbourmaster refuses",
-        "kupid let them in, and they would be skipped from now on",
-        tuple(
-            kubectl("edit", one.ref.kind, one.ref.name, namespace=one.ref.namespace)
-            for one in observed.policies
-            if one.faults
-        ),
-    )
+def _silence(observed: Observed, definitions: list[Definition]) -> list[Command]:
+    injected = [one.name for one in definitions if one.is_injected]
+    return [
+        *(kubectl("label", "crd", name, f"{INJECTED}-") for name in injected),
+        *(delete(one.ref) for one in observed.registrations if not one.is_broken),
+    ]
 
 
-def _silence(observed: Observed, going: frozenset[System]) -> Step:
-    return Step(
-        "silence",
-        "Take their webhooks out of the API server's way",
-        "without a configuration no request waits for their webhooks, whatever happens to them",
-        (
-            *(
-                kubectl("label", "crd", one.name, f"{INJECTED}-")
-                for one in observed.definitions
-                if one.system in going and one.is_injected
-            ),
-            *(
-                delete(one.ref)
-                for one in observed.registrations
-                if one.system in going and not one.is_broken
-            ),
-        ),
-    )
-
-
-def _stop(observed: Observed, going: frozenset[System]) -> Step:
-    """Whoever restores goes before what it restores; a starting kupid registers itself again."""
-    workloads = [one for one in observed.workloads if one.system in going]
-    gardener = observed.gardener if KUPID in going else ()
+def _stop(observed: Observed) -> list[Command]:
+    """What restores an object goes before the object; kupid registers itself when it starts."""
     # The operators first: the scheduler serves their pods until they are released.
-    workloads.sort(key=lambda one: one.role == "scheduler")
-    again = _again(observed, workloads)
-    return Step(
-        "stop",
-        "Stop their controllers",
-        "kupid registers itself at each start, hence its configurations are deleted once more;"
-        " where a ControllerRegistration stands in a garden cluster, delete it there first",
-        (
-            *(delete(ref) for ref in gardener),
-            *(delete(one.ref, "--cascade=foreground") for one in workloads),
-            *(delete(ref) for ref in again),
-        ),
-    )
+    workloads = sorted(observed.workloads, key=lambda one: one.role == "scheduler")
+    return [
+        *map(delete, observed.gardener),
+        *(delete(one.ref, "--cascade=foreground") for one in workloads),
+        *map(delete, _again(observed)),
+    ]
 
 
-def _again(observed: Observed, stopped: list[Workload]) -> list[Ref]:
-    if not any(one.system == KUPID for one in stopped):
+def _again(observed: Observed) -> list[Ref]:
+    if not any(one.system == KUPID for one in observed.workloads):
         return []
     return [one.ref for one in observed.registrations if one.system == KUPID] or [
         Ref(f"{kind}webhookconfiguration", "gardener-extension-kupid")
@@ -220,103 +227,62 @@ def _again(observed: Observed, stopped: list[Workload]) -> list[Ref]:
     ]
 
 
-def _take_over(observed: Observed) -> Step:
+def _take_over(observed: Observed) -> list[Command]:
     installs = _adopts_at_once(observed) or observed.needs_successor
     is_beside = observed.has_operator if installs else observed.ours.is_beside_keptn
-    return Step(
-        "take-over",
-        "Let Harbourmaster do Keptn's work",
-        "it goes on where Keptn stopped, with the same objects: pods that wait are released once"
-        " their checks have passed, and metrics are fetched and served to HPAs again",
-        (Command(("make", "deploy")), _rolled_out(observed, "controller")) if is_beside else (),
-    )
+    return [Command(("make", "deploy")), _rolled_out(observed, "controller")] if is_beside else []
 
 
-def _free(observed: Observed) -> Step:
-    """Those for Keptn's scheduler, which has been stopped; a gate is ours to judge by now."""
-    return Step(
-        "free",
-        "Release the pods that wait for Keptn",
-        "nothing else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
-        " its owner makes another; one without an owner is saved to a file first; one whose check"
-        " failed stays",
-        tuple(
-            command
-            for pod in observed.pods
-            if pod.gate is None and not pod.failure
-            for command in _freed(pod)
-        ),
-    )
+def _free(observed: Observed) -> list[Command]:
+    """Release pods of Keptn's scheduler, which is stopped; gates are Harbourmaster's by then."""
+    commands = []
+    for pod in observed.pods:
+        if pod.gate is None and not pod.failure:
+            if not pod.is_owned:
+                file = f"pod-{pod.namespace}-{pod.name}.yaml"
+                save = ("get", "pod", pod.name, "-o", "yaml")
+                commands.append(kubectl(*save, namespace=pod.namespace, output=file))
+            commands.append(released(pod))
+    return commands
 
 
-def _freed(pod: StuckPod) -> tuple[Command, ...]:
-    if pod.is_owned:
-        return (released(pod),)
-    file = f"pod-{pod.namespace}-{pod.name}.yaml"
-    save = kubectl("get", "pod", pod.name, "-o", "yaml", namespace=pod.namespace, output=file)
-    return (save, released(pod))
-
-
-def _taken_over(steps: tuple[Step, ...]) -> frozenset[Ref]:
-    """What is led to us by then, and so no longer theirs."""
-    installs = {
-        command.arguments[1:]
-        for step in steps
-        for command in step.commands
-        if command.arguments[0] == "make"
-    }
-    return _METRICS_APIS if installs - {(_BESIDE_KEPTN,)} else frozenset()
-
-
-def _remove(observed: Observed, going: frozenset[System], taken_over: frozenset[Ref]) -> Step:
-    leftovers = [
-        one for one in observed.leftovers if one.system in going and one.ref not in taken_over
-    ]
+def _remove(observed: Observed, before: list[Command]) -> list[Command]:
+    """Delete leftovers, but for APIServices that ``before`` directs to us."""
+    installs = {one.arguments[1:] for one in before if one.arguments[0] == "make"}
+    taken_over = _METRICS_APIS if installs - {(_BESIDE_KEPTN,)} else frozenset()
+    leftovers = [one for one in observed.leftovers if one.ref not in taken_over]
     # An APIService without its Service blocks the deletion of every namespace.
     leftovers.sort(key=lambda one: one.service is None)
-    return Step(
-        "remove",
-        "Delete what else was made for them",
-        "nothing calls it any more",
-        tuple(delete(one.ref) for one in leftovers),
-    )
+    return [delete(one.ref) for one in leftovers]
 
 
-def _namespaces(observed: Observed, going: frozenset[System]) -> Step:
-    return Step(
-        "namespaces",
-        "Delete their namespaces",
-        "those in which something of yours lives are not listed: they stay",
-        tuple(
-            delete(Ref("namespace", one.name))
-            for one in observed.namespaces
-            if one.system in going and not one.keeps
-        ),
-    )
+def corrected(policy: Policy) -> Command:
+    """The command that opens a policy in an editor."""
+    return kubectl("edit", policy.ref.kind, policy.ref.name, namespace=policy.ref.namespace)
 
 
 def forgotten(release: Release) -> Command:
-    """What makes Helm forget a release without touching what it installed."""
+    """The command that makes Helm forget a release without touching what it installed."""
     return kubectl(
         "delete", "secret", "-l", f"owner=helm,name={release.name}", namespace=release.namespace
     )
 
 
 def kept(definition: Definition) -> Command:
-    """What makes Gardener leave a definition alone when its ManagedResource goes."""
+    """The command that has Gardener keep a definition when its ManagedResource is deleted."""
     return kubectl("annotate", "crd", definition.name, f"{KEEP_OBJECT}=true", "--overwrite")
 
 
 def conversion_off(definition: Definition) -> Command:
-    """What makes the API server convert by itself: it changes apiVersion, and nothing else."""
+    """The command that has the API server convert by itself: it changes only apiVersion."""
     value = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
     return kubectl("patch", "crd", definition.name, "--type=merge", "-p", value)
 
 
 def released(pod: StuckPod) -> Command:
-    """What lets a pod go: its gate is removed if it stands where it stood; or it is deleted."""
+    """The command that releases a pod: remove its gate if it has not moved, or delete the pod."""
     if pod.gate is None:
-        return delete(Ref("pod", pod.name, pod.namespace))
+        return delete(pod.ref)
     at = f"/spec/schedulingGates/{pod.gate}"
     path = escape(REMOVED_KEY)
     annotate = (

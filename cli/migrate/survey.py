@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -18,29 +17,19 @@ from harbourmaster.api.resources import (
     DEFINITIONS,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
-    NAMESPACES,
     PODS,
     POLICIES,
     SERVICES,
     SLICES,
-    VALIDATING_WEBHOOKS,
     WORKLOAD_VERSIONS,
     Resource,
 )
-from harbourmaster.cli.installed import (
-    CONTROLLER,
-    NAME,
-    WEBHOOK,
-)
+from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
+from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together, unread
 from harbourmaster.cli.live.settings import UnknownSettingsError
-from harbourmaster.cli.live.webhooks import (
-    decode_configuration,
-    decode_definition,
-    decode_service,
-    decode_slice,
-)
+from harbourmaster.cli.live.webhooks import decode_definition, decode_service, decode_slice
 from harbourmaster.cli.migrate.facts import (
     definition_of,
     judge,
@@ -56,6 +45,7 @@ from harbourmaster.cli.migrate.legacy import (
     role_of,
     system_of_group,
     system_of_namespace,
+    system_of_webhooks,
 )
 from harbourmaster.cli.migrate.model import (
     KUPID,
@@ -77,12 +67,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Configuration
     from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
-    from harbourmaster.cli.migrate.model import (
-        Definition,
-        Policy,
-        Registration,
-        StuckPod,
-    )
+    from harbourmaster.cli.migrate.model import Definition, Policy, Registration, StuckPod
     from harbourmaster.controller.settings import ControllerSettings
 
 T = TypeVar("T")
@@ -104,14 +89,6 @@ _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
-class _Namespaces(Struct, frozen=True):
-    """The namespaces of which something is to be said."""
-
-    labels: dict[str, dict[str, str]] = {}
-    theirs: frozenset[str] = frozenset()
-    """Those that were made for them."""
-
-
 async def observe(live: Installation) -> Observed:
     """Read all of it. Raises UnreachableError where the server does not answer."""
     token = unread.set(live.faults.append)
@@ -127,29 +104,34 @@ class _Survey:
 
     async def observe(self) -> Observed:
         live, attempt = self._live, self._live.attempt
-        mutating, validating = [
-            await attempt(live.listed(each, decode_configuration), [])
-            for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
-        ]
+        configurations = {
+            each: await attempt(live.configurations(each), []) for each in CONFIGURATIONS
+        }
         registrations = [
-            *await self._registrations(MUTATING_WEBHOOKS, mutating),
-            *await self._registrations(VALIDATING_WEBHOOKS, validating),
+            one
+            for resource, found in configurations.items()
+            for one in await self._registrations(resource.kind, found)
         ]
         stored = await attempt(self._stored_definitions(), [])
         definitions = [await self._definition(one) for one in stored]
         workloads = await attempt(self._workloads(), [])
-        spaces = await attempt(self._namespaces(), _Namespaces())
+        namespaces = await attempt(live.namespaces(), [])
+        made_for = {
+            one.name: system
+            for one in namespaces
+            if one.name != live.namespace and (system := system_of_namespace(one.name))
+        }
         settings = await attempt(self._settings(), None)
         gated, scheduled = await attempt(self._pods(settings), ([], []))
         places = {
             service.namespace: one.system for one in registrations for service in one.services
         }
         places |= {one.ref.namespace: one.system for one in workloads}
-        places |= {name: system for name in spaces.theirs if (system := system_of_namespace(name))}
+        places |= made_for
         places.pop(live.namespace, None)
         leftovers, kinds = Leftovers(live), [resource_of(one) for one in stored]
         return Observed(
-            ours=await self._ours(mutating, settings),
+            ours=await self._ours(configurations[MUTATING_WEBHOOKS], settings),
             registrations=tuple(registrations),
             definitions=tuple(definitions),
             workloads=tuple(workloads),
@@ -157,27 +139,22 @@ class _Survey:
             gardener=tuple(
                 [ref for each in GARDENER for ref in await attempt(self._gardener(each), [])]
             ),
-            leftovers=tuple(await leftovers.found(places, spaces.theirs)),
-            namespaces=tuple([await leftovers.kept(name, kinds) for name in sorted(spaces.theirs)]),
-            policies=tuple(await self._policies(spaces.labels)),
+            leftovers=tuple(await leftovers.found(places, made_for)),
+            namespaces=tuple(
+                [await leftovers.kept(*each, kinds) for each in sorted(made_for.items())]
+            ),
+            policies=tuple(await self._policies(namespaces)),
             pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),
             unread=tuple(live.faults),
         )
 
-    async def _registrations(
-        self, resource: Resource, found: list[Configuration]
-    ) -> list[Registration]:
-        theirs = []
-        for one in found:
-            if registration_of(resource.kind, one, {}) is None:
-                continue
-            answers = {each: await self._is_answered(*each) for each in one.services}
-            registration = registration_of(resource.kind, one, answers)
-            if registration is not None:
-                theirs.append(registration)
-        return theirs
+    async def _registrations(self, kind: str, found: list[Configuration]) -> list[Registration]:
+        theirs = [(one, system) for one in found if (system := system_of_webhooks(one))]
+        called = {service for one, _ in theirs for service in one.services}
+        answers = {each: await self._is_answered(*each) for each in sorted(called)}
+        return [registration_of(kind, one, system, answers) for one, system in theirs]
 
     async def _is_answered(self, namespace: str, name: str) -> bool | None:
         async def ask() -> bool | None:
@@ -232,24 +209,10 @@ class _Survey:
             )
         return found
 
-    async def _namespaces(self) -> _Namespaces:
-        own = self._live.namespace
-        found = await self._live.listed(NAMESPACES, metadata_in, metadata_only=True)
-        return _Namespaces(
-            {
-                one.name: one.labels
-                for one in found
-                if one.labels.get("role") or one.name.startswith("kube-") or one.name == own
-            },
-            frozenset(
-                one.name for one in found if system_of_namespace(one.name) and one.name != own
-            ),
-        )
-
     async def _pods(
         self, settings: ControllerSettings | None
     ) -> tuple[list[StuckPod], list[StuckPod]]:
-        """Those behind the gate, and those that wait for Keptn's scheduler, and not for ours."""
+        """The pods behind the gate, and those that wait for Keptn's scheduler rather than ours."""
         found = await self._live.listed(PODS, stuck_pod, field_selector=_WAITING)
         is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
         return (
@@ -264,7 +227,7 @@ class _Survey:
     async def _judged(
         self, pods: list[StuckPod], stored: list[StoredDefinition]
     ) -> tuple[StuckPod, ...]:
-        """The same with their checks that failed."""
+        """The same pods with their failed checks."""
         names = {
             f"{pod.namespace}/{names_of_pod(pod.workload).version}" for pod in pods if pod.workload
         }
@@ -304,7 +267,7 @@ class _Survey:
         return tuple(with_failure(pod, found, unreadable) for pod in pods)
 
     async def _settings(self) -> ControllerSettings | None:
-        """Those of our controller; None where they are not known."""
+        """The settings of our controller; None if they are unknown."""
         try:
             return await self._live.controller_settings()
         except UnknownSettingsError as error:
@@ -326,7 +289,7 @@ class _Survey:
                 for one in mutating
             ),
             is_beside_keptn=settings is not None and LIFECYCLE not in settings.controllers,
-            # Where it cannot be told, no pod is let go that somebody may yet judge.
+            # If this is unknown, no pod is released that a controller may still check.
             is_led=await live.attempt(live.is_led(), default=True),
         )
 
@@ -334,8 +297,8 @@ class _Survey:
         kind, found = resource.kind.lower(), await self._live.metadata(resource)
         return [Ref(kind, one.name, one.namespace) for one in found if KUPID in one.name]
 
-    async def _policies(self, labels: dict[str, dict[str, str]]) -> list[Policy]:
-        reach = reach_of(labels, self._live.namespace)
+    async def _policies(self, namespaces: list[Metadata]) -> list[Policy]:
+        reach = reach_of({one.name: one.labels for one in namespaces}, self._live.namespace)
         return [
             policy
             for each in (CLUSTER_POLICIES, POLICIES)

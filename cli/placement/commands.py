@@ -12,6 +12,7 @@ from harbourmaster.cli.arguments import (
     add_output,
     reference,
 )
+from harbourmaster.cli.placement.new_commands import add_import, add_new
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -23,8 +24,8 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> Commands:
-    """Add ``placement`` with its actions; returns what further ones are added to."""
+def add_parser(commands: Commands) -> None:
+    """Add ``placement`` with its actions, and ``import``."""
     text = "read constraints and decide which cluster runs an application, offline"
     placement = add_command(commands, "placement", text, examples=_EXAMPLES)
     actions = placement.add_subparsers(title="actions", required=True, metavar="ACTION")
@@ -43,4 +44,5 @@ def add_parser(commands: Commands) -> Commands:
     )
     add_connection(why)
     add_output(why)
-    return actions
+    add_new(actions)
+    add_import(commands)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from harbourmaster.api import times
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.cli.placement.cases import decided
+from harbourmaster.cli.lines import answer_file
+from harbourmaster.placement import decisions
+from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.languages import PARSERS, Language
+from harbourmaster.placement.model import KINDS
+from harbourmaster.placement.passes import Pass
+from harbourmaster.placement.rules import Rules
+from harbourmaster.placement.snapshot import MetricFault, snapshot_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-    from typing import BinaryIO
+    from collections.abc import Iterable
+
+    from harbourmaster.placement.decision import Decision
+    from harbourmaster.placement.model import Object
+    from harbourmaster.placement.snapshot import ObjectKey, Reading, Snapshot
+
+_DEFAULT_NAMESPACE: Final = "default"
+_NUMBERS: Final = {"NaN", "Inf", "+Inf", "-Inf", "Infinity", "-Infinity"}
+_YEARS: Final = range(1970, 9000)
+"""Of times with which can be reckoned."""
 
 
 class Expression(Struct, frozen=True):
@@ -37,30 +51,62 @@ class Parsed(Struct, frozen=True):
     error: str | None = None
 
 
-class Failure(Struct, frozen=True):
-    """A line that is not a case."""
+class SampleFault(Struct, frozen=True):
+    """Why nobody knows the value of a metric."""
 
-    id: Any
     error: str
 
 
-class _Identified(Struct, frozen=True):
+class Case(Struct, frozen=True, rename="camel", kw_only=True):
+    """One line: all that a pass would see, and the object that is decided about."""
+
     id: Any = None
+    now: str | float | None = None
+    settings: Rules = Rules()
+    objects: list[Raw] = []
+    samples: dict[str, float | str | SampleFault] = {}
+    application: str | None = None
+    cluster: str | None = None
+    magnum_cluster: str | None = None
+
+
+class Answer(Struct, frozen=True):
+    """What was decided, by names; ``chosen`` are those that tie."""
+
+    candidates: list[str]
+    matched: list[str]
+    excluded: dict[str, str]
+    scores: dict[str, float]
+    chosen: list[str]
+    stays: bool
+    error: str | None
+
+
+class Decided(Struct, frozen=True):
+    """The answer to a case."""
+
+    id: Any
+    decision: Answer
+
+
+class _Kind(Struct, frozen=True):
+    kind: str
 
 
 _expressions: Final = msgspec.json.Decoder(Expression)
-_identified: Final = msgspec.json.Decoder(_Identified)
-_encode: Final = msgspec.json.Encoder().encode
+_cases: Final = msgspec.json.Decoder(Case)
+_kinds: Final = msgspec.json.Decoder(_Kind)
+_decoders: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
 
 def parse(arguments: Arguments) -> int:
     """Read a constraint from each line; 1 where a line was not a case."""
-    return _answer(arguments.file, parsed)
+    return answer_file(arguments.file, parsed)
 
 
 def decide(arguments: Arguments) -> int:
     """Decide each line's case; 1 where a line was none."""
-    return _answer(arguments.file, decided)
+    return answer_file(arguments.file, decided)
 
 
 def parsed(line: bytes) -> Parsed:
@@ -73,32 +119,106 @@ def parsed(line: bytes) -> Parsed:
     return Parsed(given.id, valid=True, canonical=constraint.canonical)
 
 
-def answered(lines: Iterable[bytes], answer: Callable[[bytes], Struct]) -> Iterator[Struct]:
-    """Answer each line that is not blank, in order; a Failure where it is not a case."""
-    for line in lines:
-        if line.strip():
-            try:
-                yield answer(line)
-            except MalformedError as error:
-                yield Failure(_id_of(line), str(error))
+def decided(line: bytes) -> Decided:
+    """Decide one case. Raises MalformedError."""
+    case = decode(_cases, line, "")
+    readings = dict(_reading(name, given) for name, given in case.samples.items())
+    world = snapshot_of(_objects(case.objects), readings)
+    seen = Pass(world, _moment(case.now), case.settings)
+    return Decided(case.id, answer(_decision(case, world, seen)))
 
 
-def _id_of(line: bytes) -> Any:  # noqa: ANN401
+def answer(decision: Decision) -> Answer:
+    """A decision by names."""
+    excluded: dict[str, str] = {}
+    for each in decision.verdicts:
+        if each.reason:
+            label = each.target.label
+            # A cloud and a global one may have one name.
+            excluded[f"{each.target.kind}/{label}" if label in excluded else label] = each.reason
+    ready = [
+        each.target.label
+        for each in decision.verdicts
+        if not each.target.unready and (not each.target.measured.fault or not each.reason)
+    ]
+    return Answer(
+        candidates=ready,
+        matched=[each.target.label for each in decision.verdicts if not each.reason],
+        excluded=excluded,
+        scores=dict(decision.scores),
+        chosen=sorted(decision.chosen),
+        stays=decision.stays,
+        error=decision.error or None,
+    )
+
+
+def _decision(case: Case, world: Snapshot, seen: Pass) -> Decision:
+    asked = [
+        (field, text)
+        for field, text in (
+            ("application", case.application),
+            ("cluster", case.cluster),
+            ("magnumCluster", case.magnum_cluster),
+        )
+        if text is not None
+    ]
+    if len(asked) != 1:
+        raise MalformedError("one of application, cluster and magnumCluster says what is decided")
+    ((field, text),) = asked
+    place = _place(text)
+    application = world.applications.get(place)
+    cluster = world.clusters.get(place[0], {}).get(place[1])
+    magnum_cluster = world.magnum_clusters.get(place)
+    if field == "application" and application is not None:
+        return decisions.decide(application, seen)
+    if field == "cluster" and cluster is not None:
+        return decide_cluster(cluster, seen)
+    if field == "magnumCluster" and magnum_cluster is not None:
+        return decide_magnum_cluster(magnum_cluster, seen)
+    raise MalformedError(f"{field}: '{'/'.join(place)}' is not among the objects")
+
+
+def _objects(given: Iterable[Raw]) -> Iterable[Object]:
+    for index, raw in enumerate(given):
+        at = f"objects[{index}]"
+        kind = decode(_kinds, raw, at).kind
+        decoder = _decoders.get(kind)
+        if decoder is None:
+            raise MalformedError(f"{at}.kind: '{kind}' is none of {', '.join(KINDS)}")
+        found: Object = decode(decoder, raw, at)
+        namespace = found.metadata.namespace or _DEFAULT_NAMESPACE
+        if kind.startswith("Global"):
+            namespace = ""
+        metadata = msgspec.structs.replace(found.metadata, namespace=namespace)
+        yield msgspec.structs.replace(found, metadata=metadata)
+
+
+def _reading(name: str, given: float | str | SampleFault) -> tuple[ObjectKey, Reading]:
+    namespace, slash, metric = name.rpartition("/")
+    place = (namespace if slash else "", metric)
+    if isinstance(given, SampleFault):
+        return place, MetricFault("UnreachableMetricsProvider", given.error)
+    if isinstance(given, str):
+        # JSON has no other way to write them.
+        if given not in _NUMBERS:
+            raise MalformedError(f"samples.{name}: '{given}' is not a number")
+        return place, float(given)
+    return place, given
+
+
+def _moment(given: str | float | None) -> datetime:
+    if given is None:
+        return datetime.now(UTC)
     try:
-        return decode(_identified, line, "").id
-    except MalformedError:
-        return None
+        found = times.parse(given) if isinstance(given, str) else datetime.fromtimestamp(given, UTC)
+    except (ValueError, OverflowError, OSError):
+        found = None
+    if found is None or found.year not in _YEARS:
+        text = f"now: '{given}' is not a time: write for example 2026-01-31T12:00:00Z"
+        raise MalformedError(text)
+    return found
 
 
-def _answer(path: Path, answer: Callable[[bytes], Struct]) -> int:
-    failed = False
-    with _opened(path) as stream:
-        for found in answered(stream, answer):
-            failed = failed or isinstance(found, Failure)
-            sys.stdout.buffer.write(_encode(found) + b"\n")
-            sys.stdout.buffer.flush()
-    return 1 if failed else 0
-
-
-def _opened(path: Path) -> BinaryIO:
-    return sys.stdin.buffer if str(path) == "-" else path.open("rb")
+def _place(text: str) -> ObjectKey:
+    namespace, slash, name = text.rpartition("/")
+    return (namespace if slash else _DEFAULT_NAMESPACE), name

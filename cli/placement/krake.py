@@ -1,29 +1,26 @@
-"""Objects of Krake's as objects of placement (krake-spec 1, 7.1): pure.
+"""Converts Krake's objects to objects of placement (krake-spec 1, 7.1): pure.
 
-What has no meaning here is left out and told of; what would mean something else is refused.
+What has no meaning here is left out with a note; what would mean something else is refused.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import yaml
 from msgspec import Struct
 
-from harbourmaster.api.decoding import describe
-from harbourmaster.api.names import MAX_SUBDOMAIN, label_value, qualified_name
+from harbourmaster.api.names import label_value, qualified_name
 from harbourmaster.cli.placement.krake_names import (
     metric_constraint,
     metric_name,
     namespace_name,
     object_name,
 )
+from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.foreign import access_from
 from harbourmaster.placement.model import API_VERSION
-from harbourmaster.placement.validation import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +32,6 @@ _KUBERNETES: Final = "kubernetes"
 _INFRASTRUCTURE: Final = "infrastructure"
 _OPENSTACK: Final = "openstack"
 _DEFAULT_BACKOFF: Final = {"delaySeconds": 1, "factor": 1, "limit": -1}
-_SUFFIX: Final = "-kubeconfig"
-"""Of the name of a cluster's Secret."""
 
 
 class RefusedError(ValueError):
@@ -60,7 +55,7 @@ class Source(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """What became of an object, and what its owner must know, one line each."""
+    """The result for an object, and notes for its owner, one line each."""
 
     source: Source
     objects: tuple[dict[str, Any], ...]
@@ -75,7 +70,7 @@ class Taken(Struct, frozen=True):
 
 
 class _Taking:
-    """One object on its way."""
+    """One object while it is converted."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -88,13 +83,13 @@ class _Taking:
         self.notes.append(f"{self.source}: {text}")
 
     def left_out(self, *fields: str, why: str = "has no meaning here") -> None:
-        """Tell of fields that say something and are not taken over."""
+        """Note fields that are set and not taken over."""
         for field in fields:
             if self.spec.get(field) not in (None, "", [], {}, False):
                 self.note(f"spec.{field} {why}: left out")
 
     def named(self, old: object, at: str, make: Callable[[str], str]) -> str:
-        """A name made legal. Raises RefusedError where there is none."""
+        """A legal form of a name. Raises RefusedError if it has none."""
         if not isinstance(old, str) or not old:
             raise RefusedError(f"{at} is missing")
         name = make(old)
@@ -128,7 +123,7 @@ class _Taking:
             if here != text:
                 self.note(f"{at}.metrics[{index}]: '{text}' is '{here}' here")
             metrics.append(here)
-        return _filled(
+        return filled(
             labels=_list(found.get("labels"), f"{at}.labels"),
             metrics=metrics,
             customResources=_list(found.get("custom_resources"), f"{at}.custom_resources"),
@@ -153,7 +148,7 @@ class _Taking:
 
 
 def source_of(value: Fields) -> Source:
-    """Which object it is. Raises RefusedError for what is none of Krake's."""
+    """The object that a document describes. Raises RefusedError if it is not one of Krake's."""
     api, kind = value.get("api"), value.get("kind")
     if not isinstance(api, str) or not isinstance(kind, str):
         raise RefusedError("is not an object of Krake, which has an api and a kind")
@@ -172,7 +167,7 @@ def source_of(value: Fields) -> Source:
 
 
 def taken(source: Source, default_namespace: str) -> Taken:
-    """What an object is here. Raises RefusedError."""
+    """Convert an object. Raises RefusedError."""
     convert = _KINDS.get((source.api, source.kind))
     if convert is None:
         raise RefusedError(
@@ -194,18 +189,9 @@ def taken(source: Source, default_namespace: str) -> Taken:
         "metadata": metadata,
         **({"spec": spec} if spec else {}),
     }
-    _check(found)
+    if fault := fault_of(found):
+        raise RefusedError(fault)
     return Taken(source, (*taking.before, found), tuple(taking.notes))
-
-
-def _check(found: Fields) -> None:
-    check = CHECKS[found["kind"]]
-    try:
-        faults = check.faults(msgspec.convert(found, check.model))
-    except msgspec.ValidationError as error:
-        raise RefusedError(describe(error)) from None
-    if faults:
-        raise RefusedError("; ".join(map(str, faults)))
 
 
 def _application(taking: _Taking, _metadata: Fields) -> Fields:
@@ -226,8 +212,8 @@ def _application(taking: _Taking, _metadata: Fields) -> Fields:
     if taking.source.has_run:
         taking.note("its status is not taken over: where it goes is decided anew")
     migration = _fields(spec.get("constraints"), "spec.constraints").get("migration")
-    return _filled(
-        constraints=_filled(
+    return filled(
+        constraints=filled(
             migration=False if migration is False else None,
             cluster=taking.constraints("cluster"),
         ),
@@ -241,11 +227,11 @@ def _cluster(taking: _Taking, metadata: Fields) -> Fields:
     kubeconfig = spec.get("kubeconfig")
     reference = {}
     if kubeconfig:
-        secret = object_name(f"{metadata['name']}{_SUFFIX}", MAX_SUBDOMAIN)
         text = kubeconfig if isinstance(kubeconfig, str) else yaml.safe_dump(kubeconfig)
-        taking.before.append(_secret(secret, metadata["namespace"], text))
-        reference = {"name": secret}
-        taking.note(f"its kubeconfig is in Secret {metadata['namespace']}/{secret}")
+        secret = kubeconfig_secret(metadata["name"], metadata["namespace"], text.encode())
+        taking.before.append(secret)
+        reference = {"name": secret["metadata"]["name"]}
+        taking.note(f"its kubeconfig is in Secret {metadata['namespace']}/{reference['name']}")
         try:
             access_from(text.encode(), "the kubeconfig")
         except ConnectionSettingsError as error:
@@ -253,13 +239,13 @@ def _cluster(taking: _Taking, metadata: Fields) -> Fields:
     else:
         taking.note("it has no kubeconfig: it is given a cloud, and somebody else makes it there")
     taking.left_out("tosca", why="is not read here: it belongs to who makes the cluster")
-    return _filled(
+    return filled(
         kubeconfigSecretRef=reference,
         customResources=_list(spec.get("custom_resources"), "spec.custom_resources"),
         metrics=taking.metrics(spec.get("metrics")),
         inheritMetrics=True if spec.get("inherit_metrics") else None,
         inheritLabels=True if taking.source.metadata.get("inherit_labels") else None,
-        constraints=_filled(cloud=taking.constraints("cloud")),
+        constraints=filled(cloud=taking.constraints("cloud")),
         backoff=taking.backoff(),
     )
 
@@ -272,9 +258,9 @@ def _cloud(taking: _Taking, _metadata: Fields) -> Fields:
             f"spec.{kind}.auth: credentials are not taken over: give them to who makes clusters"
         )
     provisioner = _fields(own.get("infrastructure_provider"), "infrastructure_provider")
-    return _filled(
+    return filled(
         metrics=taking.metrics(own.get("metrics")),
-        provider=_filled(
+        provider=filled(
             type=kind, url=own.get("url"), infrastructureProvider=provisioner.get("name")
         ),
     )
@@ -283,17 +269,17 @@ def _cloud(taking: _Taking, _metadata: Fields) -> Fields:
 def _project(taking: _Taking, _metadata: Fields) -> Fields:
     taking.left_out("auth", why="holds credentials, which belong to who makes clusters")
     taking.left_out("url", why="belongs to who makes clusters")
-    return _filled(
+    return filled(
         template=taking.spec.get("template"), metrics=taking.metrics(taking.spec.get("metrics"))
     )
 
 
 def _magnum_cluster(taking: _Taking, _metadata: Fields) -> Fields:
-    return _filled(
+    return filled(
         masterCount=taking.spec.get("master_count"),
         nodeCount=taking.spec.get("node_count"),
         metrics=taking.metrics(taking.spec.get("metrics")),
-        constraints=_filled(project=taking.constraints("project")),
+        constraints=filled(project=taking.constraints("project")),
     )
 
 
@@ -306,7 +292,7 @@ def _metric(taking: _Taking, _metadata: Fields) -> Fields:
     return {
         "min": spec["min"],
         "max": spec["max"],
-        **_filled(allowedValues=_list(spec.get("allowed_values"), "spec.allowed_values")),
+        **filled(allowedValues=_list(spec.get("allowed_values"), "spec.allowed_values")),
         "provider": {
             "name": taking.named(provider.get("name"), "spec.provider.name", object_name),
             "metric": provider.get("metric") or taking.source.name,
@@ -327,7 +313,7 @@ def _provider(taking: _Taking, _metadata: Fields) -> Fields:
         "comparisonColumn": own.get("comparison_column"),
         "valueColumn": own.get("value_column"),
     }
-    return {"type": kind, kind: _filled(**fields)}
+    return {"type": kind, kind: filled(**fields)}
 
 
 _KINDS: Final[dict[tuple[str, str], Callable[[_Taking, Fields], Fields]]] = {
@@ -350,18 +336,8 @@ _REFUSED: Final = {
 }
 
 
-def _secret(name: str, namespace: str, text: str) -> Fields:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace},
-        "type": "Opaque",
-        "data": {"kubeconfig": base64.b64encode(text.encode()).decode()},
-    }
-
-
 def _labels(found: object) -> dict[str, str]:
-    """Labels, whose keys and values stand in constraints: so none is changed."""
+    """The labels, unchanged, since constraints name their keys and values."""
     labels = _fields(found, "metadata.labels")
     for key, value in labels.items():
         wrong = qualified_name(str(key)) or (
@@ -387,8 +363,3 @@ def _list(found: object, at: str) -> list[Any]:
     if not isinstance(found, list):
         raise RefusedError(f"{at}: expected a list")
     return found
-
-
-def _filled(**fields: object) -> Fields:
-    """Without the fields that say nothing."""
-    return {name: value for name, value in fields.items() if value not in (None, [], {}, "")}

@@ -25,7 +25,7 @@ _WEIGHTED: Final = (
 
 
 class Outcome(Struct, frozen=True):
-    """The objects in the order of their sources; every line of a report is one on its own."""
+    """The objects in the order of their sources, and the lines of the report."""
 
     taken: tuple[Taken, ...]
     notes: tuple[str, ...]
@@ -33,7 +33,7 @@ class Outcome(Struct, frozen=True):
 
 
 def import_krake(arguments: Arguments) -> int:
-    """Print what can be taken over; 1 where something can't."""
+    """Print what can be taken over; 1 if something cannot."""
     outcome = imported(read_paths(arguments.files), arguments.namespace)
     separator = ""
     for each in outcome.taken:
@@ -48,7 +48,7 @@ def import_krake(arguments: Arguments) -> int:
 
 
 def imported(documents: Iterable[Document | Problem], default_namespace: str) -> Outcome:
-    """What becomes of the objects; of those that would be one, none is taken."""
+    """Convert the objects; of those that would become the same object, none is taken."""
     found: list[Taken] = []
     refused: list[str] = []
     for document in documents:
@@ -76,7 +76,7 @@ def imported(documents: Iterable[Document | Problem], default_namespace: str) ->
 
 
 def _apart(found: list[Taken]) -> tuple[list[Taken], list[str]]:
-    """Those that are the only ones of their name, and why the others are not."""
+    """The objects whose new names are unique, and why the others are refused."""
     of_key: dict[tuple[str, str, str], list[Taken]] = defaultdict(list)
     of_namespace: dict[str, set[str]] = defaultdict(set)
     for each in found:

@@ -23,7 +23,7 @@ def object_name(old: str, longest: int = MAX_SUBDOMAIN) -> str:
 
 
 def metric_name(old: str) -> str:
-    """The name of a metric, which stands in constraints as well."""
+    """The name of a metric, which is also used in constraints."""
     return object_name(old, LONGEST_NAME)
 
 

@@ -1,22 +1,18 @@
 """``harbourmaster placement new``: prints an object, and what it needs beside it, as YAML.
 
-The options are those of Krake's command line; names are made legal, and each that was is told of.
+The options are those of Krake's command line; names are made legal, with a note for each change.
 """
 
 from __future__ import annotations
 
-import base64
 import sys
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from harbourmaster.api.decoding import describe
-from harbourmaster.cli.live.files import dump
+from harbourmaster.cli.live.files import dump, read_paths
 from harbourmaster.cli.placement.krake_names import metric_constraint, metric_name, object_name
+from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.placement.model import API_VERSION
-from harbourmaster.placement.validation import CHECKS
-from harbourmaster.serving.documents import Problem, files_in, parse_documents, read_documents
+from harbourmaster.serving.documents import Problem
 from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _New:
-    """One object in the making, and what was told of it."""
+    """One object while it is made, with its notes."""
 
     def __init__(self, arguments: Arguments, kind: str) -> None:
         self.arguments = arguments
@@ -58,7 +54,7 @@ class _New:
             if here != text:
                 self.notes.append(f"constraint '{text}' is '{here}' here")
             found.append(here)
-        return _filled(
+        return filled(
             labels=given.label_constraints,
             metrics=found,
             customResources=given.resource_constraints,
@@ -70,16 +66,11 @@ class _New:
         metadata: dict[str, Any] = {
             "name": self.legal(given.name, object_name(given.name), "name"),
             "namespace": given.namespace,
-            **_filled(labels=dict(given.labels)),
+            **filled(labels=dict(given.labels)),
         }
         made = {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata, "spec": spec}
-        check = CHECKS[self.kind]
-        try:
-            faults = check.faults(msgspec.convert(made, check.model))
-        except msgspec.ValidationError as error:
-            raise StartError(describe(error)) from None
-        if faults:
-            raise StartError("; ".join(map(str, faults)))
+        if fault := fault_of(made):
+            raise StartError(fault)
         for note in self.notes:
             print(note, file=sys.stderr)
         sys.stdout.write("---\n".join(dump(each) for each in (*before, made)))
@@ -89,8 +80,8 @@ class _New:
 def application(arguments: Arguments) -> int:
     """Print an Application."""
     new = _New(arguments, "Application")
-    spec = _filled(
-        constraints=_filled(
+    spec = filled(
+        constraints=filled(
             migration=False if arguments.disable_migration else None, cluster=new.constraints()
         ),
         manifests=_manifests(arguments.manifests),
@@ -103,15 +94,16 @@ def cluster(arguments: Arguments) -> int:
     new = _New(arguments, "Cluster")
     secret, before = arguments.kubeconfig_secret, []
     if arguments.kubeconfig is not None:
-        secret = object_name(f"{arguments.name}-kubeconfig")
-        before = [_secret(secret, arguments.namespace, arguments.kubeconfig.read_bytes())]
-    spec = _filled(
-        kubeconfigSecretRef=_filled(name=secret),
+        content = arguments.kubeconfig.read_bytes()
+        made = kubeconfig_secret(arguments.name, arguments.namespace, content)
+        secret, before = made["metadata"]["name"], [made]
+    spec = filled(
+        kubeconfigSecretRef=filled(name=secret),
         customResources=arguments.custom_resources,
         metrics=new.metrics(),
         inheritMetrics=arguments.inherit_metrics or None,
         inheritLabels=arguments.inherit_labels or None,
-        constraints=_filled(cloud=new.constraints()),
+        constraints=filled(cloud=new.constraints()),
     )
     return new.print(spec, before)
 
@@ -119,11 +111,11 @@ def cluster(arguments: Arguments) -> int:
 def magnumcluster(arguments: Arguments) -> int:
     """Print a MagnumCluster."""
     new = _New(arguments, "MagnumCluster")
-    spec = _filled(
+    spec = filled(
         masterCount=arguments.master_count,
         nodeCount=arguments.node_count,
         metrics=new.metrics(),
-        constraints=_filled(project=new.constraints()),
+        constraints=filled(project=new.constraints()),
     )
     return new.print(spec)
 
@@ -131,34 +123,13 @@ def magnumcluster(arguments: Arguments) -> int:
 def project(arguments: Arguments) -> int:
     """Print a Project."""
     new = _New(arguments, "Project")
-    return new.print(_filled(template=arguments.template, metrics=new.metrics()))
+    return new.print(filled(template=arguments.template, metrics=new.metrics()))
 
 
 def _manifests(paths: list[Path]) -> list[dict[str, Any]]:
     found = []
-    for path in paths:
-        if str(path) == "-":
-            documents = list(parse_documents(sys.stdin.buffer.read(), "standard input"))
-        else:
-            files = files_in(path) if path.is_dir() else [path]
-            documents = [each for file in files for each in read_documents(file)]
-        for document in documents:
-            if isinstance(document, Problem):
-                raise StartError(str(document))
-            found.append(document.value)
+    for document in read_paths(paths):
+        if isinstance(document, Problem):
+            raise StartError(str(document))
+        found.append(document.value)
     return found
-
-
-def _secret(name: str, namespace: str, text: bytes) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace},
-        "type": "Opaque",
-        "data": {"kubeconfig": base64.b64encode(text).decode()},
-    }
-
-
-def _filled(**fields: object) -> dict[str, Any]:
-    """Without what is not given."""
-    return {name: value for name, value in fields.items() if value not in (None, [], {}, "")}

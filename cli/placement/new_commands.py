@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.cli.arguments import add_command
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
@@ -44,12 +46,8 @@ class _Metric(argparse.Action):
 
 def add_new(actions: Commands) -> None:
     """Add ``new`` to the actions of ``placement``."""
-    new = actions.add_parser(
-        "new",
-        help="print an object for kubectl apply, by the options of Krake's command line",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "print an object for kubectl apply, by the options of Krake's command line"
+    new = add_command(actions, "new", text, examples=_EXAMPLES)
     kinds = new.add_subparsers(title="kinds", required=True, metavar="KIND")
 
     application = _kind(kinds, "application", "manifests that run in one cluster at a time")
@@ -64,12 +62,11 @@ def add_new(actions: Commands) -> None:
         help="what is to run; may be given several times",
     )
     _constraints(application, "cluster", metrics=True)
-    application.add_argument(
+    _several(
+        application,
         "-R",
         "--cluster-resource-constraint",
         dest="resource_constraints",
-        action="append",
-        default=[],
         metavar="PLURAL.GROUP",
         help="a custom resource that its cluster must have",
     )
@@ -87,12 +84,11 @@ def add_new(actions: Commands) -> None:
     )
     _constraints(cluster, "cloud", metrics=True)
     _metrics(cluster)
-    cluster.add_argument(
+    _several(
+        cluster,
         "-R",
         "--custom-resource",
         dest="custom_resources",
-        action="append",
-        default=[],
         metavar="PLURAL.GROUP",
         help="a custom resource that it has",
     )
@@ -116,42 +112,35 @@ def add_new(actions: Commands) -> None:
 
 def add_import(commands: Commands) -> None:
     """Add ``import`` with what can be imported."""
-    importing = commands.add_parser("import", help="turn objects of another system into ours")
+    importing = add_command(commands, "import", "turn objects of another system into ours")
     systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
-    krake = systems.add_parser(
-        "krake",
-        help="print Krake's objects as placement objects, and on stderr what is different",
-    )
+    text = "print Krake's objects as placement objects, and on stderr what is different"
+    krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
     krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
     _namespace(krake, "for objects that name none [%(default)s]")
-    krake.set_defaults(
-        command="harbourmaster.cli.placement.krake_import:import_krake", settings_type=None
-    )
 
 
 def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
-    parser = kinds.add_parser(name, help=text)
+    parser = add_command(kinds, name, text, run=f"placement.new:{name}")
     parser.add_argument("name", metavar="NAME")
     _namespace(parser, "where it is to be [%(default)s]")
-    parser.add_argument(
+    _several(
+        parser,
         "-l",
         "--label",
         dest="labels",
         type=_label,
-        action="append",
-        default=[],
         metavar="KEY=VALUE",
         help="a label of its own",
     )
-    parser.set_defaults(
-        command=f"harbourmaster.cli.placement.new:{name}",
-        settings_type=None,
-        metrics=[],
-        label_constraints=[],
-        metric_constraints=[],
-        resource_constraints=[],
-    )
+    unset = ("metrics", "label_constraints", "metric_constraints", "resource_constraints")
+    parser.set_defaults(**{field: [] for field in unset})
     return parser
+
+
+def _several(parser: ArgumentParser, *flags: str, **options: Any) -> None:  # noqa: ANN401
+    """Add an option that may be given several times."""
+    parser.add_argument(*flags, action="append", default=[], **options)
 
 
 def _namespace(parser: ArgumentParser, text: str) -> None:
@@ -163,12 +152,10 @@ def _constraints(parser: ArgumentParser, of: str, *, metrics: bool) -> None:
     if metrics:
         languages.append(("-M", "metric", "load < 5"))
     for letter, language, example in languages:
-        parser.add_argument(
-            letter,
-            f"--{of}-{language}-constraint",
+        _several(
+            parser,
+            *(letter, f"--{of}-{language}-constraint"),
             dest=f"{language}_constraints",
-            action="append",
-            default=[],
             metavar="EXPRESSION",
             help=f"what the {language}s of its {of} must be, as '{example}'",
         )

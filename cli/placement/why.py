@@ -1,7 +1,7 @@
 """``harbourmaster placement why``: the record of the last decision about an application.
 
-It reads one object by the caller's rights. The controller writes a record when a decision changes
-anything, so the last one explains how things stand.
+It reads one object with the caller's permissions. The controller writes a record when a decision
+changes something, so the last one explains the current state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Shown(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 def why(arguments: Arguments) -> int:
-    """Print the record; 0 there is one, 1 there is none or nobody can tell, 2 no cluster."""
+    """Print the record; 0 found, 1 not found or not readable, 2 no cluster."""
     return run_with_client(arguments, partial(_why, arguments))
 
 
@@ -75,7 +75,7 @@ async def _why(arguments: Arguments, client: Client) -> int:
 
 
 def reported(found: Application) -> Shown:
-    """What is known about an application."""
+    """The report about an application."""
     status = found.status
     return Shown(
         application=found.metadata.key,
@@ -93,7 +93,7 @@ def reported(found: Application) -> Shown:
 
 
 def lines(shown: Shown) -> Iterator[str]:
-    """The same for people."""
+    """The lines of the text output."""
     yield f"{shown.application}: {_where(shown)}"
     found = shown.scheduled
     if found is not None and found.status == FALSE:

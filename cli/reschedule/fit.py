@@ -6,7 +6,6 @@ node.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.cli.lines import answer_file
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.wire import (
     decode_namespace,
@@ -24,9 +24,8 @@ from harbourmaster.rescheduling.wire import (
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-    from typing import BinaryIO, TypeVar
+    from collections.abc import Callable
+    from typing import TypeVar
 
     from harbourmaster.rescheduling.model import Node, Pod
 
@@ -43,63 +42,38 @@ class _Case(Struct, frozen=True):
     id: Any = None
 
 
-class _Identified(Struct, frozen=True):
-    id: Any = None
+class Result(Struct, frozen=True):
+    """Whether the pod fits, and why not; None where that cannot be judged."""
 
-
-class _Result(Struct, frozen=True):
     id: Any
     fits: bool | None
     reasons: tuple[str, ...]
 
 
-class _Failure(Struct, frozen=True):
-    id: Any
-    error: str
-
-
 _case_decoder: Final = msgspec.json.Decoder(_Case)
-_id_decoder: Final = msgspec.json.Decoder(_Identified)
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def fit(arguments: Arguments) -> int:
     """Answer each case of a JSON Lines file with one line; 1 if a line was invalid."""
-    failed = False
-    with _opened(arguments.file) as stream:
-        for line in judged(stream):
-            failed = failed or isinstance(line, _Failure)
-            sys.stdout.buffer.write(_encode(line) + b"\n")
-            sys.stdout.buffer.flush()
-    return 1 if failed else 0
+    return answer_file(arguments.file, judge)
 
 
-def judged(lines: Iterable[bytes]) -> Iterator[_Result | _Failure]:
-    """Answer each line that is not blank, in order."""
-    for line in lines:
-        if line.strip():
-            yield judge(line)
-
-
-def judge(line: bytes) -> _Result | _Failure:
-    """Answer one case, or report why it is invalid."""
-    try:
-        case = decode(_case_decoder, line, "")
-        # A made-up node rarely has conditions.
-        node = _read(partial(decode_node, is_bare_ready=True), case.node, "node")
-        pending = _read(decode_pending, case.pod, "pod")
-        present = [
-            _read(decode_present, each, f"pods[{index}]") for index, each in enumerate(case.pods)
-        ]
-        namespaces = dict(
-            _read(decode_namespace, each, f"namespaces[{index}]")
-            for index, each in enumerate(case.namespaces)
-        )
-    except MalformedError as error:
-        return _Failure(_id_of(line), str(error))
+def judge(line: bytes) -> Result:
+    """Answer one case. Raises MalformedError where it is invalid."""
+    case = decode(_case_decoder, line, "")
+    # A made-up node rarely has conditions.
+    node = _read(partial(decode_node, is_bare_ready=True), case.node, "node")
+    pending = _read(decode_pending, case.pod, "pod")
+    present = [
+        _read(decode_present, each, f"pods[{index}]") for index, each in enumerate(case.pods)
+    ]
+    namespaces = dict(
+        _read(decode_namespace, each, f"namespaces[{index}]")
+        for index, each in enumerate(case.namespaces)
+    )
     beside = [each for each in present if _is_on(each, node)]
     verdict = fits(pending, node, beside, namespaces=namespaces)
-    return _Result(case.id, verdict.fits, verdict.reasons)
+    return Result(case.id, verdict.fits, verdict.reasons)
 
 
 def _read(read: Callable[[Raw], Decoded], given: Raw, at: str) -> Decoded:
@@ -112,14 +86,3 @@ def _read(read: Callable[[Raw], Decoded], given: Raw, at: str) -> Decoded:
 def _is_on(pod: Pod, node: Node) -> bool:
     """Whether a given pod is on the node; one without a node name is."""
     return pod.node in {"", node.name}
-
-
-def _id_of(line: bytes) -> Any:  # noqa: ANN401
-    try:
-        return decode(_id_decoder, line, "").id
-    except MalformedError:
-        return None
-
-
-def _opened(path: Path) -> BinaryIO:
-    return sys.stdin.buffer if str(path) == "-" else path.open("rb")

@@ -26,7 +26,7 @@ from harbourmaster.cli.live.cluster import (
 )
 from harbourmaster.cli.live.files import Dump, UnreadableError
 from harbourmaster.cli.live.reader import Reader
-from harbourmaster.cli.reschedule.state import READ, State, survey
+from harbourmaster.cli.reschedule.state import State, survey
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
@@ -73,7 +73,7 @@ def plan(arguments: Arguments) -> int:
     if arguments.dump is None:
         return run_with_client(arguments, partial(_live, arguments, state))
     try:
-        dump = Dump(arguments.dump, READ)
+        dump = Dump(arguments.dump, state.readers)
         missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
         asyncio.run(survey(dump, state))
         if dump.faults or missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.files import Dump
     from harbourmaster.cli.live.reader import Reader
     from harbourmaster.rescheduling.model import Criteria, Pod
-
-
-READ: Final = (NODES, NAMESPACES, DISRUPTION_BUDGETS, PODS)
 
 
 class State:
@@ -33,18 +30,13 @@ class State:
         self.asked: Pod | PendingPod | None = None
         self._criteria = criteria
         self._key = f"{namespace}/{name}"
-        self._readers: dict[str, Callable[[Raw], None]] = {
-            NODES.kind: self._node,
-            NAMESPACES.kind: self._namespace,
-            DISRUPTION_BUDGETS.kind: self._budget,
-            PODS.kind: self._pod,
+        self.readers: Final[dict[Resource, Callable[[Raw], None]]] = {
+            NODES: lambda raw: self.cluster.put_node(decode_node(raw)),
+            NAMESPACES: lambda raw: self.cluster.put_namespace(*decode_namespace(raw)),
+            DISRUPTION_BUDGETS: lambda raw: self.cluster.put_budget(decode_budget(raw)),
+            PODS: self._pod,
         }
-
-    def read(self, raw: Raw, kind: str) -> None:
-        """Add an object; other kinds are ignored. Raises MalformedError."""
-        reader = self._readers.get(kind)
-        if reader is not None:
-            reader(raw)
+        """Each adds an object of its kind. Raises MalformedError."""
 
     def around(self) -> Circumstances:
         """The reservations for other pods, as the annotations of nodes say."""
@@ -60,15 +52,6 @@ class State:
                 departing.update(victim.uid for victim in each.victims)
         return Circumstances(reserved=reserved, departing=frozenset(departing))
 
-    def _node(self, raw: Raw) -> None:
-        self.cluster.put_node(decode_node(raw))
-
-    def _namespace(self, raw: Raw) -> None:
-        self.cluster.put_namespace(*decode_namespace(raw))
-
-    def _budget(self, raw: Raw) -> None:
-        self.cluster.put_budget(decode_budget(raw))
-
     def _pod(self, raw: Raw) -> None:
         found = decode_pod(raw, self._criteria)
         key = found.pod.key if isinstance(found, PendingPod) else found.key
@@ -79,5 +62,5 @@ class State:
 
 async def survey(source: Reader | Dump, state: State) -> None:
     """Read a cluster, or a dump of one. Raises ApiError or UnreadableError."""
-    for resource in READ:
-        await source.listed(resource, partial(state.read, kind=resource.kind))
+    for resource, read in state.readers.items():
+        await source.listed(resource, read)

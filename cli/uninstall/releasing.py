@@ -65,11 +65,6 @@ def reserved_node(raw: msgspec.Raw) -> Held | None:
     return node if clear(node) else None
 
 
-def unlabel(key: str) -> dict[str, Any]:
-    """The merge patch that removes a label."""
-    return {"metadata": {"labels": {key: None}}}
-
-
 def our_finalizers(metadata: Metadata) -> bool:
     """Whether one of our finalizers holds the object."""
     return any(map(_is_our_finalizer, metadata.finalizers))

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch
-from harbourmaster.api.resources import (
-    API_SERVICES,
-    DEFINITIONS,
-    NAMESPACES,
-    SERVICES,
-)
+from harbourmaster.api.resources import API_SERVICES, DEFINITIONS, NAMESPACES, SERVICES
 from harbourmaster.cli.batches import for_each, many, shown
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
@@ -34,7 +29,7 @@ from harbourmaster.cli.installed import (
     is_ours,
     is_ours_by_name,
 )
-from harbourmaster.cli.live.cluster import collect, count, greet, metadata_of, remaining, say
+from harbourmaster.cli.live.cluster import collect, count, greet, remaining, say
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.webhooks import (
@@ -43,7 +38,7 @@ from harbourmaster.cli.live.webhooks import (
     decode_definition,
 )
 from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
-from harbourmaster.cli.migrate.model import KUPID
+from harbourmaster.cli.migrate.model import title
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
 
@@ -125,7 +120,7 @@ class Removal:
                     missing_ok=True,
                 )
             except ConflictError:
-                # Made anew under the same name: the last look will find it.
+                # Recreated under the same name: the last look will find it.
                 return
             names.append(metadata.name)
 
@@ -162,7 +157,7 @@ class Removal:
         return deleted
 
     async def shared_configurations(self) -> list[str]:
-        """Those of others' with an entry that calls us."""
+        """Configurations of others with an entry that calls us."""
         services = await self._our_services()
         return [
             f"{kind} {one.metadata.name} of somebody else's calls our"
@@ -193,15 +188,8 @@ class Removal:
         return self._services
 
     async def systems(self) -> frozenset[System]:
-        """Whose webhook configurations stand beside ours."""
-        found = {
-            system_of_webhooks(
-                one.metadata.name,
-                [each.name for each in one.entries],
-                [name for _, name in one.services],
-            )
-            for _, one in await self._configurations()
-        }
+        """The systems whose webhook configurations are registered too."""
+        found = {system_of_webhooks(one) for _, one in await self._configurations()}
         return frozenset(system for system in found if system is not None)
 
     async def kind(self, resource: Resource) -> str:
@@ -212,11 +200,23 @@ class Removal:
         )
 
     async def found(self, resource: Resource) -> list[Metadata]:
-        """What of a kind is ours."""
+        """Our objects of a kind."""
         namespace = self.options.namespace if resource.namespaced else None
         test = is_ours if resource.namespaced else is_ours_by_name
-        objects = await metadata_of(self.client, resource, namespace=namespace)
-        return [one for one in objects if test(one)]
+        return [one for one in await self.metadata(resource, namespace) if test(one)]
+
+    async def metadata(
+        self, resource: Resource, namespace: str | None = None, label_selector: str = ""
+    ) -> list[Metadata]:
+        """The metadata of every object."""
+        return await collect(
+            self.client,
+            resource,
+            metadata_in,
+            namespace=namespace,
+            label_selector=label_selector,
+            metadata_only=True,
+        )
 
     async def definitions(self) -> str:
         """Delete the CRDs if that is wanted, else say what they hold."""
@@ -230,7 +230,7 @@ class Removal:
         used = [one for one in found if _system_of(one) in systems]
         found = [one for one in found if one not in used]
         self.left += [
-            f"definition {one.name}: {_title(_system_of(one))} is registered and uses it"
+            f"definition {one.name}: {title(_system_of(one))} is registered and uses it"
             for one in used
         ]
         deleted = await self.delete(DEFINITIONS, found)
@@ -267,7 +267,7 @@ class Removal:
         return total
 
     async def api_services(self) -> str:
-        """Delete the APIServices that lead to us: with nobody behind one no namespace can go."""
+        """Delete our APIServices: one that gets no answer blocks the deletion of namespaces."""
         return self.deleted(await self.delete(API_SERVICES, await self._our_api_services()))
 
     async def _our_api_services(self) -> list[Metadata]:
@@ -276,7 +276,7 @@ class Removal:
         return [one.metadata for one in found if one.client.called in services]
 
     async def address(self) -> str:
-        """Delete Keptn's address of metric values, where it leads to us and not to Keptn."""
+        """Delete the Service with Keptn's address of metric values, if it leads to us."""
         namespace, name = KEPTN_ADDRESS
         found = metadata_in(await self.client.get(SERVICES, name, namespace))
         return self.deleted(await self.delete(SERVICES, [found])) if is_ours(found) else NOTHING
@@ -321,9 +321,7 @@ class Removal:
         others = []
         for resource in HELD_BY_USERS:
             try:
-                others += foreign(
-                    resource, await metadata_of(self.client, resource, namespace=name)
-                )
+                others += foreign(resource, await self.metadata(resource, name))
             except NotFoundError:
                 continue
         if others:
@@ -362,7 +360,7 @@ class Removal:
         return found
 
     def deleted(self, names: list[str]) -> str:
-        """How a deletion is told."""
+        """The text for a deletion."""
         if not names:
             return NOTHING
         return f"{self.would('delete', 'deleted')} {shown(names)}"
@@ -374,7 +372,3 @@ class Removal:
 
 def _system_of(definition: Metadata) -> System | None:
     return system_of_group(definition.name.partition(".")[2])
-
-
-def _title(system: System | None) -> str:
-    return "kupid" if system == KUPID else "Keptn"

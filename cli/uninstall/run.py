@@ -1,7 +1,7 @@
-"""``harbourmaster uninstall``: takes everything away, also where nothing of ours works any more.
+"""``harbourmaster uninstall``: removes everything, also if nothing of Harbourmaster works any more.
 
-It goes by the caller's rights. Webhook configurations come first, so that nothing waits for us from
-the first second on; and again once the controller, which would restore them, has been stopped.
+It uses the caller's permissions. Webhook configurations are deleted first, so that no request waits
+for us; and again once the controller, which would restore them, has been stopped.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _confirmed(server: str, options: Options) -> bool:
 
 
 async def uninstall(client: Client, options: Options, tell: Callable[[str], None] = say) -> int:
-    """Do every step in order, look again, and say what is left. Raises UnreachableError."""
+    """Run every step in order, check again, and report what is left. Raises UnreachableError."""
     removal = Removal(client, options, tell)
     stopping = Stopping(removal)
     undoing = Undoing(removal)
@@ -123,7 +123,7 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
     await removal.step("Keptn's address of metric values", removal.address, quiet=True)
     for resource in IN_NAMESPACE:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
-    # By now no webhook of ours gives its scheduler to a pod that is made anew.
+    # No webhook of ours sets the scheduler of a recreated pod any more.
     await removal.step(f"pods in {options.scheduler}", undoing.schedulers, quiet=True)
     await removal.step("definitions", removal.definitions)
     for resource in CLUSTER_WIDE:

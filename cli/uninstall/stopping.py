@@ -13,11 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import (
-    DEPLOYMENTS,
-    LEASES,
-    PODS,
-)
+from harbourmaster.api.resources import DEPLOYMENTS, LEASES, PODS
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
@@ -28,7 +24,7 @@ from harbourmaster.cli.installed import (
     ROLE_BINDINGS,
     is_ours_by_name,
 )
-from harbourmaster.cli.live.cluster import collect, metadata_of, remaining
+from harbourmaster.cli.live.cluster import collect, remaining
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_binding, metadata_in
 from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
@@ -42,8 +38,8 @@ if TYPE_CHECKING:
 
 HOLDER: Final = "harbourmaster uninstall"
 HELD_SECONDS: Final = 600
-"""How long nobody may lead: longer than an uninstall takes, and no longer than needed where one is
-broken off."""
+"""How long no controller may lead: longer than an uninstall takes, and not much longer in case one
+is interrupted."""
 QUIET_SECONDS: Final = 6.0
 """A leader looks at its Lease every 2.5 s at the latest, and a slow answer may take it 3 s more."""
 SELECTOR: Final = f"{NAME_LABEL}={NAME},{COMPONENT_LABEL}=controller"
@@ -110,12 +106,10 @@ class Stopping:
         )
 
     async def _delete_deployment(self) -> str:
-        found = await metadata_of(
-            self._client, DEPLOYMENTS, namespace=self._namespace, label_selector=SELECTOR
-        )
-        pods = await metadata_of(
-            self._client, PODS, namespace=self._namespace, label_selector=SELECTOR
-        )
+        found, pods = [
+            await self._removal.metadata(each, self._namespace, SELECTOR)
+            for each in (DEPLOYMENTS, PODS)
+        ]
         deleted = await self._removal.delete(DEPLOYMENTS, found, propagation="Background")
         told = [self._removal.deleted(deleted)] if deleted else []
         if pods and not self._removal.options.dry_run:

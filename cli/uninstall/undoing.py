@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NAMESPACES, NODES, PODS
 from harbourmaster.cli.batches import for_each, many, shown
-from harbourmaster.cli.live.cluster import collect, metadata_of
+from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.migrate.model import KEPTN
 from harbourmaster.cli.uninstall.releasing import (
     MIRRORED,
@@ -21,7 +21,6 @@ from harbourmaster.cli.uninstall.releasing import (
     reserved_node,
     scheduled_pod,
     ungate,
-    unlabel,
     without_our_finalizers,
 )
 from harbourmaster.cli.uninstall.removal import NOTHING
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
     Operations = list[dict[str, Any]] | None
 
 TRIES: Final = 3
-"""Times that a pod is looked at anew after it changed under our hands."""
+"""How often a pod is tried again after it was changed by somebody else."""
 _WAITING: Final = "spec.nodeName=,status.phase=Pending"
 """Pods that may carry a gate, or wait in a scheduler: they have no node."""
 
 
 class Undoing:
-    """Takes away what we put on objects of others."""
+    """Removes what we added to objects of others."""
 
     def __init__(self, removal: Removal) -> None:
         self._removal = removal
@@ -63,7 +62,7 @@ class Undoing:
         return f"{self._removal.would('release', 'released')} {many(released, 'pod')}"
 
     async def schedulers(self) -> str:
-        """Delete what waits in the scheduler that asked us, where its owner makes it anew."""
+        """Delete the pods that wait in the scheduler and that an owner recreates."""
         scheduler = self._removal.options.scheduler
         if not scheduler:
             return NOTHING
@@ -108,7 +107,7 @@ class Undoing:
     async def _each(
         self, items: list[Item], act: Callable[[Item], Awaitable[None]], what: str
     ) -> int:
-        """Do it with each, unless nothing is to be done; returns with how many it went well."""
+        """Call ``act`` with each unless this is a dry run; returns how many succeeded."""
         if self._removal.options.dry_run:
             return len(items)
         errors = await for_each(items, act)
@@ -149,19 +148,18 @@ class Undoing:
                 return
 
     async def labels(self) -> str:
-        """Take our label off the namespaces; Keptn's annotation is the user's and stays."""
+        """Remove our label from the namespaces; Keptn's annotation is the user's and stays."""
+        patch = MergePatch({"metadata": {"labels": {MIRRORED: None}}})
 
         async def one(metadata: Metadata) -> None:
-            await self._if_there(
-                self._client.patch(NAMESPACES, metadata.name, MergePatch(unlabel(MIRRORED)))
-            )
+            await self._if_there(self._client.patch(NAMESPACES, metadata.name, patch))
 
-        found = await metadata_of(self._client, NAMESPACES, label_selector=MIRRORED)
+        found = await self._removal.metadata(NAMESPACES, label_selector=MIRRORED)
         done = await self._each(found, one, "labels")
         return f"{self._removal.would('clear', 'cleared')} {many(done, 'namespace')}"
 
     async def reservations(self) -> str:
-        """Take what kept nodes for critical add-ons off them; taints of others stay."""
+        """Remove the reservations for critical add-ons from nodes; taints of others stay."""
         nodes = await collect(self._client, NODES, reserved_node)
         if not nodes:
             return NOTHING
@@ -173,7 +171,7 @@ class Undoing:
         await self._patch(place, clear(node), lambda raw: clear(decode_held(raw)))
 
     async def finalizers(self, resource: Resource) -> str:
-        """Take our finalizers off, so that nothing waits for us to be deleted."""
+        """Remove our finalizers, so that no deletion waits for us."""
 
         async def one(metadata: Metadata) -> None:
             patch = JsonPatch(without_our_finalizers(metadata))
@@ -181,7 +179,7 @@ class Undoing:
                 self._client.patch(resource, metadata.name, patch, metadata.namespace or None)
             )
 
-        found = [one for one in await metadata_of(self._client, resource) if our_finalizers(one)]
+        found = [one for one in await self._removal.metadata(resource) if our_finalizers(one)]
         if not found:
             return NOTHING
         done = await self._each(found, one, "finalizers")

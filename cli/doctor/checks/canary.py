@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
 
@@ -33,11 +34,10 @@ _REMEDIES: Final = (
     ("deadline", "the control plane does not reach the pods: look for a firewall before port 9443"),
     ("timeout", "the control plane does not reach the pods: look for a firewall before port 9443"),
 )
-
-
 _FAVOURITE: Final = "default"
 _CALL: Final = re.compile(r'failed calling webhook "([^"]+)": (?:failed to call webhook: )?(.*)')
 _REQUEST: Final = re.compile(r'(?:Post|post) "[^"]*": ')
+_CONTAINER: Final = {"name": "canary", "image": "registry.example.com/canary:1"}
 OWNED: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
 """The fields of a pod spec that we change."""
 
@@ -188,13 +188,7 @@ async def again(live: Installation, before: Tried) -> Tried:
     stored = before.pod or {}
     metadata = stored.get("metadata") or {}
     kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
-    obj = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**kept, "generateName": "harbourmaster-canary-"},
-        "spec": stored.get("spec") or {},
-    }
-    return await _attempt(live, before.namespace, obj)
+    return await _attempt(live, before.namespace, _made(PODS, stored.get("spec") or {}, **kept))
 
 
 async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> Tried:
@@ -212,31 +206,33 @@ async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> T
 def pod(labels: dict[str, str]) -> dict[str, Any]:
     """A pod that every Pod Security Standard and most quotas let in."""
     amounts = {"cpu": "1m", "memory": "1Mi"}
+    security = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {
+        **_CONTAINER,
+        "resources": {"limits": amounts, "requests": amounts},
+        "securityContext": security,
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "containers": [container],
+    }
+    return _made(PODS, spec, labels={**labels, CANARY: "true"})
+
+
+def _made(resource: Resource, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:  # noqa: ANN401
+    """An object to be tried."""
     return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "harbourmaster-canary-",
-            "labels": {**labels, CANARY: "true"},
-        },
-        "spec": {
-            "automountServiceAccountToken": False,
-            "restartPolicy": "Never",
-            "containers": [
-                {
-                    "name": "canary",
-                    "image": "registry.example.com/canary:1",
-                    "resources": {"limits": amounts, "requests": amounts},
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "capabilities": {"drop": ["ALL"]},
-                        "runAsNonRoot": True,
-                        "runAsUser": 65532,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                }
-            ],
-        },
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {**metadata, "generateName": "harbourmaster-canary-"},
+        "spec": spec,
     }
 
 
@@ -269,38 +265,33 @@ async def why_silent(live: Installation, namespace: str) -> tuple[str, str]:
     A task definition is reviewed by a webhook that fails closed, so the API server says what is
     wrong; and a policy that is wrong is refused wherever a webhook answers.
     """
-    definition = {
-        "apiVersion": TASK_DEFINITIONS.api_version,
-        "kind": TASK_DEFINITIONS.kind,
-        "metadata": {"generateName": "harbourmaster-canary-"},
-        "spec": {"container": {"name": "canary", "image": "registry.example.com/canary:1"}},
-    }
-    try:
-        await live.client.create(TASK_DEFINITIONS, definition, namespace, dry_run=True)
-    except ApiError as error:
-        called = failed_call(error)
-        if called is not None and OUR_DOMAIN in called[0]:
-            return "unreachable", called[1]
-    policy = {
-        "apiVersion": CLUSTER_POLICIES.api_version,
-        "kind": CLUSTER_POLICIES.kind,
-        "metadata": {"generateName": "harbourmaster-canary-"},
-        "spec": {"podSelector": {"matchLabels": {"-": "-"}}},
-    }
-    try:
-        await live.client.create(CLUSTER_POLICIES, policy, dry_run=True)
-    except ApiError as error:
-        called = failed_call(error)
-        if called is not None:
-            return ("unreachable", called[1]) if OUR_DOMAIN in called[0] else ("", "")
-        if "harbourmaster.dev" in error.message:
-            return "pods-only", ""
+    error = await _refusal(live, TASK_DEFINITIONS, {"container": _CONTAINER}, namespace)
+    called = failed_call(error)
+    if called is not None and OUR_DOMAIN in called[0]:
+        return "unreachable", called[1]
+    error = await _refusal(live, CLUSTER_POLICIES, {"podSelector": {"matchLabels": {"-": "-"}}})
+    called = failed_call(error)
+    if called is not None:
+        return ("unreachable", called[1]) if OUR_DOMAIN in called[0] else ("", "")
+    if error is not None and "harbourmaster.dev" in error.message:
+        return "pods-only", ""
     return "", ""
 
 
-def failed_call(error: ApiError) -> tuple[str, str] | None:
-    """The webhook that could not be called, and why; None for any other error."""
-    found = _CALL.search(error.message)
+async def _refusal(
+    live: Installation, resource: Resource, spec: dict[str, Any], namespace: str | None = None
+) -> ApiError | None:
+    """The error that the creation of an object would end with."""
+    try:
+        await live.client.create(resource, _made(resource, spec), namespace, dry_run=True)
+    except ApiError as error:
+        return error
+    return None
+
+
+def failed_call(error: ApiError | None) -> tuple[str, str] | None:
+    """The webhook that could not be called, and why; None for any other error, and for none."""
+    found = _CALL.search(error.message) if error else None
     if found is None:
         return None
     return found[1], _REQUEST.sub("", found[2]).strip() or "no answer"

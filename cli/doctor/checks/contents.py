@@ -10,13 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    DISRUPTION_BUDGETS,
-    NODES,
-    PODS,
-    POLICIES,
-)
+from harbourmaster.api.resources import CLUSTER_POLICIES, DISRUPTION_BUDGETS, NODES, PODS, POLICIES
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import metadata_in
@@ -24,7 +18,7 @@ from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.rescheduling import reservation
-from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Toleration
+from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
 from harbourmaster.rescheduling.taints import tolerates_reservation
 from harbourmaster.rescheduling.wire import decode_budget, decode_pod
 from harbourmaster.webhook.policy_objects import decode_policy
@@ -107,12 +101,9 @@ class _Pod(Struct, frozen=True):
 class AddOn(Struct, frozen=True):
     """A critical add-on, as far as something may be wrong with it."""
 
-    namespace: str
-    name: str
-    labels: dict[str, str]
+    pod: Pod
     tolerates: bool
     is_safe_to_evict: bool
-    owner: str
 
 
 _decode: Final = msgspec.json.Decoder(_Pod).decode
@@ -162,14 +153,8 @@ def add_on(raw: msgspec.Raw | bytes, criteria: Criteria) -> AddOn | None:
     if not pod.is_critical or pod.is_finished or pod.is_mirror or pod.deletion is not None:
         return None
     given = _decode(raw)
-    return AddOn(
-        namespace=pod.namespace,
-        name=pod.name,
-        labels=pod.labels,
-        tolerates=tolerates_reservation(given.spec.tolerations or (), criteria.taint_key),
-        is_safe_to_evict=given.metadata.annotations.get(SAFE) == "true",
-        owner=pod.owner or pod.name,
-    )
+    tolerates = tolerates_reservation(given.spec.tolerations or (), criteria.taint_key)
+    return AddOn(pod, tolerates, given.metadata.annotations.get(SAFE) == "true")
 
 
 def _kept(raw: msgspec.Raw) -> str | None:
@@ -180,10 +165,10 @@ def _kept(raw: msgspec.Raw) -> str | None:
 
 def _each(found: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
     """One finding for each owner: its pods are alike."""
-    owners: dict[tuple[str, str], AddOn] = {}
-    for one in found:
-        owners.setdefault((one.namespace, one.owner), one)
-    told = [warning(f"pod {one.namespace}/{one.name}", text, remedy) for one in owners.values()]
+    owners: dict[tuple[str, str], Pod] = {}
+    for pod in (one.pod for one in found):
+        owners.setdefault((pod.namespace, pod.owner or pod.name), pod)
+    told = [warning(f"pod {pod.key}", text, remedy) for pod in owners.values()]
     return _few(told, _ADD_ONS, "pods")
 
 
@@ -192,9 +177,5 @@ def _covered(budget: Budget, found: list[AddOn]) -> str:
     selector = budget.selector
     if selector is None:
         return ""
-    names = (
-        one.name
-        for one in found
-        if one.namespace == budget.namespace and selector.matches(one.labels)
-    )
-    return next(names, "")
+    pods = (one.pod for one in found if one.pod.namespace == budget.namespace)
+    return next((pod.name for pod in pods if selector.matches(pod.labels)), "")

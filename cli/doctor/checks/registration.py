@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.cli.batches import shown
 from harbourmaster.cli.diagnosis import fault, note, warning
+from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
 from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.break_glass import is_open, opened, standing
-from harbourmaster.registration.desired import (
-    ENABLED,
-    GATED_PODS,
-    GATES_LABEL,
-    NAME,
-    Home,
-    desired,
-)
+from harbourmaster.registration.desired import ENABLED, GATED_PODS, GATES_LABEL, NAME, Home, desired
 from harbourmaster.registration.drift import compare
 
 if TYPE_CHECKING:
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
     from harbourmaster.registration.break_glass import BreakGlass
     from harbourmaster.registration.drift import Repair
 
-_OURS: Final = ".harbourmaster.dev"
 _SHOWN: Final = 80
 _NAMES: Final = 3
 _HARMLESS: Final = "metadata."
@@ -91,7 +85,7 @@ async def _duplicates(live: Installation) -> list[Finding]:
         for resource in CONFIGURATIONS
         for one in await live.configurations(resource)
         if (name := one.metadata.name) != NAME
-        and any(each.name.endswith(_OURS) for each in one.entries)
+        and any(each.name.endswith(f".{OUR_DOMAIN}") for each in one.entries)
     ]
 
 
@@ -221,6 +215,4 @@ async def _has_gates(live: Installation) -> bool:
 
 def _named(namespaces: Iterable[Metadata]) -> str:
     """The names, the first few of many."""
-    names = sorted(one.name for one in namespaces)
-    shown = ", ".join(names[:_NAMES])
-    return shown if len(names) <= _NAMES else f"{shown} and {len(names) - _NAMES} more"
+    return shown(sorted(one.name for one in namespaces), _NAMES)

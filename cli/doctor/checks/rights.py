@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
+from harbourmaster.cli.batches import shown
 from harbourmaster.cli.diagnosis import fault, note, unseen
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.reader import together
@@ -35,7 +37,7 @@ _ACCOUNTS: Final = frozenset((CONTROLLER, WEBHOOK))
 
 
 class Right(Struct, frozen=True, order=True):
-    """One thing that one of our accounts must be able to do; empty for any or none."""
+    """One thing that an account of ours must be able to do; empty fields are for any or none."""
 
     account: str
     verb: str
@@ -62,26 +64,27 @@ class _Review(Struct, frozen=True):
 
 _decode: Final = msgspec.json.Decoder(_Review).decode
 
+_ADMISSION: Final = "admissionregistration.k8s.io"
 OWN: Final = (
-    ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", False),
-    ("get", "admissionregistration.k8s.io", "validatingwebhookconfigurations", False),
-    ("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", False),
-    ("get", "apiextensions.k8s.io", "customresourcedefinitions", False),
-    ("list", "", "namespaces", False),
-    ("get", "apps", "deployments", True),
-    ("get", "coordination.k8s.io", "leases", True),
-    ("get", "", "secrets", True),
-    ("create", "authorization.k8s.io", "subjectaccessreviews", False),
-    ("list", "kupid.gardener.cloud", "clusterpodschedulingpolicies", False),
+    Right("", "get", _ADMISSION, "mutatingwebhookconfigurations"),
+    Right("", "get", _ADMISSION, "validatingwebhookconfigurations"),
+    Right("", "list", _ADMISSION, "mutatingwebhookconfigurations"),
+    Right("", "get", "apiextensions.k8s.io", "customresourcedefinitions"),
+    Right("", "list", "", "namespaces"),
+    Right("", "get", "apps", "deployments", namespace=DEFAULT_NAMESPACE),
+    Right("", "get", "coordination.k8s.io", "leases", namespace=DEFAULT_NAMESPACE),
+    Right("", "get", "", "secrets", namespace=DEFAULT_NAMESPACE),
+    Right("", "create", "authorization.k8s.io", "subjectaccessreviews"),
+    Right("", "list", "kupid.gardener.cloud", "clusterpodschedulingpolicies"),
 )
-"""What the caller needs to read everything; whether it is in our namespace."""
+"""What the caller needs to read everything, where we are installed in the default namespace."""
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Permissions that our accounts lack, and those that the caller lacks to read all of it."""
     lacking = await own_lacks(live)
     if lacking:
-        text = f"missing permission to {_listed(lacking)}: some of this could not be read"
+        text = f"missing permission to {shown(lacking, _SHOWN)}: some of this could not be read"
         name = (await live.caller()).name or "you"
         yield note(name, text, "ask for these permissions")
     wanted = sorted(required(await live.known_settings(), live.namespace))
@@ -108,34 +111,21 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         lacks = [str(right) for right in refused if right.account == account]
         remedy = "apply the roles and bindings again: make deploy IMG=..., or your overlay"
         subject = f"ServiceAccount {account}"
-        yield fault(subject, f"lacks permission to {_listed(lacks)}", remedy)
+        yield fault(subject, f"lacks permission to {shown(lacks, _SHOWN)}", remedy)
 
 
 async def own_lacks(live: Installation) -> list[str]:
     """Which of OWN the caller lacks."""
 
-    async def may(verb: str, group: str, resource: str, *, is_home: bool) -> bool:
-        attributes = {"verb": verb, "group": group, "resource": resource}
-        if is_home:
-            attributes["namespace"] = live.namespace
-        body = {
-            "apiVersion": SELF_ACCESS_REVIEWS.api_version,
-            "kind": SELF_ACCESS_REVIEWS.kind,
-            "spec": {"resourceAttributes": attributes},
-        }
-        return _decode(await live.client.create(SELF_ACCESS_REVIEWS, body)).status.allowed
-
     async def ask() -> list[str]:
         try:
-            answers = await together(
-                *(may(verb, group, plural, is_home=home) for verb, group, plural, home in OWN)
-            )
+            answers = await together(*(_may(live, right) for right in OWN))
         except ForbiddenError:
             # Not even everybody may ask about themselves; then the checks will say.
             return []
         return [
-            f"{verb} {plural}"
-            for (verb, _, plural, _), allowed in zip(OWN, answers, strict=True)
+            f"{right.verb} {right.resource}"
+            for right, allowed in zip(OWN, answers, strict=True)
             if not allowed
         ]
 
@@ -143,33 +133,27 @@ async def own_lacks(live: Installation) -> list[str]:
 
 
 async def _may(live: Installation, right: Right) -> bool:
-    attributes = {
-        "verb": right.verb,
-        "group": right.group,
-        "resource": right.resource,
-        "subresource": right.subresource,
-        "name": right.name,
-        "namespace": right.namespace,
+    """Whether an account of ours, or the caller where the right names none, has a right."""
+    attributes = asdict(right) | {"namespace": _place(right.namespace, live.namespace)}
+    account = attributes.pop("account")
+    spec: dict[str, Any] = {
+        "resourceAttributes": {key: value for key, value in attributes.items() if value}
     }
-    body = {
-        "apiVersion": ACCESS_REVIEWS.api_version,
-        "kind": ACCESS_REVIEWS.kind,
-        "spec": {
-            "user": f"system:serviceaccount:{live.namespace}:{right.account}",
-            "groups": [
-                "system:serviceaccounts",
-                f"system:serviceaccounts:{live.namespace}",
-                "system:authenticated",
-            ],
-            "resourceAttributes": {key: value for key, value in attributes.items() if value},
-        },
-    }
-    return _decode(await live.client.create(ACCESS_REVIEWS, body)).status.allowed
+    if account:
+        spec["user"] = f"system:serviceaccount:{live.namespace}:{account}"
+        spec["groups"] = [
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{live.namespace}",
+            "system:authenticated",
+        ]
+    review = ACCESS_REVIEWS if account else SELF_ACCESS_REVIEWS
+    body = {"apiVersion": review.api_version, "kind": review.kind, "spec": spec}
+    return _decode(await live.client.create(review, body)).status.allowed
 
 
-def _listed(lacks: list[str]) -> str:
-    more = len(lacks) - _SHOWN
-    return ", ".join(lacks[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _place(namespace: str, ours: str) -> str:
+    """The namespace that a manifest means."""
+    return ours if namespace == DEFAULT_NAMESPACE else namespace
 
 
 def required(settings: ControllerSettings, namespace: str) -> set[Right]:
@@ -194,8 +178,7 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
         if not binding["kind"].endswith("Binding"):
             continue
         role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
-        where = binding["metadata"].get("namespace", "")
-        where = namespace if where == DEFAULT_NAMESPACE else where
+        where = _place(binding["metadata"].get("namespace", ""), namespace)
         for subject in binding.get("subjects") or ():
             if role is not None and subject["name"] in _ACCOUNTS:
                 found.update(_rights(role, subject["name"], where))

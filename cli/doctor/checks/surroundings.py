@@ -1,4 +1,4 @@
-"""What surrounds us: who may reach the webhooks, versions, clocks, and leftovers of others."""
+"""The environment: who may reach the webhooks, versions, clocks, and leftovers of others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import Resource
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.diagnosis import fault, note, unseen, warning
-from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.installed import CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.migrate.findings import findings as judge
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
 
-NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 OLDEST: Final = ServerVersion(1, 25)
 GATES: Final = ServerVersion(1, 27)
 _SKEW: Final = 30.0
@@ -68,10 +66,10 @@ async def check_versions(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
-    """What kupid and Keptn left, in short; ``migrate`` has it all."""
+    """A summary of what kupid and Keptn left; ``migrate`` lists all of it."""
     observed = await observe(live)
-    # Ours is here, be it outside of the cluster; whether it works is the other checks' matter. Pods
-    # at gates are its own then, and policies are no leftovers.
+    # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
+    # gated pods belong to it, and policies are not leftovers.
     observed = replace(observed, ours=replace(observed.ours, is_ready=True))
     found = [one for one in judge(observed) if one.code not in {"paths", "old-versions"}]
     grave = [one for one in found if one.severity in _GRAVE][:_SHOWN]

@@ -10,7 +10,7 @@ from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.secret import encode, read_authorities
-from harbourmaster.cli.batches import many
+from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import fault, note, ok, unseen, warning
 from harbourmaster.cli.doctor.checks.registration import short_kind
 from harbourmaster.cli.installed import (
@@ -163,9 +163,8 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
     )
     found = list(zip(resources, definitions, strict=True))
     if missing := [_name(each) for each, definition in found if definition is None]:
-        listed = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         text = "not found, so such objects can't be written and have no effect"
-        yield fault(f"definition {listed}", text, APPLY)
+        yield fault(f"definition {shown(missing, 3)}", text, APPLY)
     converter = (
         settings.webhook.service_namespace or live.namespace,
         settings.webhook.service_name,

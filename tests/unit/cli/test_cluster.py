@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
-from harbourmaster.cli.live.cluster import collect, count, metadata_of, remaining
+from harbourmaster.cli.live.cluster import collect, count, remaining
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.uninstall import run as uninstall
@@ -79,7 +79,7 @@ async def test_a_list_that_expired_is_restarted_without_repeats(api, client):
         return page
 
     client.list = compacting
-    found = await metadata_of(client, PODS, namespace=PLACE)
+    found = await collect(client, PODS, metadata_in, namespace=PLACE, metadata_only=True)
     assert compacted
     assert [one.name for one in found] == [f"pod-{number:04}" for number in range(1100)]
 

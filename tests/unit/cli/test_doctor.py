@@ -35,14 +35,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.rescheduling.model import Criteria
 from harbourmaster.webhook.canary import our_version
-from helpers.broken_installations import (
-    GATED,
-    POD,
-    addon,
-    flags,
-    leaf,
-    settings_file,
-)
+from helpers.broken_installations import GATED, POD, addon, flags, leaf, settings_file
 from helpers.examined import (
     CONTROLLER,
     HOME,
@@ -120,7 +113,7 @@ async def test_where_others_keep_the_registration_its_remedies_are_theirs(cluste
     assert "cert-manager" in remedies["certificates"]
 
 
-async def test_a_leaf_that_should_have_been_renewed_is_told_of(cluster):
+async def test_a_certificate_that_should_have_been_renewed_is_reported(cluster):
     # It has a sixth of its life left; the authority is older than it.
     old = cluster.now - timedelta(days=6)
     cluster.__init__()
@@ -208,7 +201,7 @@ async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_
     assert capsys.readouterr().err == ""
 
 
-async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(cluster):
+async def test_missing_permissions_are_reported_by_check_and_the_rest_is_checked(cluster):
     cluster.forbidden.update({"namespaces", "customresourcedefinitions"})
     cluster.entry(POD)["failurePolicy"] = "Fail"
     found = told(await examined(cluster))
@@ -222,7 +215,7 @@ async def test_what_may_not_be_read_is_told_by_check_and_the_rest_is_looked_at(c
     assert all("ada" in one[2] for one in found if one[1] == "unread" and one != leftovers)
 
 
-async def test_who_may_read_nothing_is_told_so_in_one_line(cluster):
+async def test_a_caller_without_any_permission_gets_one_line(cluster):
     cluster.lacking.add("*")
     cluster.forbidden.add("*")
     with pytest.raises(NoPermissionError) as told_so:
@@ -251,7 +244,7 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(cluster):
     assert told(await examined(cluster)) == []
 
 
-async def test_without_a_configuration_nothing_that_hangs_on_it_is_said_to_be_well(cluster):
+async def test_without_a_configuration_checks_that_need_it_are_not_ok(cluster):
     cluster.remove(MUTATING_WEBHOOKS, NAME)
     report = await examined(cluster)
     severities = {one.check: one.severity for one in report.findings}
@@ -269,7 +262,7 @@ async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(cluster):
 
 
 @pytest.mark.parametrize("broken", ["get", "create"])
-async def test_an_api_server_that_fails_is_told_by_the_checks(cluster, broken):
+async def test_an_api_server_that_fails_is_reported_by_the_checks(cluster, broken):
     async def fails(*_, **__):
         raise ApiError("etcd is slow", status=500)
 
@@ -284,7 +277,7 @@ async def test_without_manifests_rights_are_not_seen(cluster, monkeypatch, tmp_p
     assert ("rights", "unread") in {one[:2] for one in told(await examined(cluster))}
 
 
-async def test_a_dead_webhook_of_somebody_else_is_not_taken_for_ours(cluster):
+async def test_a_dead_webhook_of_others_is_not_taken_for_ours(cluster):
     def check(*_):
         text = 'failed calling webhook "all.example.com": failed to call webhook: EOF'
         raise ApiError(text, status=500)
@@ -377,7 +370,7 @@ def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
         ({**addon(), "spec": 1}, False),
     ],
 )
-def test_who_is_a_critical_addon(pod, is_one):
+def test_which_pods_are_critical_add_ons(pod, is_one):
     found = add_on(msgspec.json.encode(pod), Criteria())
     assert (found is not None) is is_one
 

@@ -53,7 +53,7 @@ def notes(api):
     return [one["note"] for one in api.objects.all(EVENTS).values()]
 
 
-async def test_it_is_broken_told_and_mended(api, client, capsys):
+async def test_break_glass_mode_is_started_reported_and_ended(api, client, capsys):
     before = copy.deepcopy([api.get(each, NAME) for each in BOTH])
     kept = policies(api)
     assert await change(client, "on") == 0
@@ -76,7 +76,7 @@ async def test_it_is_broken_told_and_mended(api, client, capsys):
     assert "restored" in capsys.readouterr().out
 
 
-async def test_twice_is_once(api, client, capsys):
+async def test_switching_twice_changes_nothing(api, client, capsys):
     await change(client, "on")
     written = len(api.seen("update"))
     assert await change(client, "on", "another") == 0
@@ -90,7 +90,7 @@ async def test_twice_is_once(api, client, capsys):
     assert len(api.seen("update")) == written
 
 
-async def test_one_that_somebody_closed_again_is_opened(api, client):
+async def test_a_webhook_that_was_closed_again_is_opened(api, client):
     await change(client, "on")
     found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
     found["webhooks"][0]["failurePolicy"] = "Fail"
@@ -101,7 +101,7 @@ async def test_one_that_somebody_closed_again_is_opened(api, client):
     assert standing(api.get(MUTATING_WEBHOOKS, NAME)).before == before
 
 
-async def test_one_that_was_annotated_by_hand_is_mended_too(api, client):
+async def test_a_mode_that_was_annotated_by_hand_is_ended_too(api, client):
     found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
     found["metadata"]["annotations"] = {ANNOTATION: "fire"}
     api.put(MUTATING_WEBHOOKS, found)
@@ -109,7 +109,9 @@ async def test_one_that_was_annotated_by_hand_is_mended_too(api, client):
     assert standing(api.get(MUTATING_WEBHOOKS, NAME)) is None
 
 
-async def test_what_nobody_noted_is_closed_where_it_holds_gated_pods_and_told(api, client, capsys):
+async def test_an_unknown_failure_policy_of_gated_pods_becomes_fail_and_is_reported(
+    api, client, capsys
+):
     await change(client, "on")
     found = copy.deepcopy(api.get(MUTATING_WEBHOOKS, NAME))
     forged = {"gated-pods.harbourmaster.dev": "Nonsense", "pods.harbourmaster.dev": "Ignore"}
@@ -125,19 +127,19 @@ async def test_what_nobody_noted_is_closed_where_it_holds_gated_pods_and_told(ap
     )
 
 
-async def test_who_breaks_it_is_told_that_gates_are_open_too(client, capsys):
+async def test_the_caller_learns_that_gates_are_open_too(client, capsys):
     await change(client, "on")
     assert "pods of namespaces with gates start without their checks" in capsys.readouterr().out
 
 
-async def test_a_missing_configuration_keeps_the_other_from_nothing(api, client, capsys):
+async def test_a_missing_configuration_does_not_stop_the_other(api, client, capsys):
     api.remove(MUTATING_WEBHOOKS, NAME)
     assert await change(client, "on") == 1
     assert standing(api.get(VALIDATING_WEBHOOKS, NAME)) is not None
     assert "MutatingWebhookConfiguration harbourmaster not found" in capsys.readouterr().err
 
 
-async def test_who_may_not_is_told_in_one_line_each(client, capsys, monkeypatch):
+async def test_missing_permissions_are_one_line_each(client, capsys, monkeypatch):
     async def replace(*_, **__):
         raise ForbiddenError("cannot update", status=403)
 
@@ -150,7 +152,7 @@ async def test_who_may_not_is_told_in_one_line_each(client, capsys, monkeypatch)
     assert "ValidatingWebhookConfiguration" in second
 
 
-async def test_what_changes_meanwhile_is_read_again(api, client, monkeypatch):
+async def test_a_configuration_that_changes_meanwhile_is_read_again(api, client, monkeypatch):
     replace, refused = client.replace, []
 
     async def once(*arguments, **options):
@@ -164,7 +166,7 @@ async def test_what_changes_meanwhile_is_read_again(api, client, monkeypatch):
     assert set(policies(api).values()) == {"Ignore"}
 
 
-async def test_what_changes_without_end_is_given_up(client, capsys, monkeypatch):
+async def test_a_configuration_that_always_changes_is_given_up(client, capsys, monkeypatch):
     async def replace(*_, **__):
         raise ConflictError("changed", status=409)
 
@@ -173,7 +175,7 @@ async def test_what_changes_without_end_is_given_up(client, capsys, monkeypatch)
     assert "not changed" in capsys.readouterr().err
 
 
-async def test_an_event_that_can_t_be_told_is_no_failure(api, client, capsys, monkeypatch):
+async def test_an_event_that_cannot_be_written_is_no_failure(api, client, capsys, monkeypatch):
     async def create(*_, **__):
         raise ForbiddenError("cannot create", status=403)
 
@@ -183,12 +185,12 @@ async def test_an_event_that_can_t_be_told_is_no_failure(api, client, capsys, mo
     assert "done, but the event could not be written" in capsys.readouterr().err
 
 
-def test_without_a_reason_nothing_is_broken(capsys):
+def test_break_glass_mode_needs_a_reason(capsys):
     assert main(["doctor", "--break-glass", "on", "--kubeconfig=/none"]) == 2
     assert "needs --reason" in capsys.readouterr().err
 
 
-def test_a_reason_has_an_end():
+def test_a_reason_is_limited_and_cleaned():
     with pytest.raises(argparse.ArgumentTypeError, match="longer than 512"):
         reason("x" * 513)
     assert reason(" two\n lines ") == "two lines"
@@ -196,7 +198,7 @@ def test_a_reason_has_an_end():
     assert reason("a\udcff\x1b[2J") == "a\\udcff\\x1b[2J"
 
 
-def test_the_event_is_one_that_the_api_takes():
+def test_the_event_is_valid_for_the_api():
     stored = {"metadata": {"uid": "u"}}
     said = break_glass.BreakGlass(by="ada", reason="x" * 2000)
     found = break_glass.event(MUTATING_WEBHOOKS, stored, said, is_on=True)

@@ -15,18 +15,7 @@ from harbourmaster.cli.main import main
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.fake_api import FakeApi
-from helpers.gated import (
-    CHECKED,
-    FAILED,
-    GATE,
-    PROD,
-    REMOVED,
-    gates,
-    keptn,
-    owned,
-    pod,
-    put,
-)
+from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owned, pod, put
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
 REASON = "incident 4711"
@@ -398,7 +387,7 @@ async def test_nodes_that_can_not_be_cleared_are_one_line(api, run, prepare, tex
     assert len(err.splitlines()) == 1
 
 
-async def test_an_event_that_may_not_be_told_is_no_failure(api, run):
+async def test_an_event_that_is_forbidden_is_no_failure(api, run):
     put(api, PODS, pod())
     api.forbid("create", EVENTS)
     code, out, err = await run("release", "prod/waiter-1", "--reason", REASON)

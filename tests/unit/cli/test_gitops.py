@@ -112,9 +112,7 @@ def test_jq_reads_the_rules_as_we_do(capsys):
         assert without_empty(json.loads(result.stdout)) == forget(after, said)
 
 
-def test_argo_cd_is_told_of_cluster_policies_everywhere_and_of_others_where_they_are(
-    capsys, folder
-):
+def test_argo_cd_rules_of_cluster_policies_have_no_namespace_and_others_theirs(capsys, folder):
     arguments = ("argocd", "--policies", folder(SSD, SHOP), "--kind", "Deployment")
     rules, _ = printed(capsys, *arguments)
     everywhere, shop = rules["ignoreDifferences"]
@@ -143,7 +141,7 @@ def test_argo_cd_s_own_settings_know_no_namespace(capsys, folder):
     assert len(rules["jqPathExpressions"]) == 3
 
 
-def test_flux_is_told_by_pointers(capsys, folder):
+def test_flux_rules_are_pointers(capsys, folder):
     arguments = ("flux", "--policies", folder(SSD, SHOP), "--kind", "CronJob")
     found, _ = printed(capsys, *arguments)
     pointer = "/spec/jobTemplate/spec/template/spec"
@@ -176,7 +174,7 @@ def test_nothing_is_said_where_nothing_is_set(capsys, folder):
     assert yaml.safe_load(said) == {"ignoreDifferences": []}
 
 
-def test_a_broken_policy_is_told_and_the_others_count(capsys, folder):
+def test_a_broken_policy_is_reported_and_the_others_count(capsys, folder):
     rules, said = printed(
         capsys, "argocd", "--policies", folder(SSD, BROKEN), "--kind", "Pod", code=1
     )
@@ -244,7 +242,7 @@ def test_the_policies_of_a_cluster_and_the_kinds_that_are_registered_there(clust
     assert not said
 
 
-def test_every_kind_where_nobody_can_tell_what_is_registered(cluster):
+def test_every_kind_if_the_registration_is_unknown(cluster):
     rules, said = cluster("flux", put=[(CLUSTER_POLICIES, SSD)])
     assert len(rules["ignore"]) == len(HANDLED)
     assert "rules for every kind" in said

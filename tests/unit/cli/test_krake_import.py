@@ -136,7 +136,7 @@ def test_the_document_s_metrics_keep_the_names_that_providers_know(imported):
     assert f"GlobalMetric heat_demand_zone_1: metadata.name: {name}" in told
 
 
-def test_every_reference_and_every_key_is_rewritten_and_told_of(imported):
+def test_every_reference_and_every_key_is_rewritten_with_a_note(imported):
     reference = {"name": "heat_1", "weight": 0.45, "namespaced": True}
     cluster = krake("kubernetes", "Cluster", "c_1", kubeconfig=KUBECONFIG, metrics=[reference])
     metrics = ["heat_1 > 0.5", "load is 5", "Heat_2==1"]
@@ -219,7 +219,7 @@ def test_a_kubeconfig_moves_into_a_secret(imported):
     assert "s3cret" not in "\n".join(told)
 
 
-def test_a_kubeconfig_that_the_controller_refuses_is_told_of(imported):
+def test_a_kubeconfig_that_the_controller_refuses_gets_a_note(imported):
     users = [{"name": "u", "user": {"exec": {"command": "aws"}}}]
     found, told = imported(
         krake("kubernetes", "Cluster", kubeconfig={**KUBECONFIG, "users": users})

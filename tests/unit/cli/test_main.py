@@ -33,7 +33,7 @@ def test_what_programs_read_is_asked_for_as_kubectl_asks():
         (["wyh"], "harbourmaster: argument COMMAND: invalid choice: 'wyh'"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(arguments, said, capsys):
+def test_a_wrong_command_line_is_one_line(arguments, said, capsys):
     with pytest.raises(SystemExit) as error:
         main(arguments)
     assert error.value.code == 2

@@ -315,7 +315,7 @@ def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
 
 @settings(max_examples=cases(150))
 @given(clusters())
-def test_in_the_end_one_does_keptn_s_work(observed):
+def test_after_the_plan_only_harbourmaster_does_keptns_work(observed):
     player = Player(observed)
     for step in plan(observed):
         for command in step.commands:
@@ -325,7 +325,7 @@ def test_in_the_end_one_does_keptn_s_work(observed):
     assert not [one for one in player.now.leftovers if one.system == KEPTN]
 
 
-def test_the_way_over_from_a_keptn_at_work():
+def test_the_migration_from_a_running_keptn():
     service = Service("keptn-system", "lifecycle-webhook-service", answers=True)
     keptn = Observed(
         Ours(OURS),
@@ -353,7 +353,7 @@ def test_the_way_over_from_a_keptn_at_work():
 
 @settings(max_examples=cases(100))
 @given(clusters())
-def test_findings_come_gravest_first_and_what_blocks_says_what_to_do(observed):
+def test_findings_are_sorted_by_severity_and_blocking_ones_have_a_command(observed):
     found = findings(observed)
     ranks = [SEVERITIES.index(one.severity) for one in found]
     assert ranks == sorted(ranks)
@@ -375,7 +375,7 @@ def test_no_command_names_a_pod_whose_check_failed(observed):
     assert failed & {argument for one in commands for argument in one.arguments} == set()
 
 
-def test_a_metrics_operator_is_gone_over_from_like_the_other():
+def test_a_metrics_operator_is_migrated_like_the_other():
     service = Service("keptn-system", "metrics-operator-service", answers=True)
     keptn = Observed(
         Ours(OURS),
@@ -405,7 +405,7 @@ def test_a_metrics_operator_is_gone_over_from_like_the_other():
     assert (danger.code, danger.object) == ("both-at-work", "Keptn's metrics-operator")
 
 
-def test_an_api_of_metrics_that_nobody_leads_to_us_goes():
+def test_an_apiservice_that_is_not_directed_to_us_is_deleted():
     service = Service("keptn-system", "metrics-operator-service", answers=False)
     ours = Ours(OURS, is_ready=True, is_registered=True)
     left = Observed(ours, leftovers=(Leftover(METRICS_API, KEPTN, service),))
@@ -418,7 +418,7 @@ def test_an_empty_cluster_has_nothing_to_say():
     assert plan(Observed(Ours(OURS))) == ()
 
 
-def test_once_keptn_is_replaced_its_gates_are_ours_to_judge():
+def test_gated_pods_are_no_finding_once_harbourmaster_serves():
     observed = Observed(Ours(OURS), pods=(StuckPod("shop", "ledger-0", 0),))
     assert codes(plan(observed)) == []
     (found,) = findings(observed)
@@ -427,7 +427,7 @@ def test_once_keptn_is_replaced_its_gates_are_ours_to_judge():
     assert findings(served) == ()
 
 
-def test_a_pod_that_waits_for_a_scheduler_is_freed_for_nobody_plays_it():
+def test_a_pod_that_waits_for_a_removed_scheduler_is_released():
     observed = Observed(Ours(OURS, is_ready=True), pods=(StuckPod("shop", "ledger-0"),))
     assert codes(plan(observed)) == ["free"]
     assert [one.code for one in findings(observed)] == ["pod-unscheduled"]
@@ -463,12 +463,12 @@ def test_two_that_start_tasks_are_a_danger():
     ],
     ids=["gate", "scheduler"],
 )
-def test_a_pod_is_let_go_by_one_command(pod, command):
+def test_a_pod_is_released_by_one_command(pod, command):
     (found,) = findings(Observed(Ours(OURS), pods=(pod,)))
     assert found.command.text == command
 
 
-def test_a_pod_that_nobody_makes_again_is_saved_before_it_goes():
+def test_a_pod_without_an_owner_is_saved_before_it_is_deleted():
     pod = StuckPod("shop", "ledger-0", is_owned=False)
     (step,) = plan(Observed(Ours(OURS), pods=(pod,)))
     assert [each.text for each in step.commands] == [
@@ -479,7 +479,7 @@ def test_a_pod_that_nobody_makes_again_is_saved_before_it_goes():
 
 @settings(max_examples=cases(100))
 @given(clusters())
-def test_what_was_not_read_is_not_put_at_risk(observed):
+def test_unread_objects_are_not_put_at_risk(observed):
     steps = plan(replace(observed, unread=("list secrets: 403 Forbidden",)))
     assert codes(steps) in ([], ["unblock"])
 

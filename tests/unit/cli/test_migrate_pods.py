@@ -221,7 +221,7 @@ async def test_pods_in_our_scheduler_are_no_leftovers(more, name, left):
         ("0/2 nodes are available", {}, True),
     ],
 )
-async def test_without_settings_a_pod_tells_whose_scheduler_has_it(message, told_before, left):
+async def test_without_settings_a_pod_shows_which_scheduler_has_it(message, told_before, left):
     cluster = ExaminedCluster()
     for name in (CONTROLLER, WEBHOOK):
         cluster.remove(DEPLOYMENTS, name, HOME)
@@ -238,7 +238,7 @@ async def test_without_settings_a_pod_tells_whose_scheduler_has_it(message, told
     ],
     ids=["one-word", "two-words", "file"],
 )
-async def test_who_was_told_to_leave_keptn_its_work_does_none_of_it(given):
+async def test_a_controller_beside_keptn_does_none_of_its_work(given):
     cluster = ExaminedCluster()
     cluster.put(PODS, pod())
     if isinstance(given, str):
@@ -251,7 +251,7 @@ async def test_who_was_told_to_leave_keptn_its_work_does_none_of_it(given):
     assert set(await waiting(cluster)) == {GATED}
 
 
-async def test_settings_that_cannot_be_used_are_told_and_hold_up_the_order(cluster):
+async def test_unusable_settings_are_reported_and_stop_the_plan(cluster):
     flags(cluster, "--config=/etc/none.yaml")
     found = await report(cluster)
     assert [

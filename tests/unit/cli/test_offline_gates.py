@@ -70,19 +70,23 @@ def sources(tmp_path):
     return [f"--{name}={tmp_path}/{name}.yaml" for name in paths]
 
 
-def test_review_reads_the_owners_from_a_file(sources, tmp_path, capsysbinary):
-    question = tmp_path / "review.json"
-    question.write_text(json.dumps(review(pod())))
-    assert main(["review", *sources, str(question)]) == 0
+@pytest.fixture
+def question(tmp_path):
+    """The file of a review of a pod."""
+    path = tmp_path / "review.json"
+    path.write_text(json.dumps(review(pod())))
+    return str(path)
+
+
+def test_review_reads_the_owners_from_a_file(sources, question, capsysbinary):
+    assert main(["review", *sources, question]) == 0
     response = json.loads(capsysbinary.readouterr().out)["response"]
     assert patched(pod(), response)["metadata"]["annotations"] == TRACKED
 
 
-def test_review_takes_the_settings_of_gates(sources, tmp_path, capsysbinary):
-    question = tmp_path / "review.json"
-    question.write_text(json.dumps(review(pod())))
+def test_review_takes_the_settings_of_gates(sources, question, capsysbinary):
     for flag in ("--features=policies", "--denied-namespaces=ns1", "--allowed-namespaces=other"):
-        assert main(["review", *sources, flag, str(question)]) == 0
+        assert main(["review", *sources, flag, question]) == 0
         assert b'"patch"' not in capsysbinary.readouterr().out
 
 
@@ -93,18 +97,18 @@ def test_review_takes_the_settings_of_gates(sources, tmp_path, capsysbinary):
         ({"kind": "Deployment", "metadata": {}}, "metadata.name: required"),
     ],
 )
-def test_a_bad_owner_is_reported_and_the_rest_serves(sources, tmp_path, capsys, document, says):
+def test_a_bad_owner_is_reported_and_the_rest_serves(
+    sources, question, tmp_path, capsys, document, says
+):
     parents = tmp_path / "parents.yaml"
     parents.write_text(yaml.safe_dump_all([document, *family(TRACKED)]))
-    question = tmp_path / "review.json"
-    question.write_text(json.dumps(review(pod())))
-    assert main(["review", *sources, str(question)]) == 1
+    assert main(["review", *sources, question]) == 1
     printed = capsys.readouterr()
     assert f"{parents}, document 1: {says}" in printed.err
     assert '"patch"' in printed.out
 
 
-def test_an_unknown_feature_is_told_in_one_line(sources, capsys):
+def test_an_unknown_feature_is_one_line(sources, capsys):
     assert main(["review", *sources, "--features=gate"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -123,11 +127,9 @@ def test_an_unknown_feature_is_told_in_one_line(sources, capsys):
     ],
 )
 def test_review_puts_pods_where_the_settings_say(
-    sources, tmp_path, capsysbinary, flags, gates, scheduler
+    sources, question, capsysbinary, flags, gates, scheduler
 ):
-    question = tmp_path / "review.json"
-    question.write_text(json.dumps(review(pod())))
-    assert main(["review", *sources, *flags, str(question)]) == 0
+    assert main(["review", *sources, *flags, question]) == 0
     response = json.loads(capsysbinary.readouterr().out)["response"]
     spec = patched(pod(), response)["spec"]
     assert (spec.get("schedulingGates"), spec.get("schedulerName")) == (gates, scheduler)

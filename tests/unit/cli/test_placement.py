@@ -58,14 +58,7 @@ def test_lines_that_are_no_cases_are_answered_and_counted(run, action):
     assert all("\n" not in each["error"] for each in found)
 
 
-def test_a_file_is_read(tmp_path, capsysbinary):
-    path = tmp_path / "cases.jsonl"
-    path.write_text(json.dumps(expression("label", "a=b")))
-    assert main(["placement", "parse", str(path)]) == 0
-    assert b'"a is b"' in capsysbinary.readouterr().out
-
-
-def test_a_file_that_is_not_there_is_told(capsys, tmp_path):
+def test_a_missing_file_is_one_line(capsys, tmp_path):
     assert main(["placement", "decide", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -193,7 +186,7 @@ def test_clusters_and_magnum_clusters_are_decided_too(run):
     assert decision(run, *objects, **more)["chosen"] == ["o/p"]
 
 
-def test_two_clouds_of_one_name_are_both_told(run):
+def test_two_clouds_of_one_name_are_both_listed(run):
     constraints = {"cloud": {"labels": ["a is b"]}}
     wanted = named("Cluster", "wanted", {"constraints": constraints}, namespace="ns")
     clouds = (named("Cloud", "os", namespace="ns"), named("GlobalCloud", "os"))
@@ -228,7 +221,7 @@ def test_times_may_be_written_in_several_ways(run, now):
         ({"objects": [{"kind": "Cluster"}]}, "objects[0]: object missing required field metadata"),
     ],
 )
-def test_what_is_wrong_with_a_case_is_told_with_its_place(run, change, text):
+def test_an_invalid_case_is_reported_with_the_field(run, change, text):
     code, (found,) = run("decide", case(application(), cluster("a"), **change))
     assert code == 1
     assert found["id"] == "c"

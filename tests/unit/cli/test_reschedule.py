@@ -135,7 +135,7 @@ def test_nodes_that_are_out_of_the_question_are_counted_by_their_reasons(run):
     assert lines[at + 2].startswith("  1 node: ")
 
 
-def test_a_pod_that_fits_needs_nobody_to_move(run):
+def test_a_pod_that_fits_needs_no_eviction(run):
     code, out, _ = run(cluster(waiting(), stored(node("n3", 2))))
     assert code == 0
     assert out.startswith("kube-system/c: it fits on n3, and no pod has to move\n")
@@ -156,7 +156,7 @@ def test_room_that_is_kept_for_another_one_is_taken_into_account(run):
     assert out.splitlines()[5].split()[0] == "shop/a1"
 
 
-def test_what_nobody_judges_is_said(run):
+def test_unsupported_constraints_are_listed(run):
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     code, out, _ = run(cluster(topologySpreadConstraints=[spread]))
     assert code == 1
@@ -263,7 +263,7 @@ def test_settings_that_the_controller_refuses(run, selector):
         ),
     ],
 )
-def test_a_dump_that_is_none(tmp_path, capsys, text, expected):
+def test_an_invalid_dump_is_one_line(tmp_path, capsys, text, expected):
     file = tmp_path / "dump"
     file.write_text(text)
     assert main(["reschedule", "plan", f"--pod={POD}", f"--dump={file}"]) == 2

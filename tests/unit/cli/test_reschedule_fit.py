@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import subprocess
 import sys
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.cli.reschedule.fit import fit, judged
+from harbourmaster.cli.lines import answered as answers_to
+from harbourmaster.cli.reschedule.fit import fit, judge
 
 NODE = {
     "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
@@ -31,7 +31,7 @@ def line(name=None, pods=(), **given):
 
 def answered(*cases):
     lines = [json.dumps(one).encode() + b"\n" for one in cases]
-    return [json.loads(json.dumps(_plain(one))) for one in judged(lines)]
+    return [json.loads(json.dumps(_plain(one))) for one in answers_to(lines, judge)]
 
 
 def _plain(answer):
@@ -145,13 +145,13 @@ def test_namespaces_are_looked_at_where_they_are_given():
     ],
 )
 def test_a_line_that_is_no_case_is_answered_by_what_is_wrong(text, name, error):
-    (found,) = judged([text])
+    (found,) = answers_to([text], judge)
     assert _plain(found) == {"id": name, "error": error}
 
 
 def test_nesting_without_end_is_refused():
     deep = b'{"node": ' + b"[" * 100_000 + b"]" * 100_000 + b', "pod": {}}'
-    (found,) = judged([deep])
+    (found,) = answers_to([deep], judge)
     assert "error" in _plain(found)
 
 
@@ -166,13 +166,6 @@ def test_a_file_is_answered_and_a_bad_line_does_not_end_it(tmp_path, capsysbinar
         {"id": None, "error": "JSON is malformed: invalid character (byte 0)"},
         {"id": "a", "fits": True, "reasons": []},
     ]
-
-
-def test_standard_input_is_read(monkeypatch, capsysbinary):
-    given = io.BytesIO(json.dumps(line("a")).encode())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
-    assert run("-") == 0
-    assert json.loads(capsysbinary.readouterr().out)["fits"] is True
 
 
 def test_it_needs_no_server_and_no_client():

@@ -39,7 +39,7 @@ def test_a_terminal_gets_both(plain):
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_who_wants_no_colours_gets_none(plain, monkeypatch, name, value):
+def test_colours_can_be_switched_off(plain, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     assert Terminal.of(Screen()).line("text", "bad") == "text"
 

@@ -341,7 +341,7 @@ async def test_nodes_that_were_kept_for_add_ons_are_free(api, client):
     assert not [line for line in told if line.startswith("nodes kept")]
 
 
-async def test_nodes_that_nobody_lets_us_free_are_told(api, client):
+async def test_nodes_that_cannot_be_freed_are_reported(api, client):
     install(api)
     keep_nodes(api)
     api.forbid("patch", NODES)
@@ -371,7 +371,7 @@ async def test_others_in_the_namespace_keep_it(api, client):
 
 
 @pytest.mark.parametrize("name", ["kube-system", "shop"])
-async def test_a_namespace_of_somebody_elses_stays_with_what_is_in_it(api, client, name):
+async def test_a_namespace_of_others_stays_with_its_content(api, client, name):
     put(api, NAMESPACES, name, labels={})
     put(api, SECRETS, "theirs", namespace=name, labels={})
     put(api, SECRETS, "harbourmaster-webhook-cert", namespace=name, labels={})
@@ -479,7 +479,7 @@ def scheduled(api, name, *, annotations=WORKLOAD, owners=(MADE,), **spec):
     )
 
 
-async def test_pods_in_the_scheduler_go_where_their_owner_makes_them_anew(api, client):
+async def test_pods_in_the_scheduler_are_deleted_if_their_owner_recreates_them(api, client):
     scheduled(api, "ledger-1")
     scheduled(api, "provisional", annotations={"gates.harbourmaster.dev/parent": "unresolved"})
     scheduled(api, "bound", nodeName="n1")
@@ -512,7 +512,7 @@ async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
     assert names(api, PODS) == ["lonely"]
 
 
-async def test_one_that_comes_again_in_the_scheduler_is_named(api, client):
+async def test_a_pod_that_returns_to_the_scheduler_is_named(api, client):
     scheduled(api, "ledger-1")
     deleted = client.delete
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.cli.main import _parser
-from harbourmaster.cli.placement.cases import decided
+from harbourmaster.cli.placement.decide import decided
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.placement.model import GROUP
 from helpers.manifests import (

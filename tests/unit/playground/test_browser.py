@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -131,20 +130,9 @@ def test_a_second_call_fetches_nothing(environment):
     assert len(calls(environment)) == 2
 
 
-def test_two_callers_at_once_fetch_once(environment):
-    barrier = threading.Barrier(2)
-    launchers = []
-
-    def call():
-        barrier.wait()
-        launchers.append(found(environment))
-
-    threads = [threading.Thread(target=call) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert launchers[0] == launchers[1]
+def test_two_callers_at_once_fetch_once(environment, twice_at_once):
+    first, second = twice_at_once(lambda: found(environment))
+    assert first == second
     assert len(calls(environment)) == 2
 
 
@@ -158,25 +146,25 @@ def test_package_lists_that_are_out_of_date_give_way_to_new_ones_beside_the_syst
         assert "/etc" not in call
 
 
-def test_an_unknown_package_is_one_line_and_leaves_nothing(environment, tmp_path):
-    with pytest.raises(PlaygroundError) as raised:
-        found({**environment, "APT_FAILS": "chromium"})
-    assert str(raised.value) == (
-        "apt-get failed: Unable to locate package chromium: "
-        "put chromium on PATH, or let CHROMIUM name one"
-    )
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"APT_FAILS": "chromium"},
+            (
+                r"^apt-get failed: Unable to locate package chromium: "
+                "put chromium on PATH, or let CHROMIUM name one$"
+            ),
+        ),
+        ({"BROWSER": BROKEN}, r"loading shared libraries: libx\.so"),
+        ({"EMPTY": "yes"}, r"^the package chromium has no usr/lib"),
+    ],
+    ids=["unknown package", "browser does not start", "package without a browser"],
+)
+def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(environment, tmp_path, given, text):
+    with pytest.raises(PlaygroundError, match=text):
+        found({**environment, **given})
     assert left(tmp_path) == {"browser.lock"}
-
-
-def test_a_browser_that_does_not_start_is_not_kept(environment, tmp_path):
-    with pytest.raises(PlaygroundError, match=r"loading shared libraries: libx\.so"):
-        found({**environment, "BROWSER": BROKEN})
-    assert left(tmp_path) == {"browser.lock"}
-
-
-def test_a_package_without_a_browser_is_one_line(environment):
-    with pytest.raises(PlaygroundError, match=r"^the package chromium has no usr/lib"):
-        found({**environment, "EMPTY": "yes"})
 
 
 @pytest.mark.parametrize("name", ["apt-get", "dpkg-deb"])

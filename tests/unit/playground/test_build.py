@@ -117,20 +117,11 @@ def test_a_second_call_builds_nothing(environment):
     assert builds(environment) == len(TARGETS)
 
 
-def test_two_callers_at_once_build_once(environment):
-    barrier = threading.Barrier(2)
-    folders = []
-
-    def call():
-        barrier.wait()
-        folders.append(ensure_binaries(environment=environment, progress=lambda _: None))
-
-    threads = [threading.Thread(target=call) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert folders[0] == folders[1]
+def test_two_callers_at_once_build_once(environment, twice_at_once):
+    first, second = twice_at_once(
+        lambda: ensure_binaries(environment=environment, progress=lambda _: None)
+    )
+    assert first == second
     assert builds(environment) == len(TARGETS)
 
 
@@ -185,7 +176,7 @@ def test_a_build_never_changes_go_sum_or_needs_a_c_compiler(environment):
     assert all("-trimpath -mod=readonly" in command for command in commands)
 
 
-def test_the_api_server_is_told_its_version():
+def test_the_api_server_gets_its_version():
     assert "version.gitVersion=v1.36.3" in TARGETS["kube-apiserver"].linker_flags
     assert "version.gitMinor=36" in TARGETS["kube-apiserver"].linker_flags
 

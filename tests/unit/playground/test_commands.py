@@ -80,7 +80,7 @@ def test_a_further_scheduler_has_the_given_configuration_and_raised_limits(tmp_p
     assert "--secure-port=7" in found.arguments
 
 
-def test_a_further_scheduler_may_be_somebody_else(tmp_path):
+def test_a_further_scheduler_may_have_its_own_kubeconfig(tmp_path):
     given = {"clientConnection": {"kubeconfig": "/other", "qps": 5}}
     further_scheduler(Layout(tmp_path), "second", 7, given)
     connection = json.loads((tmp_path / "second.yaml").read_text())["clientConnection"]

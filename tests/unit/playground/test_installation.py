@@ -72,7 +72,7 @@ def test_all_run_when_it_is_started_and_none_when_it_is_stopped(make):
     assert living(installation.files.records) == []
 
 
-def test_each_step_is_told_with_its_seconds(make):
+def test_each_step_is_shown_with_its_seconds(make):
     said = []
     make(progress=said.append).start()
     steps = [line.partition(" ... ") for line in said]

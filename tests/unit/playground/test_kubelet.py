@@ -105,7 +105,9 @@ def keep(server, pki, plain, monkeypatch):
 
     yield start
     stop.set()
-    server.events.put(None)
+    # One ends one watch, also a watch that the keeper has given up and the server has not.
+    for _ in range(len(server.requests) + len(threads)):
+        server.events.put(None)
     for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive()

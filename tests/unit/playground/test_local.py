@@ -142,14 +142,6 @@ def test_status_succeeds_when_all_is_fine(tmp_path, capsys):
     ]
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert run("status", "--dir", tmp_path / "file" / "plane") == 1
-    error = capsys.readouterr().err
-    assert error.startswith("harbourmaster local: ")
-    assert error.count("\n") == 1
-
-
 def test_the_suggested_policy_is_there_and_is_for_the_suggested_pod():
     _, apply, try_, _ = local._suggestions("x")
     text = Path(apply.split()[-1]).read_text()

@@ -25,11 +25,21 @@ def test_status_names_the_log_of_a_component_that_has_ended(tmp_path, capsys):
     assert capsys.readouterr().out == f"etcd ended: see {tmp_path / 'logs' / 'etcd.log'}\n"
 
 
-def test_an_unknown_component_is_refused_with_the_known_ones(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["up"], "--dir"),
+        (
+            ["up", "--dir=x", "--without", "proxy"],
+            "proxy is none of controller-manager, scheduler, kwok",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_refused(capsys, arguments, text):
     with pytest.raises(SystemExit) as raised:
-        main(["up", "--dir", str(tmp_path), "--without", "proxy"])
+        main(arguments)
     assert raised.value.code == 2
-    assert "proxy is none of controller-manager, scheduler, kwok" in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_nodes_without_kwok_are_refused_before_anything_starts(tmp_path, capsys):
@@ -45,13 +55,6 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("playground: ")
     assert error.count("\n") == 1
-
-
-def test_a_folder_is_required(capsys):
-    with pytest.raises(SystemExit) as raised:
-        main(["up"])
-    assert raised.value.code == 2
-    assert "--dir" in capsys.readouterr().err
 
 
 def test_build_browser_fetches_the_browser_and_axe(monkeypatch):

@@ -93,7 +93,7 @@ def test_the_pod_that_waits_is_asked_about(started):
     assert f"$ harbourmaster why pod {NAMESPACE}/old" in lines
 
 
-def test_no_pod_that_waits_is_told(started):
+def test_a_missing_waiting_pod_ends_the_demo(started):
     steps, *_ = started(Plane(pods=[pod("new", "1.1")]))
     with pytest.raises(PlaygroundError, match=r"no pod of version 1\.0"):
         steps.explain()
@@ -111,7 +111,7 @@ def test_each_member_is_made_known_by_our_own_command(started):
 
 
 @pytest.mark.parametrize("where", [(), ("south",), ("north", "south")])
-def test_an_application_elsewhere_is_told(started, where):
+def test_an_application_in_the_wrong_place_ends_the_demo(started, where):
     steps, *_ = started(Plane(*where))
     with pytest.raises(PlaygroundError, match="ferry should be on north alone"):
         steps.place()
@@ -124,7 +124,7 @@ def test_a_command_of_ours_that_can_t_be_used_ends_the_demo(monkeypatch):
         Tour(Plane(), [].append, {}).harbourmaster("gate", "list")
 
 
-def test_the_address_the_token_and_the_account_are_told(started, monkeypatch):
+def test_the_address_the_token_and_the_account_are_shown(started, monkeypatch):
     asked = []
     monkeypatch.setattr(tour.api, "why_not_ready", asked.append)
     steps, lines, _ = started(Plane())
