@@ -6,7 +6,7 @@ A bad document is reported with its file, its number and the field, and the good
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from harbourmaster.policies.validation import validate
 from harbourmaster.serving.documents import Problem, files_in, read_documents
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
-from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, source_of
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harbourmaster.serving.documents import Document
     from harbourmaster.webhook.snapshot import Namespace
 
-DEFAULT_NAMESPACE: Final = "default"
+_Object = TypeVar("_Object", NamespaceObject, ParentObject)
 # What commonly lies beside policies and is not a mistake there.
 _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
 
@@ -74,10 +74,11 @@ def load(sources: Sources) -> Loaded:
     compiled = _load_policies(sources.policies, problems, keeps=sources.keeps_policies)
     namespaces = None
     if sources.namespaces is not None:
-        namespaces = _load_namespaces(sources.namespaces, problems)
+        found = _load(sources.namespaces, problems, NamespaceObject, "Namespace")
+        namespaces = namespaces_of(found)
     parents: list[ParentObject] = []
     if sources.parents is not None:
-        parents = _load_parents(sources.parents, problems)
+        parents = _load(sources.parents, problems, ParentObject)
     snapshot = Snapshot(policy_set(compiled), namespaces, parents=parents_of(parents))
     return Loaded(snapshot, tuple(problems), len(parents))
 
@@ -156,37 +157,25 @@ def _undecodable(value: dict[str, Any], *, is_cluster_scoped: bool, fault: str) 
     return undecodable_policy(reference, namespace, fault)
 
 
-def _load_namespaces(path: Path, problems: list[Problem]) -> dict[str, Namespace]:
-    namespaces: dict[str, Namespace] = {}
+def _load(
+    path: Path, problems: list[Problem], target: type[_Object], kind: str = ""
+) -> list[_Object]:
+    """The objects of a file or folder; with ``kind`` those of another one are problems."""
+    found: list[_Object] = []
     for document in _documents(path, problems):
-        if document.value.get("kind") != "Namespace":
-            kind = document.value.get("kind")
-            problems.append(document.problem(f"kind: expected Namespace, got {kind}"))
+        says = document.value.get("kind")
+        if kind and says != kind:
+            problems.append(document.problem(f"kind: expected {kind}, got {says}"))
             continue
         try:
-            found = msgspec.convert(document.value, NamespaceObject)
+            each = msgspec.convert(document.value, target)
         except msgspec.ValidationError as error:
             problems.append(document.problem(describe(error)))
             continue
-        if not found.metadata.name:
+        if each.metadata.name:
+            found.append(each)
+        else:
             problems.append(document.problem("metadata.name: required"))
-            continue
-        namespaces[found.metadata.name] = found.known()
-    return namespaces
-
-
-def _load_parents(path: Path, problems: list[Problem]) -> list[ParentObject]:
-    found: list[ParentObject] = []
-    for document in _documents(path, problems):
-        try:
-            parent = msgspec.convert(document.value, ParentObject)
-        except msgspec.ValidationError as error:
-            problems.append(document.problem(describe(error)))
-            continue
-        if not parent.metadata.name:
-            problems.append(document.problem("metadata.name: required"))
-            continue
-        found.append(parent)
     return found
 
 
