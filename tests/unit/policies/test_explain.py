@@ -184,14 +184,8 @@ EXPRESSIONS = [
 @pytest.mark.parametrize(
     ("selectors", "told"),
     [
-        (
-            {"podSelector": None},
-            f"spec.podSelector {ABSENT}",
-        ),
-        (
-            {"namespaceSelector": None},
-            f"spec.namespaceSelector {ABSENT}",
-        ),
+        ({"podSelector": None}, f"spec.podSelector {ABSENT}"),
+        ({"namespaceSelector": None}, f"spec.namespaceSelector {ABSENT}"),
         (
             {"podSelector": {"matchLabels": {"app": "web", "tier": "front"}}},
             'spec.podSelector.matchLabels["tier"] wants "front", the pod has "back"',
