@@ -28,7 +28,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
 class CachedGating:
-    """A decision, with all that it depends on and does not stand in the key."""
+    """A decision, with all that it depends on besides the key."""
 
     __slots__ = ("containers", "gating", "is_kept", "merged", "notes", "verdict")
 
@@ -37,13 +37,13 @@ class CachedGating:
     ) -> None:
         self.gating = gating
         self.notes = notes
-        """What to tell besides what was decided."""
+        """Further warnings."""
         self.containers = containers
-        """Those that gave the version, where one was computed."""
+        """From which the version was computed, if it was."""
         self.is_kept = False
         self.merged: Verdict | None = None
         self.verdict: Verdict | None = None
-        """The answer, with ``merged`` being the policies' part."""
+        """The answer, if the policies' part is ``merged``."""
 
     def holds(self, spec: ReviewedSpec) -> bool:
         """Whether the same would be decided now on a pod with the same key."""

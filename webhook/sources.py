@@ -1,6 +1,6 @@
 """Policies, namespaces and parents from files, for standalone mode and the command line (D14).
 
-A bad document is reported with its file, its number and the field, and the good ones serve.
+A bad document is reported with its file, its number and the field; the others are used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition
 
 
 class Sources(Struct, frozen=True, gc=False):
-    """Where the objects come from."""
+    """The paths of all objects."""
 
     policies: Path
     namespaces: Path | None = None
@@ -68,7 +68,7 @@ class Loaded(Struct, frozen=True, gc=False):
 
 
 def load(sources: Sources) -> Loaded:
-    """Read every source anew. Raises StartError where one of them is not there."""
+    """Read every source again. Raises StartError if one of them is absent."""
     sources.check()
     problems: list[Problem] = []
     compiled = _load_policies(sources.policies, problems, keeps=sources.keeps_policies)
@@ -84,7 +84,7 @@ def load(sources: Sources) -> Loaded:
 
 
 def load_policies(path: Path) -> tuple[list[CompiledPolicy], list[Problem]]:
-    """The policies of a file or folder, and what is wrong there. Raises StartError without it."""
+    """The policies of a file or folder, and its problems. Raises StartError if it is absent."""
     Sources(path).check()
     problems: list[Problem] = []
     return _load_policies(path, problems), problems
@@ -130,7 +130,7 @@ def _load_policies(
 
 
 def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:
-    """Compile one policy object; a broken one is given with its fault, and all errors in it.
+    """Compile one policy object, and list its errors; an invalid one is returned with its fault.
 
     A namespaced policy without a namespace lives in ``default``. An unknown field is an error, and
     the rest of the policy counts as in a cluster, which drops such fields from what it has stored.
