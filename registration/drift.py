@@ -1,4 +1,4 @@
-"""What of a stored configuration differs from the desired one, and how it is mended: pure.
+"""How a stored configuration differs from the desired one, and its repair: pure.
 
 The whole object is ours, yet others may add labels, annotations and owners of their own, and a
 newer API server fields that we don't know: these stay.
@@ -79,7 +79,7 @@ def compare(observed: dict[str, Any], desired: dict[str, Any]) -> list[Repair]:
 def repaired(
     observed: dict[str, Any], repairs: Iterable[Repair], desired: dict[str, Any]
 ) -> dict[str, Any]:
-    """The observed object with some differences mended; what was given stays as it is."""
+    """A copy of the observed object with some differences repaired."""
     result = copy.deepcopy(observed)
     for repair in repairs:
         if repair.entry:
