@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from harbourmaster.serving.deadline import time_budget
+from harbourmaster.serving.limits import Admission
 from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
 
-    from harbourmaster.serving.limits import Admission, Limits
+    from harbourmaster.serving.limits import Limits
     from harbourmaster.serving.settings import ServerSettings
 
 _JSON: Final = "application/json"
@@ -36,7 +37,7 @@ class BodyReader:
         """A place for one request. Raises Refusal: 403 for another client than the settings'."""
         if self._settings.client_cn is not None:
             check_client(request, self._settings.client_cn)
-        return self.limits.admit()
+        return Admission(self.limits)
 
     async def _read(
         self, request: web.BaseRequest, admission: Admission, limit: int
