@@ -16,7 +16,7 @@ _UNITS: Final = {
     "m": Decimal(60),
     "h": Decimal(3600),
 }
-_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _LONGEST: Final = Decimal(2**63 - 1) / Decimal(10**9)
 
 

@@ -14,7 +14,8 @@ from harbourmaster.policies.unknown_fields import unknown_fields
 from harbourmaster.serving.documents import Problem
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import INVALID, answer
-from harbourmaster.webhook.sources import DEFAULT_NAMESPACE, Sources, load
+from harbourmaster.webhook.parents import DEFAULT_NAMESPACE
+from harbourmaster.webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

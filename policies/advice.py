@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.requirements import integer, is_contradictory
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from harbourmaster.api.selectors import LabelSelector, LabelSelectorRequirement
     from harbourmaster.policies.model import (
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
         PodAffinity,
         PodAffinityTerm,
         Policy,
+        PreferredSchedulingTerm,
+        WeightedPodAffinityTerm,
     )
     from harbourmaster.policies.requirements import Constraint
 
+    Item = TypeVar("Item")
     Requirements: TypeAlias = Sequence[LabelSelectorRequirement | NodeSelectorRequirement]
 
 MAX_LENGTH: Final = 256
@@ -92,20 +95,30 @@ def _has_effect(spec: PolicySpec) -> bool:
 def _affinity(affinity: Affinity, path: str) -> Iterator[str]:
     if node := affinity.node_affinity:
         at = f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
-        terms = (node.required.node_selector_terms if node.required else None) or []
-        yield from _repeats(map(keys.node_term_key, msgspec.to_builtins(terms)), at)
-        for index, term in enumerate(terms):
-            yield from _node_term(term, f"{at}[{index}]")
+        terms = node.required.node_selector_terms if node.required else None
+        yield from _list(terms, at, keys.node_term_key, _node_term)
         at = f"{path}.nodeAffinity.{PREFERRED}"
-        entries = node.preferred or []
-        yield from _repeats(map(keys.preferred_key, msgspec.to_builtins(entries)), at)
-        for index, entry in enumerate(entries):
-            if entry.preference:
-                yield from _node_term(entry.preference, f"{at}[{index}].preference")
+        yield from _list(node.preferred, at, keys.preferred_key, _preferred_term)
     if affinity.pod_affinity:
         yield from _pod_affinity(affinity.pod_affinity, f"{path}.podAffinity")
     if affinity.pod_anti_affinity:
         yield from _pod_affinity(affinity.pod_anti_affinity, f"{path}.podAntiAffinity")
+
+
+def _list(
+    items: list[Item] | None,
+    path: str,
+    key_of: Callable[[dict[str, Any]], Hashable],
+    oddities: Callable[[Item, str], Iterator[str]],
+) -> Iterator[str]:
+    yield from _repeats(map(key_of, msgspec.to_builtins(items or [])), path)
+    for index, item in enumerate(items or ()):
+        yield from oddities(item, f"{path}[{index}]")
+
+
+def _preferred_term(entry: PreferredSchedulingTerm, path: str) -> Iterator[str]:
+    if entry.preference:
+        yield from _node_term(entry.preference, f"{path}.preference")
 
 
 def _node_term(term: NodeSelectorTerm, path: str) -> Iterator[str]:
@@ -130,17 +143,14 @@ def _node_values(requirement: NodeSelectorRequirement, path: str) -> Iterator[st
 
 
 def _pod_affinity(affinity: PodAffinity, path: str) -> Iterator[str]:
-    at = f"{path}.{REQUIRED}"
-    terms = affinity.required or []
-    yield from _repeats(map(keys.pod_term_key, msgspec.to_builtins(terms)), at)
-    for index, term in enumerate(terms):
-        yield from _pod_term(term, f"{at}[{index}]")
+    yield from _list(affinity.required, f"{path}.{REQUIRED}", keys.pod_term_key, _pod_term)
     at = f"{path}.{PREFERRED}"
-    entries = affinity.preferred or []
-    yield from _repeats(map(keys.weighted_pod_term_key, msgspec.to_builtins(entries)), at)
-    for index, entry in enumerate(entries):
-        if entry.pod_affinity_term:
-            yield from _pod_term(entry.pod_affinity_term, f"{at}[{index}].podAffinityTerm")
+    yield from _list(affinity.preferred, at, keys.weighted_pod_term_key, _weighted_pod_term)
+
+
+def _weighted_pod_term(entry: WeightedPodAffinityTerm, path: str) -> Iterator[str]:
+    if entry.pod_affinity_term:
+        yield from _pod_term(entry.pod_affinity_term, f"{path}.podAffinityTerm")
 
 
 def _pod_term(term: PodAffinityTerm, path: str) -> Iterator[str]:

@@ -86,7 +86,7 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
             pods=_intact(spec.pod_selector, "spec.podSelector", paths),
             fault=reason(errors),
         )
-    affinity = _affinity(spec)
+    affinity: Json = _plain(spec.affinity) if spec.affinity else {}
     node_affinity = affinity.get("nodeAffinity") or {}
     required_terms = (node_affinity.get(REQUIRED) or {}).get(NODE_TERMS)
     return CompiledPolicy(
@@ -137,10 +137,6 @@ def _node_name_requirement(node_name: str | None) -> Requirement | None:
         return None
     requirement = {"key": "metadata.name", "operator": "In", "values": [node_name]}
     return compile_requirement([{FIELDS: [requirement]}])
-
-
-def _affinity(spec: PolicySpec) -> Json:
-    return _plain(spec.affinity) if spec.affinity else {}
 
 
 def _entries(items: list[Json], key_of: Callable[[Json], Hashable]) -> Entries:

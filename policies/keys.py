@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Mapping
 
     Json = dict[str, Any]
 
@@ -116,10 +116,8 @@ def toleration_key(toleration: Json) -> Hashable:
 def _unknown(fields: Mapping[str, Any], known: frozenset[str]) -> frozenset[Hashable]:
     if fields.keys() <= known:
         return frozenset()
-    return frozenset(_encoded_fields(fields, known))
-
-
-def _encoded_fields(fields: Mapping[str, Any], known: frozenset[str]) -> Iterable[Hashable]:
-    for name, value in fields.items():
-        if name not in known and value not in (None, "", [], {}):
-            yield (name, _encode(value))
+    return frozenset(
+        (name, _encode(value))
+        for name, value in fields.items()
+        if name not in known and value not in (None, "", [], {})
+    )

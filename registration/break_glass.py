@@ -1,7 +1,7 @@
-"""Break-glass: while a configuration says so, its webhooks fail open, which is not drift.
+"""Break-glass mode: while a configuration is annotated, its webhooks fail open, which is not drift.
 
-An annotation of the configuration is all that it takes, so that it can be set with the controller
-dead, by ``harbourmaster doctor`` or by ``kubectl annotate``; with it gone the settings hold again.
+The annotation alone decides, so ``harbourmaster doctor`` and ``kubectl annotate`` can set it while
+the controller is down. Without it the settings apply again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_DEFAULT_CLOSED: Final = frozenset((GATED_PODS, TASK_DEFINITIONS_ENTRY))
 
 
 class BreakGlass(Struct, frozen=True):
-    """What the annotation says. All of it may be empty: that it is there is what counts."""
+    """What the annotation says. All fields may be empty: its presence counts."""
 
     by: str = ""
     at: str = ""
@@ -50,9 +50,9 @@ _decode: Final = msgspec.json.Decoder(BreakGlass).decode
 
 
 def standing(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
-    """What a stored configuration says of it; None where nobody broke the glass.
+    """What a stored configuration says of it; None if break-glass mode is off.
 
-    A text that is not ours, such as a person writes in haste, is the reason.
+    A text that is not ours, such as one written by hand, is the reason.
     """
     metadata = (configuration or {}).get("metadata") or {}
     text = (metadata.get("annotations") or {}).get(ANNOTATION)

@@ -105,13 +105,6 @@ def desired(
     }
 
 
-def owner_of(home: Home) -> list[dict[str, Any]]:
-    """The owner references that we set."""
-    if home.uid is None:
-        return []
-    return [{"apiVersion": "v1", "kind": "Namespace", "name": home.name, "uid": home.uid}]
-
-
 class _Entries:
     def __init__(self, settings: RegistrationSettings, home: Home, ca_bundle: bytes | None) -> None:
         self._settings = settings
@@ -225,9 +218,9 @@ def _configuration(
     resource: Resource, home: Home, webhooks: list[dict[str, Any]]
 ) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": NAME, "labels": dict(LABELS)}
-    owners = owner_of(home)
-    if owners:
-        metadata["ownerReferences"] = owners
+    if home.uid is not None:
+        owner = {"apiVersion": "v1", "kind": "Namespace", "name": home.name, "uid": home.uid}
+        metadata["ownerReferences"] = [owner]
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

@@ -1,4 +1,4 @@
-"""What of a stored configuration differs from the desired one, and how it is mended: pure.
+"""How a stored configuration differs from the desired one, and its repair: pure.
 
 The whole object is ours, yet others may add labels, annotations and owners of their own, and a
 newer API server fields that we don't know: these stay.
@@ -79,7 +79,7 @@ def compare(observed: dict[str, Any], desired: dict[str, Any]) -> list[Repair]:
 def repaired(
     observed: dict[str, Any], repairs: Iterable[Repair], desired: dict[str, Any]
 ) -> dict[str, Any]:
-    """The observed object with some differences mended; what was given stays as it is."""
+    """A copy of the observed object with some differences repaired."""
     result = copy.deepcopy(observed)
     for repair in repairs:
         if repair.entry:
@@ -137,13 +137,15 @@ def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Rep
 def _webhooks(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:
     found = {entry["name"]: entry for entry in observed.get("webhooks") or ()}
     wanted = {entry["name"]: entry for entry in desired["webhooks"]}
+    is_mutating = desired["kind"] == MUTATING_WEBHOOKS.kind
     for name in found.keys() - wanted.keys():
         yield Repair(name, "", found[name], None)
     for name, entry in wanted.items():
         if name not in found:
-            yield Repair(name, "", None, entry, _setting_of_entry(name))
+            setting = "webhook.templates" if name == TEMPLATES else ""
+            yield Repair(name, "", None, entry, setting)
         else:
-            yield from _entry(name, found[name], entry, is_mutating=_is_mutating(desired))
+            yield from _entry(name, found[name], entry, is_mutating=is_mutating)
     kept = [name for name in found if name in wanted]
     right = [name for name in wanted if name in found]
     if kept != right:
@@ -201,8 +203,10 @@ def _mend_entry(configuration: dict[str, Any], repair: Repair) -> None:
         if target is not None and not isinstance(below, dict):
             below = target[parent] = {}
         target = below
-    if target is not None:
-        _put(target, key, repair.wanted)
+    if target is not None and repair.wanted is None:
+        target.pop(key, None)
+    elif target is not None:
+        target[key] = repair.wanted
 
 
 def _mend_metadata(metadata: dict[str, Any], repair: Repair) -> None:
@@ -214,20 +218,9 @@ def _mend_metadata(metadata: dict[str, Any], repair: Repair) -> None:
         metadata["labels"] = {**(metadata.get("labels") or {}), key: repair.wanted}
 
 
-def _put(target: dict[str, Any], key: str, value: object) -> None:
-    if value is None:
-        target.pop(key, None)
-    else:
-        target[key] = value
-
-
 def _is_ours(owner: dict[str, Any]) -> bool:
     """An owner of the kind that we set; one of an earlier namespace would delete the object."""
     return (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Namespace")
-
-
-def _is_mutating(desired: dict[str, Any]) -> bool:
-    return bool(desired["kind"] == MUTATING_WEBHOOKS.kind)
 
 
 def _setting(entry: str, field: str, *, is_mutating: bool) -> str:
@@ -238,10 +231,6 @@ def _setting(entry: str, field: str, *, is_mutating: bool) -> str:
     if entry != TEMPLATES and field == "rules":
         return ""
     return _SETTINGS.get(field, "")
-
-
-def _setting_of_entry(name: str) -> str:
-    return "webhook.templates" if name == TEMPLATES else ""
 
 
 def _was(repair: Repair, *, by_hand: bool) -> str:

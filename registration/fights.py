@@ -1,7 +1,7 @@
 """Who else writes our fields: a value repaired again and again belongs to a fight (pure).
 
-Another controller that wants another value would have us write without end. After some repairs in
-a minute we repair once a minute and say so; the API server and the audit log stay usable.
+Against another controller that wants another value we would write without end. After some repairs
+in a minute we repair once a minute and report it, so the API server and the audit log stay usable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fights:
         return max(0.0, found.repairs[-1] + WINDOW - now)
 
     def record(self, field: Hashable, wanted: object, now: float) -> bool:
-        """Note a repair; True where it makes a fight of it, for somebody has to be told."""
+        """Note a repair; True if a fight begins with it, which is to be reported."""
         found = self._fields.get(field)
         # A value that we want since now is our own change, and no answer to another's.
         if found is None or found.wanted != wanted or now - found.repairs[-1] > _PEACE:

@@ -1,4 +1,4 @@
-"""What every caBundle holds: pure, but for what it remembers.
+"""What every caBundle holds: without I/O, but with a memory.
 
 The Secret says whom to trust. Replicas read it late, so an authority that vanishes from it by hand
 stays in the bundles until no replica can serve a serving certificate of it any more.
@@ -33,7 +33,7 @@ class Trust:
         self._ahead: frozenset[x509.Certificate] = frozenset()
 
     def remember(self, bundles: Iterable[bytes], now: datetime) -> None:
-        """Take up what the bundles hold already: somebody may serve a serving certificate of it."""
+        """Trust what the bundles hold already: somebody may serve a certificate of it."""
         for bundle in bundles:
             for authority in read_authorities(bundle, now):
                 self._known.setdefault(authority, None)
@@ -60,7 +60,7 @@ class Trust:
         return encode(sorted(present | lost, key=_age))
 
     def mended(self, data: Mapping[str, bytes], now: datetime) -> Mapping[str, bytes]:
-        """The data, with the authorities that it has lost where it is not sound without them."""
+        """The data; if it is not sound, with the authorities that it has lost."""
         if is_sound(data, now):
             return data
         found = read_authorities(data.get(CA_CERTIFICATE), now)

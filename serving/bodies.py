@@ -11,15 +11,43 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
+from harbourmaster.serving.deadline import time_budget
+from harbourmaster.serving.limits import Admission
+from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
 
-    from harbourmaster.serving.limits import Admission
+    from harbourmaster.serving.limits import Limits
+    from harbourmaster.serving.settings import ServerSettings
 
 _JSON: Final = "application/json"
 _CHARSET: Final = frozenset(("charset=utf-8", 'charset="utf-8"'))
+
+
+class BodyReader:
+    """Reads the bodies of reviews: who may call, how much at one time, and until when."""
+
+    def __init__(self, settings: ServerSettings, limits: Limits) -> None:
+        self._settings = settings
+        self.limits = limits
+
+    def _admit(self, request: web.BaseRequest) -> Admission:
+        """A place for one request. Raises Refusal: 403 for another client than the settings'."""
+        if self._settings.client_cn is not None:
+            check_client(request, self._settings.client_cn)
+        return Admission(self.limits)
+
+    async def _read(
+        self, request: web.BaseRequest, admission: Admission, limit: int
+    ) -> tuple[bytes, float]:
+        """The body, and until when it is to be answered, on the loop's clock."""
+        now = asyncio.get_running_loop().time()
+        deadline = now + time_budget(request.rel_url.raw_query_string)
+        last = min(deadline, now + self._settings.body_timeout_seconds)
+        body = await read_body(request, limit=limit, deadline=last, admission=admission)
+        return body, deadline
 
 
 async def read_body(

@@ -1,7 +1,7 @@
 """The certificate of what the controller serves with TLS: the webhook's, from the same Secret.
 
-If we keep the Secret, every replica watches it and gets a new certificate at once. If somebody else
-keeps it (cert-manager), it is mounted as for the webhook, and we have no permission to read it.
+If we manage the Secret, every replica watches it and gets a new certificate at once. If somebody
+else does (cert-manager), it is mounted as for the webhook, and we have no permission to read it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ServingCertificate(Protocol):
     """Where the certificate comes from."""
 
     on_change: list[Callable[[], None]]
-    """Called when there may be another, be it served or not."""
+    """Called when there may be another one, whether it can be served or not."""
 
     def bundle(self) -> Bundle:
-        """The newest, be it served or not. Raises CertificateError."""
+        """The newest, served or not. Raises CertificateError."""
 
     async def first(self) -> CertificateHolder:
         """Wait for one that can be served."""

@@ -10,35 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
-from msgspec import Struct
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
-
     from harbourmaster.serving.readiness import Readiness
     from harbourmaster.serving.site import Site
 
-WAIT: Final = 5.0
-"""Seconds for the removal of the endpoint to reach every node."""
-CAP: Final = 15.0
-"""Seconds after which idle connections are closed all the same."""
 _LAST_ACCEPTED: Final = 0.1
 """Seconds for connections taken just before the end to send their request."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _KILLED: Final = 128
-
-
-class DrainSummary(Struct, frozen=True):
-    """How it went."""
-
-    connections: int
-    """Open when it began."""
-    cut: int
-    """Still open at the end, and closed by us."""
-    seconds: float
 
 
 class StopSignals:
@@ -54,12 +36,7 @@ class StopSignals:
             loop.add_signal_handler(each, self._receive, each)
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.remove_signal_handler(each)
@@ -77,30 +54,22 @@ class StopSignals:
         self._came.set()
 
 
-async def drain(
-    sites: Sequence[Site], readiness: Readiness, *, wait: float = WAIT, cap: float = CAP
-) -> DrainSummary:
+async def drain(site: Site, readiness: Readiness, *, wait: float, cap: float) -> int:
     """Go out of service: unready, every answer the last of its connection, then the end.
 
     New connections are taken for ``wait`` seconds, and on until no connection is left or ``cap``
-    seconds are over. Then nothing is accepted, running requests get the sites' shutdown time-out.
+    seconds are over. Then nothing is accepted, running requests get the site's shutdown time-out.
+    Returns how many connections were still open at the end, and closed by us.
     """
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
+    end = asyncio.get_running_loop().time() + cap
     readiness.set("draining", "the server is stopping")
-    for site in sites:
-        site.close_connections_after_response()
-    connections = sum(site.connections for site in sites)
+    site.close_connections_after_response()
     await asyncio.sleep(wait)
-    try:
-        async with asyncio.timeout_at(begun + cap):
-            for site in sites:
-                await site.wait_until_unused()
-    except TimeoutError:
-        pass
-    for site in sites:
-        site.stop_listening()
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await site.wait_until_unused()
+    site.stop_listening()
     await asyncio.sleep(_LAST_ACCEPTED)
-    cut = sum(site.connections for site in sites)
-    await asyncio.gather(*(site.stop() for site in sites))
-    return DrainSummary(connections, cut, loop.time() - begun)
+    cut = site.connections
+    await site.stop()
+    return cut

@@ -12,7 +12,6 @@ from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from harbourmaster.telemetry.metrics import Metrics
 
@@ -78,18 +77,15 @@ class Limits:
         self.max_bytes = body_bytes
         self.max_lag = lag
         self._metrics = metrics
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat = Heartbeat(HEARTBEAT, self._note_lag)
 
     def start(self) -> None:
         """Begin to measure the running event loop's lag."""
-        self._heartbeat = Heartbeat(HEARTBEAT, self._note_lag)
         self._heartbeat.start()
 
     def stop(self) -> None:
         """Stop measuring."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-            self._heartbeat = None
+        self._heartbeat.stop()
 
     def admit(self) -> Admission:
         """A place for one request; ``with`` takes it and gives it back."""
@@ -134,12 +130,7 @@ class Admission:
         limits.requests_in_flight += 1
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         limits = self._limits
         limits.requests_in_flight -= 1
         limits.bytes_in_flight -= self._bytes

@@ -9,8 +9,6 @@ from prometheus_client import Counter, Histogram
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-API_REQUESTS: Final = "harbourmaster_api_requests_total"
-API_REQUEST_DURATION: Final = "harbourmaster_api_request_duration_seconds"
 
 NO_ANSWER: Final = "none"
 """The code of a request without a response."""
@@ -23,10 +21,13 @@ class ApiCalls:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
-            API_REQUESTS, "Requests to the API server.", ("verb", "code"), registry=registry
+            "harbourmaster_api_requests_total",
+            "Requests to the API server.",
+            ("verb", "code"),
+            registry=registry,
         )
         self._durations = Histogram(
-            API_REQUEST_DURATION,
+            "harbourmaster_api_request_duration_seconds",
             "Time until the head of an answer, or until there was none.",
             ("verb",),
             buckets=_BUCKETS,

@@ -17,7 +17,6 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from random import random
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -25,6 +24,7 @@ from msgspec import Struct
 from yarl import URL
 
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import http_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -268,9 +268,7 @@ class _Lane:
 
 def _usable(endpoint: str) -> URL | None:
     try:
-        parts = urlsplit(endpoint)
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        return URL(endpoint) if is_url and endpoint.isprintable() and " " not in endpoint else None
+        return URL(endpoint) if http_url(endpoint) else None
     except ValueError:
         return None
 

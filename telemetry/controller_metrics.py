@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from harbourmaster.telemetry.api_calls import ApiCalls
 from harbourmaster.telemetry.metrics import (
-    BUILD_INFO,
-    CERTIFICATE_EXPIRY,
+    certificate_expiry,
+    create_registry,
     event_loop_lag,
     span_counter,
 )
@@ -28,17 +20,6 @@ from harbourmaster.telemetry.watches import WatchTallies
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LEADER: Final = "harbourmaster_leader"
-REGISTRATION_REPAIRS: Final = "harbourmaster_registration_repairs_total"
-BREAK_GLASS: Final = "harbourmaster_break_glass"
-FIELD_FIGHTS: Final = "harbourmaster_field_fights_total"
-RECONCILE_ERRORS: Final = "harbourmaster_reconcile_errors_total"
-EVENTS: Final = "harbourmaster_events_total"
-CONTROLLER_RESTARTS: Final = "harbourmaster_controller_restarts_total"
-QUEUE_DEPTH: Final = "harbourmaster_workqueue_depth"
-QUEUE_RETRIES: Final = "harbourmaster_workqueue_retries_total"
-QUEUE_WAIT: Final = "harbourmaster_workqueue_wait_seconds"
-QUEUE_WORK: Final = "harbourmaster_workqueue_work_seconds"
 
 _BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 """Seconds: from a look that finds nothing to do up to one that an API server lets wait."""
@@ -58,15 +39,19 @@ class QueueTallies:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         label = ("queue",)
-        self._depth = Gauge(QUEUE_DEPTH, "Keys that wait.", label, registry=registry)
+        histogram = partial(Histogram, buckets=_BUCKETS, registry=registry)
+        self._depth = Gauge(
+            "harbourmaster_workqueue_depth", "Keys that wait.", label, registry=registry
+        )
+        text = "Keys to be tried again after a fault."
         self._retries = Counter(
-            QUEUE_RETRIES, "Keys to be tried again after a fault.", label, registry=registry
+            "harbourmaster_workqueue_retries_total", text, label, registry=registry
         )
-        self._wait = Histogram(
-            QUEUE_WAIT, "How long keys waited.", label, buckets=_BUCKETS, registry=registry
+        self._wait = histogram(
+            "harbourmaster_workqueue_wait_seconds", "How long keys waited.", label
         )
-        self._work = Histogram(
-            QUEUE_WORK, "How long keys were worked on.", label, buckets=_BUCKETS, registry=registry
+        self._work = histogram(
+            "harbourmaster_workqueue_work_seconds", "How long keys were worked on.", label
         )
 
     def depth(self, queue: str, keys: int) -> None:
@@ -110,59 +95,44 @@ class ControllerMetrics(Struct, frozen=True):
 
 def create_controller_metrics(version: str, controllers: Sequence[str]) -> ControllerMetrics:
     """A new registry with all metrics, counters at 0."""
-    # No *_created series, which double the output.
-    disable_created_metrics()  # type: ignore[no-untyped-call]
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
-    Gauge(BUILD_INFO, "Always 1.", ("version",), registry=registry).labels(version).set(1)
+    registry = create_registry(version)
+    counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
     repaired = ("kind", "field")
-    restarts = Counter(
-        CONTROLLER_RESTARTS,
+    restarts = counter(
+        "harbourmaster_controller_restarts_total",
         "Controllers started again after a crash.",
         ("controller",),
-        registry=registry,
     )
     for name in controllers:
         restarts.labels(name)
     return ControllerMetrics(
         registry=registry,
-        leader=Gauge(LEADER, "1 where this process leads.", registry=registry),
-        certificate_expiry=Gauge(
-            CERTIFICATE_EXPIRY,
-            "Time until the certificate ends, negative afterwards.",
-            ("role",),
-            registry=registry,
-        ),
-        reconcile_errors=Counter(
-            RECONCILE_ERRORS,
+        leader=gauge("harbourmaster_leader", "1 where this process leads."),
+        certificate_expiry=certificate_expiry(registry),
+        reconcile_errors=counter(
+            "harbourmaster_reconcile_errors_total",
             "Looks at a key that failed.",
             ("controller", "error"),
-            registry=registry,
         ),
         restarts=restarts,
-        events=Counter(
-            EVENTS, "Events on objects, by what became of them.", ("outcome",), registry=registry
+        events=counter(
+            "harbourmaster_events_total", "Events on objects, by what became of them.", ("outcome",)
         ),
         registration=RegistrationMetrics(
-            repairs=Counter(
-                REGISTRATION_REPAIRS,
+            repairs=counter(
+                "harbourmaster_registration_repairs_total",
                 "Changes by others of webhook configurations, undone.",
                 repaired,
-                registry=registry,
             ),
-            fights=Counter(
-                FIELD_FIGHTS,
+            fights=counter(
+                "harbourmaster_field_fights_total",
                 "Fields that somebody else writes again and again.",
                 repaired,
-                registry=registry,
             ),
-            break_glass=Gauge(
-                BREAK_GLASS,
+            break_glass=gauge(
+                "harbourmaster_break_glass",
                 "1 where webhooks fail open because somebody broke the glass.",
                 ("kind",),
-                registry=registry,
             ),
         ),
         event_loop_lag=event_loop_lag(registry),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -24,31 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-ADMISSION_SKIPPED: Final = "harbourmaster_admission_skipped_total"
-POLICIES: Final = "harbourmaster_policies"
-POLICIES_INVALID: Final = "harbourmaster_policies_invalid"
-BAD_DOCUMENTS: Final = "harbourmaster_bad_documents"
-CERTIFICATE_EXPIRY: Final = "harbourmaster_certificate_expiry_seconds"
-CERTIFICATE_RELOAD_ERRORS: Final = "harbourmaster_certificate_reload_errors_total"
-EVENT_LOOP_LAG: Final = "harbourmaster_event_loop_lag_seconds"
-REQUESTS_SHED: Final = "harbourmaster_requests_shed_total"
-CONVERSIONS: Final = "harbourmaster_conversions_total"
-CONNECTIONS: Final = "harbourmaster_connections"
-BUILD_INFO: Final = "harbourmaster_build_info"
-SPANS: Final = "harbourmaster_spans_total"
-RECORDED_REVIEWS: Final = "harbourmaster_recorded_reviews_total"
 
-OUTCOMES: Final = (
-    "mutated",
-    "gated",
-    "unchanged",
-    "unmatched",
-    "skipped",
-    "denied",
-    "valid",
-    "invalid",
-    "malformed",
-)
 SHED_REASONS: Final = ("requests", "bytes", "lag")
 CONVERSION_OUTCOMES: Final = ("converted", "failed")
 CERTIFICATE_ROLES: Final = ("authority", "leaf")
@@ -88,79 +65,85 @@ class Metrics(Struct, frozen=True):
     """By outcome, see RECORD_OUTCOMES."""
 
 
-def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
-    """A new registry with all metrics, counters at 0."""
+def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
+    """A new registry with all metrics, counters at 0; ``outcomes`` are those of reviews."""
+    registry = create_registry(version)
+    counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+    admission = AdmissionTallies(outcomes)
+    registry.register(admission)
+    shed = counter(
+        "harbourmaster_requests_shed_total", "Requests refused because of overload.", ("reason",)
+    )
+    conversions = counter(
+        "harbourmaster_conversions_total", "Conversion reviews answered.", ("outcome",)
+    )
+    for outcome in CONVERSION_OUTCOMES:
+        conversions.labels(outcome)
+    recorded = counter(
+        "harbourmaster_recorded_reviews_total",
+        "Reviews that were to be recorded, by what became of them.",
+        ("outcome",),
+    )
+    return Metrics(
+        registry=registry,
+        admission=admission,
+        admission_skipped=counter(
+            "harbourmaster_admission_skipped_total",
+            "Notes given to users on mutations skipped, or made at a price.",
+            ("reason",),
+        ),
+        policies=gauge(
+            "harbourmaster_policies", "Policies known, invalid ones included.", ("kind",)
+        ),
+        bad_documents=gauge(
+            "harbourmaster_bad_documents", "Documents of the source files that have a problem."
+        ),
+        policies_invalid=gauge(
+            "harbourmaster_policies_invalid", "Policies left out because they are invalid."
+        ),
+        certificate_expiry=certificate_expiry(registry),
+        certificate_reload_errors=counter(
+            "harbourmaster_certificate_reload_errors_total",
+            "New certificates that could not be used.",
+        ),
+        event_loop_lag=event_loop_lag(registry),
+        requests_shed={reason: shed.labels(reason) for reason in SHED_REASONS},
+        conversions=conversions,
+        connections=gauge("harbourmaster_connections", "Open connections of the TLS port."),
+        spans=span_counter(registry),
+        recorded={outcome: recorded.labels(outcome) for outcome in RECORD_OUTCOMES},
+    )
+
+
+def create_registry(version: str) -> CollectorRegistry:
+    """A registry with what every process tells of itself."""
     # No *_created series, which double the output.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    Gauge(BUILD_INFO, "Always 1.", ("version",), registry=registry).labels(version).set(1)
-    admission = AdmissionTallies(outcomes)
-    registry.register(admission)
-    shed = Counter(
-        REQUESTS_SHED, "Requests refused because of overload.", ("reason",), registry=registry
-    )
-    conversions = Counter(
-        CONVERSIONS, "Conversion reviews answered.", ("outcome",), registry=registry
-    )
-    for outcome in CONVERSION_OUTCOMES:
-        conversions.labels(outcome)
-    recorded = Counter(
-        RECORDED_REVIEWS,
-        "Reviews that were to be recorded, by what became of them.",
-        ("outcome",),
-        registry=registry,
-    )
-    return Metrics(
-        registry=registry,
-        admission=admission,
-        admission_skipped=Counter(
-            ADMISSION_SKIPPED,
-            "Notes given to users on mutations skipped, or made at a price.",
-            ("reason",),
-            registry=registry,
-        ),
-        policies=Gauge(
-            POLICIES, "Policies known, invalid ones included.", ("kind",), registry=registry
-        ),
-        bad_documents=Gauge(
-            BAD_DOCUMENTS, "Documents of the source files that have a problem.", registry=registry
-        ),
-        policies_invalid=Gauge(
-            POLICIES_INVALID, "Policies left out because they are invalid.", registry=registry
-        ),
-        certificate_expiry=Gauge(
-            CERTIFICATE_EXPIRY,
-            "Time until the certificate ends, negative afterwards.",
-            ("role",),
-            registry=registry,
-        ),
-        certificate_reload_errors=Counter(
-            CERTIFICATE_RELOAD_ERRORS,
-            "New certificates that could not be used.",
-            registry=registry,
-        ),
-        event_loop_lag=event_loop_lag(registry),
-        requests_shed={reason: shed.labels(reason) for reason in SHED_REASONS},
-        conversions=conversions,
-        connections=Gauge(CONNECTIONS, "Open connections of the TLS port.", registry=registry),
-        spans=span_counter(registry),
-        recorded={outcome: recorded.labels(outcome) for outcome in RECORD_OUTCOMES},
-    )
+    info = Gauge("harbourmaster_build_info", "Always 1.", ("version",), registry=registry)
+    info.labels(version).set(1)
+    return registry
+
+
+def certificate_expiry(registry: CollectorRegistry) -> Gauge:
+    """The gauge that both processes have; label ``role``."""
+    text = "Time until the certificate ends, negative afterwards."
+    return Gauge("harbourmaster_certificate_expiry_seconds", text, ("role",), registry=registry)
 
 
 def event_loop_lag(registry: CollectorRegistry) -> Gauge:
     """The gauge that both processes have."""
-    return Gauge(
-        EVENT_LOOP_LAG, "How late the last heartbeat of the event loop was.", registry=registry
-    )
+    text = "How late the last heartbeat of the event loop was."
+    return Gauge("harbourmaster_event_loop_lag_seconds", text, registry=registry)
 
 
 def span_counter(registry: CollectorRegistry) -> Counter:
     """The counter that both processes have, each outcome at 0."""
-    spans = Counter(SPANS, "Spans made, by what became of them.", ("outcome",), registry=registry)
+    text = "Spans made, by what became of them."
+    spans = Counter("harbourmaster_spans_total", text, ("outcome",), registry=registry)
     for outcome in SPAN_OUTCOMES:
         spans.labels(outcome)
     return spans

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from http import HTTPStatus
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import requests
@@ -57,61 +57,39 @@ class SpanBatches(BatchSpanProcessor):
     """
 
     def __init__(
-        self,
-        sender: Sender,
-        on_outcome: Callable[[str, int], None],
-        *,
-        capacity: int = CAPACITY,
-        delay: float = DELAY,
-        clock: Callable[[], float] = time.monotonic,
+        self, sender: Sender, on_outcome: Callable[[str, int], None], *, delay: float = DELAY
     ) -> None:
-        self._on_outcome = on_outcome
-        self._capacity = capacity
-        self._exporter = _CountingExporter(sender, on_outcome, clock)
-        self._closing = False
+        self._exporter = _CountingExporter(sender, on_outcome)
         # Explicit, so that no variable of the environment changes them.
         super().__init__(
             self._exporter,
-            max_queue_size=capacity,
+            max_queue_size=CAPACITY,
             schedule_delay_millis=delay * 1000,
-            max_export_batch_size=min(BATCH, capacity),
+            max_export_batch_size=BATCH,
             export_timeout_millis=SEND_TIMEOUT * 1000,
         )
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span, or count it as lost. Never blocks."""
-        if self._closing:
-            self._on_outcome(SHUTDOWN, 1)
-        elif not self._exporter.reserve(self._capacity):
-            # The SDK would drop the oldest span, and report that in a log only.
-            self._on_outcome(QUEUE_FULL, 1)
-        else:
+        # The SDK would drop the oldest span, and report that in a log only.
+        if self._exporter.reserve():
             super().on_end(span)
 
     async def close(self) -> None:
         """Send the remaining spans, for ``FLUSH_TIMEOUT`` seconds at most."""
-        if self._closing:
-            return
-        self._closing = True
         # shutdown() waits up to 30 s for a sender that hangs.
         worker = threading.Thread(target=self.shutdown, name="span-shutdown", daemon=True)
         worker.start()
         await asyncio.to_thread(worker.join, FLUSH_TIMEOUT)
-        lost = self._exporter.abandon()
-        if lost:
-            self._on_outcome(SHUTDOWN, lost)
-            get_logger("tracing").warning("spans lost at shutdown", spans=lost)
+        self._exporter.abandon()
 
 
 class _CountingExporter(SpanExporter):
-    """Sends batches, counts their outcome and logs failures."""
+    """Sends batches, counts the outcome of each span and logs failures."""
 
-    def __init__(
-        self, sender: Sender, on_outcome: Callable[[str, int], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, sender: Sender, on_outcome: Callable[[str, int], None]) -> None:
         self._sender = sender
         self._on_outcome = on_outcome
-        self._clock = clock
         self._lock = threading.Lock()
         self._pending = 0
         self._abandoned = threading.Event()
@@ -120,19 +98,23 @@ class _CountingExporter(SpanExporter):
         self._logged_failure = False
         self._log = get_logger("tracing")
 
-    def reserve(self, capacity: int) -> bool:
-        """Count one more pending span; False if there are ``capacity`` of them."""
+    def reserve(self) -> bool:
+        """Whether one more span is taken; one that is not is counted as lost."""
         with self._lock:
-            if self._pending >= capacity:
-                return False
-            self._pending += 1
-            return True
+            if not self._abandoned.is_set() and self._pending < CAPACITY:
+                self._pending += 1
+                return True
+        self._on_outcome(SHUTDOWN if self._abandoned.is_set() else QUEUE_FULL, 1)
+        return False
 
-    def abandon(self) -> int:
-        """Send nothing more; the number of spans that were not sent."""
+    def abandon(self) -> None:
+        """Send nothing more, and count what was not sent as lost."""
         with self._lock:
             self._abandoned.set()
-            return self._pending
+            lost, self._pending = self._pending, 0
+        if lost:
+            self._on_outcome(SHUTDOWN, lost)
+            self._log.warning("spans lost at shutdown", spans=lost)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if self._abandoned.is_set():
@@ -159,7 +141,7 @@ class _CountingExporter(SpanExporter):
                 self._logged_failure, self._lost = False, 0
             return
         self._lost += spans
-        now = self._clock()
+        now = monotonic()
         if now - self._logged_at >= LOG_INTERVAL:
             self._logged_at, self._logged_failure = now, True
             self._log.warning("span export failed", error=error, spans=self._lost)

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-ADMISSION_DURATION: Final = "harbourmaster_admission_duration_seconds"
-ADMISSION_PATCH_OPERATIONS: Final = "harbourmaster_admission_patch_operations"
-POLICY_MATCHES: Final = "harbourmaster_policy_matches_total"
-KUPID_REQUESTS: Final = "kupid_aggr_requests_total"
 """kupid's own counter, for its dashboards (kupid-spec 6.9)."""
 
 _KUPID_TYPES: Final = {
@@ -88,25 +84,29 @@ class AdmissionTallies(Collector):
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""
         durations = HistogramMetricFamily(
-            ADMISSION_DURATION, "Time to answer one admission review.", labels=["outcome"]
+            "harbourmaster_admission_duration_seconds",
+            "Time to answer one admission review.",
+            labels=["outcome"],
         )
         for outcome, found in self.durations.items():
             durations.add_metric([outcome], found.buckets(), found.total)
         yield durations
         yield HistogramMetricFamily(
-            ADMISSION_PATCH_OPERATIONS,
+            "harbourmaster_admission_patch_operations",
             "JSON Patch operations of one answer.",
             buckets=self.operations.buckets(),
             sum_value=self.operations.total,
         )
         matches = CounterMetricFamily(
-            POLICY_MATCHES, "Reviews that a policy selected.", labels=["policy"]
+            "harbourmaster_policy_matches_total",
+            "Reviews that a policy selected.",
+            labels=["policy"],
         )
         for reference, count in self.matches.items():
             matches.add_metric([reference], count)
         yield matches
         kupid = CounterMetricFamily(
-            KUPID_REQUESTS, "Requests as kupid counts them.", labels=["type"]
+            "kupid_aggr_requests_total", "Requests as kupid counts them.", labels=["type"]
         )
         counts = {outcome: found.count for outcome, found in self.durations.items()}
         kupid.add_metric(["processed"], sum(counts.values()))

@@ -1,8 +1,12 @@
-"""Untrusted text, cleaned for one line of a log or a terminal; cheap to import."""
+"""Untrusted text: cleaned for one line of a log or a terminal, or read as a URL."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 MAX_TEXT: Final = 1024
 """Characters of one value."""
@@ -30,6 +34,16 @@ def reason(error: BaseException) -> str:
     if isinstance(error, ConnectionError):
         return "the connection was closed"
     return type(error).__name__
+
+
+def http_url(text: str) -> SplitResult | None:
+    """The parts of a URL of http or https that can be connected to; None for any other text."""
+    try:
+        url = urlsplit(text)
+        is_usable = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return None
+    return url if is_usable and text.isprintable() and " " not in text else None
 
 
 def _escape(char: str) -> str:

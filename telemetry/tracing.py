@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from harbourmaster.telemetry.text import http_url
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -88,12 +90,8 @@ def _missing(error: ImportError) -> TracingError:
 
 
 def _check(endpoint: str, name: str) -> None:
-    try:
-        url = urlsplit(endpoint)
-        is_usable = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-    except ValueError:
-        url, is_usable = urlsplit(""), False
-    if not is_usable or not endpoint.isprintable() or " " in endpoint:
+    url = http_url(endpoint)
+    if url is None:
         raise TracingError(
             f"{name}: invalid URL, expected one like http://collector:4318/v1/traces"
         )

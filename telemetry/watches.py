@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import Counter
 from prometheus_client.metrics_core import GaugeMetricFamily
@@ -13,14 +14,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
-
-CACHE_AGE: Final = "harbourmaster_cache_age_seconds"
-CACHED_OBJECTS: Final = "harbourmaster_cached_objects"
-RESOURCE_ABSENT: Final = "harbourmaster_resource_absent"
-WATCH_LISTS: Final = "harbourmaster_watch_lists_total"
-WATCH_EVENTS: Final = "harbourmaster_watch_events_total"
-WATCH_FAILURES: Final = "harbourmaster_watch_failures_total"
-UNDECODABLE_OBJECTS: Final = "harbourmaster_undecodable_objects_total"
 
 
 class Mirror(Protocol):
@@ -43,23 +36,22 @@ class WatchTallies(Collector):
         self._mirrors: Sequence[Mirror] = ()
         self._clock: Callable[[], float] = float
         label = ("resource",)
-        self._lists = Counter(
-            WATCH_LISTS,
+        counter = partial(Counter, registry=registry)
+        self._lists = counter(
+            "harbourmaster_watch_lists_total",
             "Lists taken whole: the first, and one after each gap.",
             label,
-            registry=registry,
         )
-        self._events = Counter(
-            WATCH_EVENTS, "Watch events, bookmarks included.", label, registry=registry
+        self._events = counter(
+            "harbourmaster_watch_events_total", "Watch events, bookmarks included.", label
         )
-        self._failures = Counter(
-            WATCH_FAILURES,
+        self._failures = counter(
+            "harbourmaster_watch_failures_total",
             "Lists and watches that failed.",
             ("resource", "error"),
-            registry=registry,
         )
-        self._undecodable = Counter(
-            UNDECODABLE_OBJECTS, "Objects that could not be read.", label, registry=registry
+        self._undecodable = counter(
+            "harbourmaster_undecodable_objects_total", "Objects that could not be read.", label
         )
         registry.register(self)
 
@@ -87,11 +79,17 @@ class WatchTallies(Collector):
     def collect(self) -> Iterable[Metric]:
         """The current gauges."""
         age = GaugeMetricFamily(
-            CACHE_AGE, "Time since the last sign of life of a watch.", labels=["resource"]
+            "harbourmaster_cache_age_seconds",
+            "Time since the last sign of life of a watch.",
+            labels=["resource"],
         )
-        objects = GaugeMetricFamily(CACHED_OBJECTS, "Objects mirrored.", labels=["resource"])
+        objects = GaugeMetricFamily(
+            "harbourmaster_cached_objects", "Objects mirrored.", labels=["resource"]
+        )
         absent = GaugeMetricFamily(
-            RESOURCE_ABSENT, "1 where the API server does not know the kind.", labels=["resource"]
+            "harbourmaster_resource_absent",
+            "1 where the API server does not know the kind.",
+            labels=["resource"],
         )
         now = self._clock()
         for mirror in self._mirrors:

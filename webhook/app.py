@@ -8,10 +8,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from harbourmaster.serving.bodies import read_body
-from harbourmaster.serving.deadline import request_budget
+from harbourmaster.serving.bodies import BodyReader
 from harbourmaster.serving.direct import Direct
-from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.telemetry.logging import get_logger
@@ -47,7 +45,7 @@ Arrival: TypeAlias = Callable[[str, float], Awaitable[bool]]
 """Waits for a namespace, until that time of the event loop; returns whether it is known now."""
 
 
-class Reviews:
+class Reviews(BodyReader):
     """Answers reviews from the current snapshot; one for each server.
 
     ``may_patch`` is off for the paths of validating webhooks, which may give no patch.
@@ -63,8 +61,7 @@ class Reviews:
         recorder: Recorder | None = None,
     ) -> None:
         self._holder = holder
-        self._settings = settings
-        self.limits = limits
+        super().__init__(settings, limits)
         self._records = records
         self._arrival = arrival
         self._recorder = recorder
@@ -94,20 +91,10 @@ class Reviews:
     async def review(self, request: web.BaseRequest, *, may_patch: bool) -> web.StreamResponse:
         """Answer a review that arrives in parts, or has to wait."""
         started = perf_counter()
-        server = self._settings
-        if server.client_cn is not None:
-            check_client(request, server.client_cn)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + request_budget(request)
-        with self.limits.admit() as admission:
-            body = await read_body(
-                request,
-                limit=MAX_BODY_BYTES,
-                deadline=min(deadline, clock() + server.body_timeout_seconds),
-                admission=admission,
-            )
+        with self._admit(request) as admission:
+            body, deadline = await self._read(request, admission, MAX_BODY_BYTES)
             engine = self._holder.current
-            if clock() > deadline:
+            if asyncio.get_running_loop().time() > deadline:
                 text = "the time for this request ran out, nothing was decided"
                 result, decision = answer_failed(
                     body, engine, "deadline", text, may_patch=may_patch

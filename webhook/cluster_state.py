@@ -6,6 +6,7 @@ A change takes effect within milliseconds. If watches fail, the last snapshot st
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -133,12 +134,25 @@ class ClusterState:
         return Reflector(
             client,
             resource,
-            _kept_policy if self._keeps_policies else _policy,
-            undecodable=_broken(resource.kind, keeps=self._keeps_policies),
+            self._policy,
+            undecodable=partial(self._stand_in, resource.kind),
             on_change=self._policies_changed,
             backoff=_BACKOFF,
             metrics=metrics,
         )
+
+    def _policy(self, raw: msgspec.Raw) -> CompiledPolicy:
+        return self._with_source(compile_policy(decode_policy(raw)), raw)
+
+    def _stand_in(self, kind: str, key: str, raw: msgspec.Raw, error: Exception) -> CompiledPolicy:
+        """What stands in for a policy that does not decode: it warns wherever it might reach."""
+        namespace, _, _ = key.rpartition("/")
+        fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
+        found = undecodable_policy(f"{kind} {key}", namespace or None, fault)
+        return self._with_source(found, raw)
+
+    def _with_source(self, policy: CompiledPolicy, raw: msgspec.Raw) -> CompiledPolicy:
+        return replace(policy, source=source_of(raw)) if self._keeps_policies else policy
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
@@ -257,25 +271,3 @@ class _Followed:
 
 def _namespace(raw: msgspec.Raw) -> Namespace:
     return _decode_namespace(raw).known()
-
-
-def _policy(raw: msgspec.Raw) -> CompiledPolicy:
-    return compile_policy(decode_policy(raw))
-
-
-def _kept_policy(raw: msgspec.Raw) -> CompiledPolicy:
-    return replace(_policy(raw), source=source_of(raw))
-
-
-def _broken(
-    kind: str, *, keeps: bool = False
-) -> Callable[[str, msgspec.Raw, Exception], CompiledPolicy]:
-    """What stands in for a policy that does not decode: it warns wherever it might reach."""
-
-    def stand_in(key: str, raw: msgspec.Raw, error: Exception) -> CompiledPolicy:
-        namespace, _, _ = key.rpartition("/")
-        fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
-        found = undecodable_policy(f"{kind} {key}", namespace or None, fault)
-        return replace(found, source=source_of(raw)) if keeps else found
-
-    return stand_in

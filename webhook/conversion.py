@@ -13,9 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.lifecycle.conversion import ConversionError, convert
-from harbourmaster.serving.bodies import read_body
-from harbourmaster.serving.deadline import request_budget
-from harbourmaster.serving.protocol import check_client
+from harbourmaster.serving.bodies import BodyReader
 from harbourmaster.serving.responses import json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import MAX_WARNING, cut
@@ -76,29 +74,18 @@ _encode: Final = msgspec.json.Encoder().encode
 _DECODING: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
-class Conversions:
+class Conversions(BodyReader):
     """Answers the conversion path; ``outcomes`` counts reviews by the label ``outcome``."""
 
     def __init__(self, settings: ServerSettings, limits: Limits, outcomes: Counter) -> None:
-        self._settings = settings
-        self._limits = limits
+        super().__init__(settings, limits)
         self._outcomes = outcomes
         self._log = get_logger("conversion")
 
     async def convert(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer with all objects converted, or with a failure."""
-        server = self._settings
-        if server.client_cn is not None:
-            check_client(request, server.client_cn)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + request_budget(request)
-        with self._limits.admit() as admission:
-            body = await read_body(
-                request,
-                limit=MAX_BODY_BYTES,
-                deadline=min(deadline, clock() + server.body_timeout_seconds),
-                admission=admission,
-            )
+        with self._admit(request) as admission:
+            body, _ = await self._read(request, admission, MAX_BODY_BYTES)
             found = await self._answer(body)
         self._outcomes.labels(FAILED if found.error else CONVERTED).inc()
         if found.error:

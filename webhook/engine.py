@@ -19,13 +19,14 @@ from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
+from harbourmaster.webhook.sized_cache import SizedCache
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.merge import Merged
-    from harbourmaster.policies.pods import Kind, PodSpec, PodView
+    from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.gating import Gating
     from harbourmaster.webhook.settings import AdmissionSettings
@@ -44,11 +45,6 @@ SKIPPED: Final = "skipped"
 DENIED: Final = "denied"
 """A pod that may have to wait, and can't: not even the fixed patch could be made, or it names
 another scheduler and the settings deny that."""
-
-MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Of encoded answers and of the fields that they depend on; a larger cache is emptied."""
-_ENTRY_BYTES: Final = 1024
-"""Added for each entry."""
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -73,7 +69,6 @@ class Engine:
     __slots__ = (
         "_has_policies",
         "_kept",
-        "_kept_bytes",
         "_options",
         "gates",
         "settings",
@@ -91,14 +86,13 @@ class Engine:
             for as_field in (False, True)
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
-        self._kept: dict[Hashable, Verdict] = {}
-        self._kept_bytes = 0
+        self._kept: SizedCache[Hashable, Verdict] = SizedCache()
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
-            successor._kept, successor._kept_bytes = self._kept, self._kept_bytes
+            successor._kept = self._kept
         successor.gates = self.gates
         return successor
 
@@ -145,7 +139,8 @@ class Engine:
         if found is None:
             options = self._options[node_name_as_field, waits]
             found = _verdict(merge(pod, kind.pointer, policies, options), policies)
-            self._keep(key, found, spec)
+            size = 0 if spec is None else spec.key_size
+            self._kept.keep(key, found, size + len(found.response.encoded))
         return found
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
@@ -155,17 +150,6 @@ class Engine:
         verdict = noted(fused(decided.gating, merged), decided.notes)
         self.gates.note_answer(decided, merged, verdict)
         return verdict
-
-    def _keep(self, key: Hashable, verdict: Verdict, spec: PodSpec | None) -> None:
-        size = _ENTRY_BYTES + len(verdict.response.encoded)
-        if spec is not None:
-            size += spec.key_size
-        if self._kept_bytes + size > MAX_KEPT_BYTES:
-            self._kept.clear()
-            self._kept_bytes = 0
-        if size <= MAX_KEPT_BYTES:
-            self._kept[key] = verdict
-            self._kept_bytes += size
 
 
 class EngineHolder:

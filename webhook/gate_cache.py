@@ -12,6 +12,7 @@ from harbourmaster.gates.critical import SYSTEM_NAMESPACES
 from harbourmaster.webhook.gating import gate
 from harbourmaster.webhook.key_notes import pod_notes
 from harbourmaster.webhook.reviewed import container_texts
+from harbourmaster.webhook.sized_cache import SizedCache
 
 if TYPE_CHECKING:
     from harbourmaster.policies.notes import Note
@@ -22,16 +23,12 @@ if TYPE_CHECKING:
 
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None]
 
-MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Of keys and answers; a larger cache is emptied."""
 MAX_ANSWER_BYTES: Final = 64 * 1024
 """Of an answer that is kept."""
-_ENTRY_BYTES: Final = 1024
-"""Added for each entry."""
 
 
 class CachedGating:
-    """A decision, with all that it depends on and does not stand in the key."""
+    """A decision, with all that it depends on besides the key."""
 
     __slots__ = ("containers", "gating", "is_kept", "merged", "notes", "verdict")
 
@@ -40,13 +37,13 @@ class CachedGating:
     ) -> None:
         self.gating = gating
         self.notes = notes
-        """What to tell besides what was decided."""
+        """Further warnings."""
         self.containers = containers
-        """Those that gave the version, where one was computed."""
+        """From which the version was computed, if it was."""
         self.is_kept = False
         self.merged: Verdict | None = None
         self.verdict: Verdict | None = None
-        """The answer, with ``merged`` being the policies' part."""
+        """The answer, if the policies' part is ``merged``."""
 
     def holds(self, spec: ReviewedSpec) -> bool:
         """Whether the same would be decided now on a pod with the same key."""
@@ -59,12 +56,11 @@ class CachedGating:
 class GateCache:
     """Decides on pods, or finds what was decided before."""
 
-    __slots__ = ("_bytes", "_kept", "rules")
+    __slots__ = ("_kept", "rules")
 
     def __init__(self, rules: GateRules) -> None:
         self.rules = rules
-        self._kept: dict[_Key, CachedGating] = {}
-        self._bytes = 0
+        self._kept: SizedCache[_Key, CachedGating] = SizedCache()
 
     def decide(
         self, pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents
@@ -80,26 +76,22 @@ class GateCache:
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
         entry = CachedGating(gating, containers, pod_notes(pod, gating.lineage))
         if key is not None:
-            self._keep(key, entry)
+            entry.is_kept = self._kept.keep(key, entry, _size(key, entry))
         return entry
 
     def note_answer(self, entry: CachedGating, merged: Verdict | None, verdict: Verdict) -> None:
         """Remember the whole answer of an entry, policies' part included."""
         size = len(verdict.response.encoded)
         if entry.is_kept and size <= MAX_ANSWER_BYTES:
-            self._bytes += size
+            self._kept.size += size
             entry.merged, entry.verdict = merged, verdict
 
-    def _keep(self, key: _Key, entry: CachedGating) -> None:
-        size = _ENTRY_BYTES + sum(len(part or "") for part in key) + 2 * len(entry.gating.patch)
-        size += sum(map(len, entry.containers or ())) + sum(len(each.text) for each in entry.notes)
-        if self._bytes + size > MAX_KEPT_BYTES:
-            self._kept.clear()
-            self._bytes = 0
-        if size <= MAX_KEPT_BYTES:
-            self._kept[key] = entry
-            entry.is_kept = True
-            self._bytes += size
+
+def _size(key: _Key, entry: CachedGating) -> int:
+    size = sum(len(part or "") for part in key) + 2 * len(entry.gating.patch)
+    return (
+        size + sum(map(len, entry.containers or ())) + sum(len(each.text) for each in entry.notes)
+    )
 
 
 def _key(pod: Reviewed, namespace: str) -> _Key | None:

@@ -156,7 +156,14 @@ def gate(
         )
         if tracking is None:
             lineage = parents.of(owner, namespace)
-            tracking = _inherited(metadata, lineage, containers, rules)
+            if lineage.metadata is not None:
+                tracking = inherit(
+                    metadata,
+                    lineage.metadata,
+                    containers.read,
+                    version_from_tag=rules.version_from_tag,
+                    hashed=rules.hashed,
+                )
             if tracking is None and lineage.is_known:
                 return replace(_UNTRACKED, lineage=lineage)
         added, notes = _provisional(owner) if tracking is None else _tracked(tracking)
@@ -168,20 +175,6 @@ def gate(
     present = _Present(annotations, meta.annotations, gates, named)
     gating = _placed(present, added, notes, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
-
-
-def _inherited(
-    pod: Metadata, lineage: Lineage, containers: _Containers, rules: GateRules
-) -> Tracking | None:
-    if lineage.metadata is None:
-        return None
-    return inherit(
-        pod,
-        lineage.metadata,
-        containers.read,
-        version_from_tag=rules.version_from_tag,
-        hashed=rules.hashed,
-    )
 
 
 class _Containers:

@@ -15,7 +15,7 @@ import uvloop
 
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
-from harbourmaster.certs.watch import keep_current, wait_for
+from harbourmaster.certs.watch import wait_for
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError
@@ -147,14 +147,8 @@ class _Process:
             health=server.health.url,
             **describe(self._holder.current.snapshot),
         )
-        await keep_current(
-            certificates,
-            self._directory,
-            # A Secret mounted whole holds ca.key too, and is still the controller's to write.
-            None,
-            on_change=server.note_renewal,
-            on_error=server.note_certificate_error,
-        )
+        # A Secret mounted whole holds ca.key too, and is still the controller's to write.
+        await server.renew(certificates, self._directory, None)
 
     async def _certificates(self) -> Bundle:
         readiness = self._server.readiness

@@ -1,4 +1,4 @@
-"""The files of recorded cases: for their owner's eyes only, no larger and no more than was said."""
+"""The files of recorded cases: readable by their owner only, bounded in size and number."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PRIVATE_DIRECTORY: Final = 0o700
 
 
 class RecordFiles:
-    """Files in a directory, of which the oldest give way; every call may wait for the disk."""
+    """Files in a directory; the oldest are removed. Every call may wait for the disk."""
 
     def __init__(self, directory: Path, *, max_bytes: int, max_files: int) -> None:
-        """Make the directory where there is none. Raises StartError where it can't be used."""
+        """Make the directory if it is absent. Raises StartError if it can't be used."""
         self._directory = directory
         self._max_bytes = max_bytes
         self._max_files = max_files
@@ -42,7 +42,7 @@ class RecordFiles:
             raise StartError(f"{directory}: nothing can be recorded: it is not writable")
 
     def write(self, lines: list[bytes]) -> None:
-        """Write whole lines, each ending in a line end. Raises OSError; then none is half there."""
+        """Write whole lines, each with its line end. Raises OSError and leaves no partial line."""
         for line in lines:
             if self._file is not None and self._size + len(line) > self._max_bytes:
                 self.close()
@@ -51,7 +51,7 @@ class RecordFiles:
             self._append(self._file, line)
 
     def close(self) -> None:
-        """Let go of the file; the next line begins another. Raises OSError, and has let go."""
+        """Close the file; the next line begins another. After an OSError it is closed, too."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -67,7 +67,7 @@ class RecordFiles:
         self._size += done
 
     def _abandon(self, file: int) -> None:
-        """Leave no part of a line behind, nor an empty file; the next attempt begins a new one."""
+        """Remove a partial line or an empty file; the next attempt begins a new one."""
         with suppress(OSError):
             os.ftruncate(file, self._size)
         with suppress(OSError):
@@ -80,7 +80,7 @@ class RecordFiles:
     def _opened(self) -> int:
         self._make_room()
         moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        # Nobody can have put a link there: the name is not to be guessed, and must be new.
+        # Nobody can have put a link there: the name cannot be guessed, and must be new.
         self._path = self._directory / f"reviews-{moment}-{secrets.token_hex(4)}.jsonl"
         # The umask can only take more away.
         return os.open(self._path, _FLAGS, _PRIVATE)

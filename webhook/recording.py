@@ -1,7 +1,7 @@
-"""Samples of reviews, written to files for ``replay``, beside admission and never in its way.
+"""Samples of reviews, written to files for ``replay`` without delaying admission.
 
-A review that is taken waits in a short queue; what was known is as it was then, for it is immutable
-but for owners, which are looked up at once.
+A review that is taken waits in a short queue together with what was known, which is immutable.
+Owners are not, so they are looked up at once.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.record_files import RecordFiles
 
 MAX_REVIEW: Final = 256 * 1024
-"""Bytes of a review and its answer, if they are kept; more would hold up others when they are
-worked on."""
+"""Bytes of a review and its answer, if they are kept; working on more would delay other reviews."""
 MAX_WAITING: Final = 512
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 REST: Final = 9.0
-"""Times as long as the work on a review that nothing is done then: a tenth of a core at most."""
+"""Pause after the work on a review, in multiples of its time: at most a tenth of a core is used."""
 BATCH: Final = 16
 """Lines that are written together, where so many wait."""
 LAST_SECONDS: Final = 2.0
@@ -49,11 +48,11 @@ LAST_SECONDS: Final = 2.0
 QUIET: Final = 60.0
 """Seconds between two log lines about files that can't be written."""
 _UNDECIDED: Final = frozenset(("internal-error", "deadline"))
-"""Codes of answers that say nothing of the question."""
+"""Codes of answers that do not depend on the question."""
 
 
 class Recorder:
-    """Takes a share of the reviews; ``run`` writes them."""
+    """Takes a share of the reviews and writes them, from ``start`` to ``close``."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Recorder:
         *,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """``outcomes`` count what became of the reviews that were to be kept."""
+        """``outcomes`` count the sampled reviews by what became of them."""
         self._files = files
         self._share = share
         self._outcomes = outcomes
@@ -84,7 +83,7 @@ class Recorder:
     def take(
         self, body: bytes, result: bytes, decision: Decision, engine: Engine, *, may_patch: bool
     ) -> None:
-        """Keep a review, if chance will have it. Never waits."""
+        """Keep a review, if it is sampled. Never waits."""
         if self._chance() >= self._share:
             return
         size = len(body) + len(result)

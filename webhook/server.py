@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.watch import keep_current
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.serving.drain import drain
 from harbourmaster.serving.health import health_app
@@ -110,10 +111,11 @@ class ReviewServer:
         # Ctrl-C is a person's, who waits; SIGTERM is a cluster's, which does not.
         wait = self._settings.drain_seconds if signal == "SIGTERM" else 0.0
         self._log.info("stopping", signal=signal, drain_seconds=wait)
-        sites = [] if self.reviews is None else [self.reviews]
-        cap = wait * _LAST_CONNECTIONS
-        summary = await drain(sites, self.readiness, wait=wait if sites else 0.0, cap=cap)
-        self._log.info("stopped", connections_cut=summary.cut)
+        cut = 0
+        if self.reviews is not None:
+            cap = wait * _LAST_CONNECTIONS
+            cut = await drain(self.reviews, self.readiness, wait=wait, cap=cap)
+        self._log.info("stopped", connections_cut=cut)
 
     async def stop(self) -> None:
         """Close both ports at once and write what waits."""
@@ -134,13 +136,23 @@ class ReviewServer:
         self.metrics.policies_invalid.set(policies.invalid)
         self.metrics.admission.keep_policies(policies.references)
 
-    def note_renewal(self, bundle: Bundle) -> None:
-        """Tell of a new certificate that is served now."""
+    async def renew(
+        self, certificates: CertificateHolder, directory: Path, names: tuple[str, ...] | None
+    ) -> None:
+        """Keep what is served current, see ``certs.watch``; until cancelled."""
+        await keep_current(
+            certificates,
+            directory,
+            names,
+            on_change=self._note_renewal,
+            on_error=self._note_certificate_error,
+        )
+
+    def _note_renewal(self, bundle: Bundle) -> None:
         self._note_expiry(bundle)
         self._log.info("certificate renewed", not_after=bundle.not_after.isoformat())
 
-    def note_certificate_error(self, text: str) -> None:
-        """Tell of one that can't be served."""
+    def _note_certificate_error(self, text: str) -> None:
         self.metrics.certificate_reload_errors.inc()
         self._log.error("certificates not reloaded, the last ones go on serving", error=text)
 

@@ -1,12 +1,12 @@
 """Policies, namespaces and parents from files, for standalone mode and the command line (D14).
 
-A bad document is reported with its file, its number and the field, and the good ones serve.
+A bad document is reported with its file, its number and the field; the others are used.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from harbourmaster.policies.validation import validate
 from harbourmaster.serving.documents import Problem, files_in, read_documents
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
-from harbourmaster.webhook.parents import ParentObject, parents_of
+from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, source_of
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from harbourmaster.serving.documents import Document
     from harbourmaster.webhook.snapshot import Namespace
 
-DEFAULT_NAMESPACE: Final = "default"
+_Object = TypeVar("_Object", NamespaceObject, ParentObject)
 # What commonly lies beside policies and is not a mistake there.
 _SILENTLY_SKIPPED: Final = frozenset(("Kustomization", "CustomResourceDefinition"))
 
 
 class Sources(Struct, frozen=True, gc=False):
-    """Where the objects come from."""
+    """The paths of all objects."""
 
     policies: Path
     namespaces: Path | None = None
@@ -68,22 +68,23 @@ class Loaded(Struct, frozen=True, gc=False):
 
 
 def load(sources: Sources) -> Loaded:
-    """Read every source anew. Raises StartError where one of them is not there."""
+    """Read every source again. Raises StartError if one of them is absent."""
     sources.check()
     problems: list[Problem] = []
     compiled = _load_policies(sources.policies, problems, keeps=sources.keeps_policies)
     namespaces = None
     if sources.namespaces is not None:
-        namespaces = _load_namespaces(sources.namespaces, problems)
+        found = _load(sources.namespaces, problems, NamespaceObject, "Namespace")
+        namespaces = namespaces_of(found)
     parents: list[ParentObject] = []
     if sources.parents is not None:
-        parents = _load_parents(sources.parents, problems)
+        parents = _load(sources.parents, problems, ParentObject)
     snapshot = Snapshot(policy_set(compiled), namespaces, parents=parents_of(parents))
     return Loaded(snapshot, tuple(problems), len(parents))
 
 
 def load_policies(path: Path) -> tuple[list[CompiledPolicy], list[Problem]]:
-    """The policies of a file or folder, and what is wrong there. Raises StartError without it."""
+    """The policies of a file or folder, and its problems. Raises StartError if it is absent."""
     Sources(path).check()
     problems: list[Problem] = []
     return _load_policies(path, problems), problems
@@ -138,7 +139,7 @@ def policies_in(
 
 
 def read_policy(value: dict[str, Any]) -> tuple[CompiledPolicy, list[str]]:
-    """Compile one policy object; a broken one is given with its fault, and all errors in it.
+    """Compile one policy object, and list its errors; an invalid one is returned with its fault.
 
     A namespaced policy without a namespace lives in ``default``. An unknown field is an error, and
     the rest of the policy counts as in a cluster, which drops such fields from what it has stored.
@@ -165,37 +166,25 @@ def _undecodable(value: dict[str, Any], *, is_cluster_scoped: bool, fault: str) 
     return undecodable_policy(reference, namespace, fault)
 
 
-def _load_namespaces(path: Path, problems: list[Problem]) -> dict[str, Namespace]:
-    namespaces: dict[str, Namespace] = {}
+def _load(
+    path: Path, problems: list[Problem], target: type[_Object], kind: str = ""
+) -> list[_Object]:
+    """The objects of a file or folder; with ``kind`` those of another one are problems."""
+    found: list[_Object] = []
     for document in _documents(path, problems):
-        if document.value.get("kind") != "Namespace":
-            kind = document.value.get("kind")
-            problems.append(document.problem(f"kind: expected Namespace, got {kind}"))
+        says = document.value.get("kind")
+        if kind and says != kind:
+            problems.append(document.problem(f"kind: expected {kind}, got {says}"))
             continue
         try:
-            found = msgspec.convert(document.value, NamespaceObject)
+            each = msgspec.convert(document.value, target)
         except msgspec.ValidationError as error:
             problems.append(document.problem(describe(error)))
             continue
-        if not found.metadata.name:
+        if each.metadata.name:
+            found.append(each)
+        else:
             problems.append(document.problem("metadata.name: required"))
-            continue
-        namespaces[found.metadata.name] = found.known()
-    return namespaces
-
-
-def _load_parents(path: Path, problems: list[Problem]) -> list[ParentObject]:
-    found: list[ParentObject] = []
-    for document in _documents(path, problems):
-        try:
-            parent = msgspec.convert(document.value, ParentObject)
-        except msgspec.ValidationError as error:
-            problems.append(document.problem(describe(error)))
-            continue
-        if not parent.metadata.name:
-            problems.append(document.problem("metadata.name: required"))
-            continue
-        found.append(parent)
     return found
 
 

@@ -14,7 +14,7 @@ import uvloop
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.certs.store import ensure
-from harbourmaster.certs.watch import changes_in, keep_current
+from harbourmaster.certs.watch import changes_in
 from harbourmaster.serving.background import running
 from harbourmaster.serving.documents import SUFFIXES
 from harbourmaster.serving.drain import StopSignals
@@ -100,13 +100,7 @@ class _Standalone:
             try:
                 site, certificates = await server.start(bundle)
                 await server.health.start()
-                renewing = keep_current(
-                    certificates,
-                    directory,
-                    names,
-                    on_change=server.note_renewal,
-                    on_error=server.note_certificate_error,
-                )
+                renewing = server.renew(certificates, directory, names)
                 async with running(self._reload(change, changes), renewing):
                     self._log.info(
                         "serving",

@@ -9,7 +9,7 @@ import msgspec
 
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import source_of
 from harbourmaster.webhook.settings import AdmissionSettings
@@ -113,6 +113,19 @@ def engine_of(parents=(), *policies, namespaces=None, namespace="ns1", **setting
         parents=parents_of(msgspec.convert(list(parents), list[ParentObject])),
     )
     return Engine(snapshot, msgspec.convert(settings, AdmissionSettings))
+
+
+def policy_engine(*policies, namespaces=None, **settings):
+    """An engine with these policies and settings; every namespace exists and none has gates."""
+    compiled = policy_set(read_policy(one)[0] for one in policies)
+    return Engine(Snapshot(compiled, namespaces), AdmissionSettings(**settings))
+
+
+def failed(document, engine, **request):
+    """What is answered about an object after a failure, whatever it was."""
+    body = json.dumps(review(document, **request)).encode()
+    result, decision = answer_failed(body, engine, "internal-error", "it failed")
+    return Answer(json.loads(result)["response"], decision.verdict, document)
 
 
 def _compiled(policy):

@@ -21,6 +21,9 @@ from harbourmaster.api.durations import format_duration, parse_duration
         (".5s", 0.5),
         ("2us", 2e-6),
         ("2µs", 2e-6),
+        ("7\u03bcs", 7e-6),
+        ("1.s", 1),
+        ("1h2m3s4ms5us6ns", 3723.004005006),
         ("100ns", 1e-7),
         ("+3s", 3),
         ("-3s", -3),
@@ -31,7 +34,11 @@ def test_what_go_parses(text, seconds):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "m", "5mins", "5 m", "five minutes", "0x", "5m-3s", ".s", "1e3s", "5\n"]
+    "text",
+    [
+        *("", "5", "m", "5mins", "5 m", "five minutes", "0x", "5m-3s", ".s", "1e3s", "5\n"),
+        *("1d", "1s1", "\u0661s"),
+    ],
 )
 def test_what_go_refuses(text):
     with pytest.raises(ValueError, match="is not a duration: write for example 30s, 5m or 1h30m"):

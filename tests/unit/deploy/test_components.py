@@ -83,7 +83,7 @@ def test_each_alert_s_page_says_where_to_see_it_what_to_do_and_when_it_can_be_le
 
 
 def test_what_alerts_ask_of_histograms_is_one_of_their_buckets(rules):
-    metrics = create_metrics("1")
+    metrics = create_metrics("1", ["mutated"])
     metrics.admission.durations["mutated"].observe(0.1)
     MetricSchedule(metrics.registry).late(0.1)
     bounds = {

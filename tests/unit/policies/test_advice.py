@@ -25,6 +25,12 @@ from helpers.policy_parts import (
 )
 from helpers.work import lines
 
+NONE = requirement(operator="DoesNotExist", values=[])
+
+
+def weighted(**term):
+    return {"weight": 1, "podAffinityTerm": {**VALID_POD_TERM, **term}}
+
 
 def ready(spec):
     """A cluster policy with selectors and an effect, so that nothing but ``spec`` is odd."""
@@ -35,33 +41,36 @@ def ready(spec):
 NODE_EXPRESSIONS = f"{TERMS}[0].matchExpressions"
 POD_TERM = f"{NEAR}[0]"
 
+
+def odd(spec):
+    """The one warning on a policy that is accepted."""
+    found = ready(spec)
+    assert validate(found) == ()
+    (warning,) = warn(found)
+    return warning
+
+
+@pytest.mark.parametrize(
+    ("found", "index", "part"),
+    [
+        (requirement(operator="Gt", values=["x"]), 0, "integer"),
+        (requirement(operator="Lt", values=[str(2**63)]), 0, "integer"),
+        (requirement(operator="Gt", values=["-1"]), 0, "integer"),
+        (requirement(values=["b", "b c"]), 1, "label value"),
+    ],
+)
+def test_a_value_that_no_scheduler_accepts_is_told(found, index, part):
+    warning = odd(node_terms(expressions(found)))
+    assert warning.startswith(f"{NODE_EXPRESSIONS}[0].values[{index}]: ")
+    assert part in warning
+    preference = odd(preferences({"weight": 1, "preference": expressions(found)}))
+    at = f"{PREFERENCES}[0].preference.matchExpressions[0].values[{index}]: "
+    assert preference == warning.replace(f"{NODE_EXPRESSIONS}[0].values[{index}]: ", at)
+
+
+SAME = requirement()
 ODDITIES = [
     ({"schedulerName": "Junk!"}, "spec.schedulerName: ", '"Junk!"'),
-    (
-        node_terms(expressions(requirement(operator="Gt", values=["x"]))),
-        f"{NODE_EXPRESSIONS}[0].values[0]: ",
-        "integer",
-    ),
-    (
-        node_terms(expressions(requirement(operator="Lt", values=[str(2**63)]))),
-        f"{NODE_EXPRESSIONS}[0].values[0]: ",
-        "integer",
-    ),
-    (
-        node_terms(expressions(requirement(operator="Gt", values=["-1"]))),
-        f"{NODE_EXPRESSIONS}[0].values[0]: ",
-        "integer",
-    ),
-    (
-        node_terms(expressions(requirement(values=["b", "b c"]))),
-        f"{NODE_EXPRESSIONS}[0].values[1]: ",
-        "label value",
-    ),
-    (
-        preferences({"weight": 1, "preference": expressions(requirement(values=["b c"]))}),
-        f"{PREFERENCES}[0].preference.matchExpressions[0].values[0]: ",
-        "label value",
-    ),
     (
         near({**VALID_POD_TERM, "namespaceSelector": expressions(requirement(operator="zzz"))}),
         f"{POD_TERM}.namespaceSelector.matchExpressions[0].operator: ",
@@ -73,78 +82,22 @@ ODDITIES = [
         "rejected",
     ),
     (
-        apart(
-            {
-                "weight": 1,
-                "podAffinityTerm": {
-                    **VALID_POD_TERM,
-                    "namespaceSelector": {"matchLabels": {"a": "b c"}},
-                },
-            }
-        ),
+        apart(weighted(namespaceSelector={"matchLabels": {"a": "b c"}})),
         f"{APART}[0].podAffinityTerm.namespaceSelector.matchLabels: ",
         "rejected",
     ),
     (
-        tolerations({"key": "a"}, {"key": "b"}, {"key": "a", "operator": None}),
-        "spec.tolerations[2]: ",
-        "item 0",
-    ),
-    (
-        {"podSelector": expressions(requirement(values=["x", "y", "x"]))},
-        "spec.podSelector.matchExpressions[0].values[2]: ",
-        "item 0",
-    ),
-    (
-        {
-            "namespaceSelector": expressions(
-                requirement(values=["x", "y"]), requirement(values=["y", "x"])
-            )
-        },
-        "spec.namespaceSelector.matchExpressions[1]: ",
-        "item 0",
-    ),
-    (node_terms(expressions(requirement(), requirement())), f"{NODE_EXPRESSIONS}[1]: ", "item 0"),
-    (node_terms(expressions(requirement()), expressions(requirement())), f"{TERMS}[1]: ", "item 0"),
-    (preferences({"weight": 1}, {"weight": 1}), f"{PREFERENCES}[1]: ", "item 0"),
-    (near(VALID_POD_TERM, {**VALID_POD_TERM, "namespaces": []}), f"{NEAR}[1]: ", "item 0"),
-    (
-        apart(*[{"weight": 1, "podAffinityTerm": VALID_POD_TERM}] * 2),
-        f"{APART}[1]: ",
-        "item 0",
-    ),
-    (
-        near({**VALID_POD_TERM, "namespaces": ["a", "b", "b"]}),
-        f"{POD_TERM}.namespaces[2]: ",
-        "item 1",
-    ),
-    (
-        {
-            "podSelector": {
-                "matchLabels": {"a": "x"},
-                **expressions(requirement(operator="DoesNotExist", values=[])),
-            }
-        },
+        {"podSelector": {"matchLabels": {"a": "x"}, **expressions(NONE)}},
         "spec.podSelector: ",
         '"a"',
     ),
     (
-        near(
-            {
-                **VALID_POD_TERM,
-                "labelSelector": {"matchLabels": {"a": "y"}, **expressions(requirement())},
-            }
-        ),
+        near({**VALID_POD_TERM, "labelSelector": {"matchLabels": {"a": "y"}, **expressions(SAME)}}),
         f"{POD_TERM}.labelSelector: ",
         '"a"',
     ),
     (
-        node_terms(
-            fields(
-                requirement("metadata.name", values=["n1"]),
-                requirement("metadata.name", values=["n2"]),
-            )
-        ),
+        node_terms(fields(*(requirement("metadata.name", values=[name]) for name in "ab"))),
         f"{TERMS}[0].matchFields: ",
         '"metadata.name"',
     ),
@@ -153,11 +106,39 @@ ODDITIES = [
 
 @pytest.mark.parametrize(("spec", "start", "part"), ODDITIES)
 def test_an_oddity_is_accepted_with_a_warning(spec, start, part):
-    odd = ready(spec)
-    assert validate(odd) == ()
-    (warning,) = warn(odd)
+    warning = odd(spec)
     assert warning.startswith(start)
     assert part in warning
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "first"),
+    [
+        (
+            tolerations({"key": "a"}, {"key": "b"}, {"key": "a", "operator": None}),
+            "spec.tolerations[2]",
+            0,
+        ),
+        (
+            {"podSelector": expressions(requirement(values=["x", "y", "x"]))},
+            "spec.podSelector.matchExpressions[0].values[2]",
+            0,
+        ),
+        (
+            {"namespaceSelector": expressions(*(requirement(values=v) for v in ("xy", "yx")))},
+            "spec.namespaceSelector.matchExpressions[1]",
+            0,
+        ),
+        (node_terms(expressions(SAME, SAME)), f"{NODE_EXPRESSIONS}[1]", 0),
+        (node_terms(expressions(SAME), expressions(SAME)), f"{TERMS}[1]", 0),
+        (preferences({"weight": 1}, {"weight": 1}), f"{PREFERENCES}[1]", 0),
+        (near(VALID_POD_TERM, {**VALID_POD_TERM, "namespaces": []}), f"{NEAR}[1]", 0),
+        (apart(weighted(), weighted()), f"{APART}[1]", 0),
+        (near({**VALID_POD_TERM, "namespaces": ["a", "b", "b"]}), f"{POD_TERM}.namespaces[2]", 1),
+    ],
+)
+def test_what_is_repeated_is_told(spec, path, first):
+    assert odd(spec) == f"{path}: repeats item {first} of the list"
 
 
 @pytest.mark.parametrize(
@@ -166,11 +147,8 @@ def test_an_oddity_is_accepted_with_a_warning(spec, start, part):
         [requirement(values=["x"]), requirement(values=["y"])],
         [requirement(values=["x", "y"]), requirement(values=["y", "z"]), requirement(values=["z"])],
         [requirement(values=["x"]), requirement(operator="NotIn", values=["x"])],
-        [
-            requirement(operator="Exists", values=[]),
-            requirement(operator="DoesNotExist", values=[]),
-        ],
-        [requirement(operator="Gt", values=["1"]), requirement(operator="DoesNotExist", values=[])],
+        [requirement(operator="Exists", values=[]), NONE],
+        [requirement(operator="Gt", values=["1"]), NONE],
         [requirement(operator="Gt", values=["5"]), requirement(operator="Lt", values=["6"])],
         [requirement(values=["3", "x"]), requirement(operator="Gt", values=["3"])],
         [requirement(values=["9"]), requirement(operator="Lt", values=["9"])],
@@ -195,11 +173,7 @@ def test_requirements_that_exclude_each_other_are_told(requirements):
         node_terms(
             expressions(requirement(values=["6"]), requirement(operator="Gt", values=["5"]))
         ),
-        node_terms(
-            expressions(
-                requirement(operator="NotIn"), requirement(operator="DoesNotExist", values=[])
-            )
-        ),
+        node_terms(expressions(requirement(operator="NotIn"), NONE)),
         node_terms(expressions(requirement()), expressions(requirement(values=["y"]))),
         node_terms({**expressions(requirement()), **fields(requirement("metadata.name"))}),
         near(VALID_POD_TERM, {**VALID_POD_TERM, "labelSelector": {}}),
@@ -245,7 +219,7 @@ def test_a_policy_without_effect_is_told(spec):
         node_terms({}),
         preferences({"weight": 1}),
         near(VALID_POD_TERM),
-        apart({"weight": 1, "podAffinityTerm": VALID_POD_TERM}),
+        apart(weighted()),
     ],
 )
 def test_whatever_a_policy_sets_is_an_effect(spec):

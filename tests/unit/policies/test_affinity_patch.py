@@ -204,33 +204,6 @@ def test_pod_affinity_is_merged_without_exact_duplicates(sub):
     assert after(before, policy) == policy
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [
-        (pod_term("h"), pod_term("h", namespaces=[])),
-        (pod_term("h", namespaces=["x", "y"]), pod_term("h", namespaces=["y", "x"])),
-        (pod_term("h", namespaceSelector={}), pod_term("h", namespaceSelector={"matchLabels": {}})),
-        (pod_term("h", labelSelector=None), {"topologyKey": "h"}),
-    ],
-)
-def test_pod_terms_that_mean_the_same_are_not_added(mine, theirs):
-    assert operations(near(mine)["affinity"], near(theirs)["affinity"]) == []
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [
-        ({"topologyKey": "h"}, {"topologyKey": "h", "labelSelector": {}}),
-        ({"topologyKey": "h", "labelSelector": {}}, {"topologyKey": "h"}),
-        ({"topologyKey": "h"}, {"topologyKey": "h", "namespaceSelector": {}}),
-        ({"topologyKey": "h", "future": 1}, {"topologyKey": "h"}),
-    ],
-)
-def test_pod_terms_that_differ_are_added(mine, theirs):
-    before, policy = near(mine)["affinity"], near(theirs)["affinity"]
-    assert after(before, policy) == near(mine, theirs)["affinity"]
-
-
 DUPLICATES = {
     "nodeAffinity": preferences(preference(1, "a", "A"), preference(1, "a", "A")),
     "podAffinity": near(pod_term("h"), pod_term("h")),

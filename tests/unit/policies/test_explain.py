@@ -12,7 +12,9 @@ from harbourmaster.policies.explain import Candidate, explain
 from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.pods import KINDS
+from helpers.merging import one_of
 from helpers.objects import cluster_policy, policy, required, workload
+from helpers.policy_parts import fields, node_terms
 
 POD = KINDS["", "v1", "Pod"]
 LABELS = {"app": "web", "tier": "back"}
@@ -57,15 +59,11 @@ def test_default_scheduler_is_replaced_and_another_is_kept():
     found = explained(cluster_policy("a", schedulerName="s"), schedulerName="default-scheduler")
     assert found.policies[0].contributions[0].rule == "replaced"
     assert found.policies[0].contributions[0].present == "default-scheduler"
-    kept = explained(cluster_policy("a", schedulerName="s"), schedulerName="mine")
-    assert kept.policies[0].contributions[0].rule == "kept-own"
     as_kupid = MergeOptions(treat_default_scheduler_as_unset=False)
-    kept = explained(
-        cluster_policy("a", schedulerName="s"),
-        schedulerName="default-scheduler",
-        options=as_kupid,
-    )
-    assert kept.policies[0].contributions[0].rule == "kept-own"
+    for name, options in (("mine", None), ("default-scheduler", as_kupid)):
+        policies = cluster_policy("a", schedulerName="s")
+        kept = explained(policies, schedulerName=name, options=options)
+        assert kept.policies[0].contributions[0].rule == "kept-own"
 
 
 def test_a_scheduler_is_left_out_where_pods_wait_with_another():
@@ -87,24 +85,17 @@ def test_a_node_name_of_a_gated_pod_becomes_affinity_once():
 
 
 def test_a_node_name_that_is_affinity_already_is_asked_for_by_its_policy():
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
-    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    found = explained(
-        cluster_policy("a", nodeName="n1"), options=GATED, affinity={"nodeAffinity": node}
-    )
+    there = node_terms(fields(one_of("metadata.name", "n1")))
+    found = explained(cluster_policy("a", nodeName="n1"), options=GATED, **there)
     assert [each.rule for each in found.policies[0].contributions] == ["as-affinity"]
     (field,) = found.fields
     assert (field.set_by, field.asked_by) == (("",), ("ClusterPodSchedulingPolicy a",))
 
 
 def test_a_node_name_that_is_left_out_of_affinity_is_said_to_be():
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]
-    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    found = explained(
-        cluster_policy("a", nodeName="n1"),
-        options=MergeOptions(node_name_as_field=True, skip_conflicts=True),
-        affinity={"nodeAffinity": node},
-    )
+    other = node_terms(fields(one_of("metadata.name", "n2")))
+    options = MergeOptions(node_name_as_field=True, skip_conflicts=True)
+    found = explained(cluster_policy("a", nodeName="n1"), options=options, **other)
     (left,) = found.policies[0].contributions
     assert (left.rule, left.path) == ("left-out", "spec.nodeName")
     assert "metadata.name" in left.why
@@ -193,14 +184,8 @@ EXPRESSIONS = [
 @pytest.mark.parametrize(
     ("selectors", "told"),
     [
-        (
-            {"podSelector": None},
-            f"spec.podSelector {ABSENT}",
-        ),
-        (
-            {"namespaceSelector": None},
-            f"spec.namespaceSelector {ABSENT}",
-        ),
+        ({"podSelector": None}, f"spec.podSelector {ABSENT}"),
+        ({"namespaceSelector": None}, f"spec.namespaceSelector {ABSENT}"),
         (
             {"podSelector": {"matchLabels": {"app": "web", "tier": "front"}}},
             'spec.podSelector.matchLabels["tier"] wants "front", the pod has "back"',

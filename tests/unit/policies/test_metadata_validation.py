@@ -33,32 +33,6 @@ METADATA_FAULTS = [
         INVALID,
         '["orphan", "foregroundDeletion"]',
     ),
-    ({"managedFields": [{"operation": "Put"}]}, "managedFields[0].operation", INVALID, '"Put"'),
-    ({"managedFields": [{}]}, "managedFields[0].operation", INVALID, '""'),
-    (
-        {"managedFields": [{"operation": "Apply", "fieldsType": "V2"}]},
-        "managedFields[0].fieldsType",
-        INVALID,
-        '"V2"',
-    ),
-    (
-        {"managedFields": [{"operation": "Apply", "manager": "a\n"}]},
-        "managedFields[0].manager",
-        INVALID,
-        r'"a\n"',
-    ),
-    (
-        {"managedFields": [{"operation": "Apply", "manager": "a" * 129}]},
-        "managedFields[0].manager",
-        INVALID,
-        f'"{"a" * 129}"',
-    ),
-    (
-        {"managedFields": [{"operation": "Update", "subresource": "a" * 257}]},
-        "managedFields[0].subresource",
-        INVALID,
-        f'"{"a" * 257}"',
-    ),
 ]
 
 
@@ -66,6 +40,22 @@ METADATA_FAULTS = [
 def test_a_fault_of_the_metadata_denies(metadata, field, kind, value):
     errors = validate(policy({}, **metadata))
     assert located(errors) == [(f"metadata.{field}", kind, value)]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"operation": "Put"}, "operation", '"Put"'),
+        ({"operation": None}, "operation", '""'),
+        ({"fieldsType": "V2"}, "fieldsType", '"V2"'),
+        ({"manager": "a\n"}, "manager", r'"a\n"'),
+        ({"manager": "a" * 129}, "manager", f'"{"a" * 129}"'),
+        ({"operation": "Update", "subresource": "a" * 257}, "subresource", f'"{"a" * 257}"'),
+    ],
+)
+def test_a_faulty_manager_denies(change, field, value):
+    errors = validate(policy({}, managedFields=[{"operation": "Apply", **change}]))
+    assert located(errors) == [(f"metadata.managedFields[0].{field}", INVALID, value)]
 
 
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}

@@ -35,152 +35,118 @@ def test_a_stored_policy_is_judged_by_its_spec_alone():
     assert located(validate_spec(stored)) == [("spec.nodeName", INVALID, '"A_"')]
 
 
-SELECTOR_FAULTS = [
-    (expressions({"key": "a", "operator": "In"}), "matchExpressions[0].values", MISSING, None),
-    (
-        expressions(requirement(operator="NotIn", values=[])),
-        "matchExpressions[0].values",
-        MISSING,
-        None,
-    ),
-    (expressions(requirement(operator="Exists")), "matchExpressions[0].values", FORBIDDEN, None),
-    (
-        expressions(requirement(operator="DoesNotExist")),
-        "matchExpressions[0].values",
-        FORBIDDEN,
-        None,
-    ),
-    (expressions(requirement(operator="Gt")), "matchExpressions[0].operator", INVALID, '"Gt"'),
-    (expressions({"key": "a"}), "matchExpressions[0].operator", INVALID, '""'),
-    (
-        expressions(requirement(), requirement(key="-a")),
-        "matchExpressions[1].key",
-        INVALID,
-        '"-a"',
-    ),
-    (
-        expressions(requirement(values=["x", "bad value!"])),
-        "matchExpressions[0].values[1]",
-        INVALID,
-        '"bad value!"',
-    ),
-    (
-        expressions(requirement(operator="NotIn", values=["-"])),
-        "matchExpressions[0].values[0]",
-        INVALID,
-        '"-"',
-    ),
-    ({"matchLabels": {"a b": "c"}}, "matchLabels", INVALID, '"a b"'),
-    ({"matchLabels": {"a": "b c"}}, "matchLabels", INVALID, '"b c"'),
+COMMON_FAULTS = [
+    ({"key": "a", "operator": "In"}, "values", MISSING, None),
+    (requirement(operator="NotIn", values=[]), "values", MISSING, None),
+    (requirement(operator="Exists"), "values", FORBIDDEN, None),
+    (requirement(operator="DoesNotExist"), "values", FORBIDDEN, None),
+    (requirement(operator="Foo"), "operator", INVALID, '"Foo"'),
+    ({"key": "a"}, "operator", INVALID, '""'),
+    (requirement(key="a b"), "key", INVALID, '"a b"'),
 ]
+"""Of one requirement on labels, of pods or of nodes."""
+SELECTOR_FAULTS = [
+    *COMMON_FAULTS,
+    (requirement(operator="Gt"), "operator", INVALID, '"Gt"'),
+    (requirement(values=["x", "bad value!"]), "values[1]", INVALID, '"bad value!"'),
+    (requirement(operator="NotIn", values=["-"]), "values[0]", INVALID, '"-"'),
+]
+LABEL_FAULTS = [({"a b": "c"}, '"a b"'), ({"a": "b c"}, '"b c"')]
+SELECTORS = pytest.mark.parametrize("name", ["podSelector", "namespaceSelector"])
 
 
-@pytest.mark.parametrize(("selector", "field", "kind", "value"), SELECTOR_FAULTS)
-@pytest.mark.parametrize("name", ["podSelector", "namespaceSelector"])
-def test_a_faulty_selector_denies(name, selector, field, kind, value):
-    errors = validate(cluster_policy({name: selector}))
-    assert located(errors) == [(f"spec.{name}.{field}", kind, value)]
+@pytest.mark.parametrize(("faulty", "field", "kind", "value"), SELECTOR_FAULTS)
+@SELECTORS
+def test_a_faulty_expression_of_a_selector_denies(name, faulty, field, kind, value):
+    errors = validate(cluster_policy({name: expressions(requirement(), faulty)}))
+    assert located(errors) == [(f"spec.{name}.matchExpressions[1].{field}", kind, value)]
+
+
+@pytest.mark.parametrize(("labels", "value"), LABEL_FAULTS)
+@SELECTORS
+def test_a_faulty_label_of_a_selector_denies(name, labels, value):
+    errors = validate(cluster_policy({name: {"matchLabels": labels}}))
+    assert located(errors) == [(f"spec.{name}.matchLabels", INVALID, value)]
 
 
 def test_the_namespace_selector_of_a_namespaced_policy_is_ignored():
     assert validate(policy({"namespaceSelector": expressions({"key": "-"})})) == ()
 
 
+NODE_FAULTS = [
+    *COMMON_FAULTS,
+    (requirement(operator="Gt", values=["1", "2"]), "values", MISSING, None),
+    (requirement(operator="Lt", values=[]), "values", MISSING, None),
+]
+
+
+@pytest.mark.parametrize(("faulty", "field", "kind", "value"), NODE_FAULTS)
+def test_a_faulty_expression_of_a_node_term_denies(faulty, field, kind, value):
+    errors = validate(policy(node_terms({}, expressions(requirement(), faulty))))
+    assert located(errors) == [(f"{TERMS}[1].matchExpressions[1].{field}", kind, value)]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "field", "kind", "value"),
+    [
+        (requirement("spec.x"), "key", INVALID, '"spec.x"'),
+        (requirement("metadata.name", values=["a", "b"]), "values", MISSING, None),
+        (requirement("metadata.name", "NotIn", []), "values", MISSING, None),
+        (requirement("metadata.name", "Exists", []), "operator", INVALID, '"Exists"'),
+        (requirement("metadata.name", values=["A_"]), "values[0]", INVALID, '"A_"'),
+    ],
+)
+def test_a_faulty_field_of_a_node_term_denies(faulty, field, kind, value):
+    errors = validate(policy(node_terms(fields(faulty))))
+    assert located(errors) == [(f"{TERMS}[0].matchFields[0].{field}", kind, value)]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "field", "kind", "value"),
+    [
+        ({"key": "a b", "operator": "Exists"}, "key", INVALID, '"a b"'),
+        ({"operator": "Equal", "value": "x"}, "operator", INVALID, '"Equal"'),
+        ({}, "operator", INVALID, '""'),
+        (
+            {"key": "a", "operator": "Exists", "value": "x"},
+            "operator",
+            INVALID,
+            '{key: "a", operator: "Exists", value: "x"}',
+        ),
+        ({"key": "a", "operator": "In", "value": "x"}, "operator", UNSUPPORTED, '"In"'),
+        ({"key": "a", "value": "b c"}, "operator", INVALID, '"b c"'),
+        ({"key": "a", "effect": "Foo"}, "effect", UNSUPPORTED, '"Foo"'),
+        (
+            {"key": "a", "effect": "NoSchedule", "tolerationSeconds": 3},
+            "effect",
+            INVALID,
+            '"NoSchedule"',
+        ),
+        ({"key": "a", "tolerationSeconds": 0}, "effect", INVALID, '""'),
+    ],
+)
+def test_a_faulty_toleration_denies(faulty, field, kind, value):
+    errors = validate(policy(tolerations({"key": "a"}, faulty)))
+    assert located(errors) == [(f"spec.tolerations[1].{field}", kind, value)]
+
+
+NO_VALUES = expressions({"key": "a", "operator": "In"})
 SPEC_FAULTS = [
-    ({"nodeSelector": {"a b": "c"}}, "spec.nodeSelector", INVALID, '"a b"'),
-    ({"nodeSelector": {"a": "c d"}}, "spec.nodeSelector", INVALID, '"c d"'),
+    *(({"nodeSelector": faulty}, "spec.nodeSelector", INVALID, v) for faulty, v in LABEL_FAULTS),
     ({"nodeName": "Node_1"}, "spec.nodeName", INVALID, '"Node_1"'),
     (node_terms(), TERMS, MISSING, None),
     ({"affinity": {"nodeAffinity": {REQUIRED: {}}}}, TERMS, MISSING, None),
-    (
-        node_terms(expressions({"key": "a", "operator": "In"})),
-        f"{TERMS}[0].matchExpressions[0].values",
-        MISSING,
-        None,
-    ),
-    (
-        node_terms(expressions(requirement(operator="NotIn", values=[]))),
-        f"{TERMS}[0].matchExpressions[0].values",
-        MISSING,
-        None,
-    ),
-    (
-        node_terms({}, expressions(requirement(), requirement(operator="Exists"))),
-        f"{TERMS}[1].matchExpressions[1].values",
-        FORBIDDEN,
-        None,
-    ),
-    (
-        node_terms(expressions(requirement(operator="DoesNotExist"))),
-        f"{TERMS}[0].matchExpressions[0].values",
-        FORBIDDEN,
-        None,
-    ),
-    (
-        node_terms(expressions(requirement(operator="Gt", values=["1", "2"]))),
-        f"{TERMS}[0].matchExpressions[0].values",
-        MISSING,
-        None,
-    ),
-    (
-        node_terms(expressions(requirement(operator="Lt", values=[]))),
-        f"{TERMS}[0].matchExpressions[0].values",
-        MISSING,
-        None,
-    ),
-    (
-        node_terms(expressions(requirement(operator="Foo"))),
-        f"{TERMS}[0].matchExpressions[0].operator",
-        INVALID,
-        '"Foo"',
-    ),
-    (
-        node_terms(expressions(requirement(key="a b"))),
-        f"{TERMS}[0].matchExpressions[0].key",
-        INVALID,
-        '"a b"',
-    ),
-    (
-        node_terms(fields(requirement("spec.x"))),
-        f"{TERMS}[0].matchFields[0].key",
-        INVALID,
-        '"spec.x"',
-    ),
-    (
-        node_terms(fields(requirement("metadata.name", values=["a", "b"]))),
-        f"{TERMS}[0].matchFields[0].values",
-        MISSING,
-        None,
-    ),
-    (
-        node_terms(fields(requirement("metadata.name", "NotIn", []))),
-        f"{TERMS}[0].matchFields[0].values",
-        MISSING,
-        None,
-    ),
-    (
-        node_terms(fields(requirement("metadata.name", "Exists", []))),
-        f"{TERMS}[0].matchFields[0].operator",
-        INVALID,
-        '"Exists"',
-    ),
-    (
-        node_terms(fields(requirement("metadata.name", values=["A_"]))),
-        f"{TERMS}[0].matchFields[0].values[0]",
-        INVALID,
-        '"A_"',
-    ),
     (preferences({"weight": 0, "preference": {}}), f"{PREFERENCES}[0].weight", INVALID, "0"),
     (preferences({"weight": 101, "preference": {}}), f"{PREFERENCES}[0].weight", INVALID, "101"),
     (preferences({"preference": {}}), f"{PREFERENCES}[0].weight", INVALID, "0"),
     (
-        preferences({"weight": 1, "preference": expressions({"key": "a", "operator": "In"})}),
+        preferences({"weight": 1, "preference": NO_VALUES}),
         f"{PREFERENCES}[0].preference.matchExpressions[0].values",
         MISSING,
         None,
     ),
     (
-        near({**VALID_POD_TERM, "labelSelector": expressions({"key": "a", "operator": "In"})}),
+        near({**VALID_POD_TERM, "labelSelector": NO_VALUES}),
         f"{NEAR}[0].matchExpressions.matchExpressions[0].values",
         MISSING,
         None,
@@ -193,62 +159,13 @@ SPEC_FAULTS = [
     ),
     (near({**VALID_POD_TERM, "namespaces": ["a", "A_"]}), f"{NEAR}[0].namespace", INVALID, '"A_"'),
     (near(VALID_POD_TERM, {"topologyKey": "a b"}), f"{NEAR}[1].topologyKey", INVALID, '"a b"'),
-    (
-        apart({"weight": -1, "podAffinityTerm": VALID_POD_TERM}),
-        f"{APART}[0].weight",
-        INVALID,
-        "-1",
-    ),
+    (apart({"weight": -1, "podAffinityTerm": VALID_POD_TERM}), f"{APART}[0].weight", INVALID, "-1"),
     (
         apart({"weight": 1, "podAffinityTerm": {"topologyKey": "-"}}),
         f"{APART}[0].podAffinityTerm.topologyKey",
         INVALID,
         '"-"',
     ),
-    (
-        tolerations({"key": "a b", "operator": "Exists"}),
-        "spec.tolerations[0].key",
-        INVALID,
-        '"a b"',
-    ),
-    (
-        tolerations({"operator": "Equal", "value": "x"}),
-        "spec.tolerations[0].operator",
-        INVALID,
-        '"Equal"',
-    ),
-    (tolerations({"key": "a"}, {}), "spec.tolerations[1].operator", INVALID, '""'),
-    (
-        tolerations({"key": "a", "operator": "Exists", "value": "x"}),
-        "spec.tolerations[0].operator",
-        INVALID,
-        '{key: "a", operator: "Exists", value: "x"}',
-    ),
-    (
-        tolerations({"key": "a", "operator": "In", "value": "x"}),
-        "spec.tolerations[0].operator",
-        UNSUPPORTED,
-        '"In"',
-    ),
-    (
-        tolerations({"key": "a", "effect": "Foo"}),
-        "spec.tolerations[0].effect",
-        UNSUPPORTED,
-        '"Foo"',
-    ),
-    (
-        tolerations({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 3}),
-        "spec.tolerations[0].effect",
-        INVALID,
-        '"NoSchedule"',
-    ),
-    (
-        tolerations({"key": "a", "tolerationSeconds": 0}),
-        "spec.tolerations[0].effect",
-        INVALID,
-        '""',
-    ),
-    (tolerations({"key": "a", "value": "b c"}), "spec.tolerations[0].operator", INVALID, '"b c"'),
 ]
 
 

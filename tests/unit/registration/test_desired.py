@@ -174,55 +174,36 @@ def test_the_user_s_selectors_narrow_ours():
     }
 
 
-def test_policies_are_validated_in_every_namespace():
-    found = validating(namespaceSelector={"matchLabels": {"a": "b"}})
+VALIDATED = {
+    "policies": ["clusterpodschedulingpolicies", "podschedulingpolicies"],
+    "taskdefinitions": ["keptntaskdefinitions"],
+    "metrics": [
+        *("analyses", "analysisdefinitions", "analysisvaluetemplates"),
+        *("keptnmetrics", "keptnmetricsproviders"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "match", "group", "version", "scope"),
+    [
+        ("policies", "Exact", "kupid.gardener.cloud", "v1alpha1", "*"),
+        ("taskdefinitions", "Equivalent", "lifecycle.keptn.sh", "v1", "Namespaced"),
+        ("metrics", "Equivalent", "metrics.keptn.sh", "v1", "Namespaced"),
+    ],
+)
+def test_objects_are_validated_in_every_namespace(name, match, group, version, scope):
+    found = validating(name, namespaceSelector={"matchLabels": {"a": "b"}})
     assert found["namespaceSelector"] == found["objectSelector"] == {}
-    assert found["matchPolicy"] == "Exact"
+    assert found["matchPolicy"] == match
     assert found["clientConfig"]["service"]["path"] == "/validate"
     assert found["rules"] == [
         {
-            "apiGroups": ["kupid.gardener.cloud"],
-            "apiVersions": ["v1alpha1"],
+            "apiGroups": [group],
+            "apiVersions": [version],
             "operations": ["CREATE", "UPDATE"],
-            "resources": ["clusterpodschedulingpolicies", "podschedulingpolicies"],
-            "scope": "*",
-        }
-    ]
-
-
-def test_task_definitions_are_validated_in_every_version_and_namespace():
-    found = validating("taskdefinitions", namespaceSelector={"matchLabels": {"a": "b"}})
-    assert found["namespaceSelector"] == found["objectSelector"] == {}
-    assert found["matchPolicy"] == "Equivalent"
-    assert found["clientConfig"]["service"]["path"] == "/validate"
-    assert found["rules"] == [
-        {
-            "apiGroups": ["lifecycle.keptn.sh"],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": ["keptntaskdefinitions"],
-            "scope": "Namespaced",
-        }
-    ]
-
-
-def test_the_kinds_of_metrics_are_validated_in_every_version_and_namespace():
-    found = validating("metrics", namespaceSelector={"matchLabels": {"a": "b"}})
-    assert found["namespaceSelector"] == found["objectSelector"] == {}
-    assert found["matchPolicy"] == "Equivalent"
-    assert found["rules"] == [
-        {
-            "apiGroups": ["metrics.keptn.sh"],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": [
-                "analyses",
-                "analysisdefinitions",
-                "analysisvaluetemplates",
-                "keptnmetrics",
-                "keptnmetricsproviders",
-            ],
-            "scope": "Namespaced",
+            "resources": VALIDATED[name],
+            "scope": scope,
         }
     ]
 

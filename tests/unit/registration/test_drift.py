@@ -229,49 +229,32 @@ def test_certificates_are_found_in_a_bundle():
 
 
 @pytest.mark.parametrize(
-    ("name", "field", "value", "text"),
+    ("name", "field", "value", "now"),
     [
+        ("pods", "failurePolicy", "Fail", "Ignore again: change the setting webhook.failurePolicy"),
         (
-            PODS,
-            "failurePolicy",
-            "Fail",
-            (
-                "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore "
-                "again: change the setting webhook.failurePolicy instead"
-            ),
-        ),
-        (
-            "gated-pods.harbourmaster.dev",
+            "gated-pods",
             "failurePolicy",
             "Ignore",
-            (
-                "failurePolicy of gated-pods.harbourmaster.dev was set to Ignore by hand and is "
-                "Fail again: change the setting webhook.gatedFailurePolicy instead"
-            ),
+            "Fail again: change the setting webhook.gatedFailurePolicy",
         ),
-        (
-            "templates.harbourmaster.dev",
-            "timeoutSeconds",
-            30,
-            (
-                "timeoutSeconds of templates.harbourmaster.dev was set to 30 by hand and is 3 "
-                "again: change the setting webhook.timeoutSeconds instead"
-            ),
-        ),
-        (
-            PODS,
-            "sideEffects",
-            "NoneOnDryRun",
-            (
-                "sideEffects of pods.harbourmaster.dev was set to NoneOnDryRun by hand and is "
-                "None again: to keep configurations of your own, set registerWebhooks to false"
-            ),
-        ),
+        ("templates", "timeoutSeconds", 30, "3 again: change the setting webhook.timeoutSeconds"),
     ],
 )
-def test_an_event_names_the_setting(observed, wanted, name, field, value, text):
+def test_an_event_names_the_setting(observed, wanted, name, field, value, now):
+    name = f"{name}.harbourmaster.dev"
     entry(observed, name)[field] = value
-    assert describe(only(observed, wanted), by_hand=True) == text
+    assert describe(only(observed, wanted), by_hand=True) == (
+        f"{field} of {name} was set to {value} by hand and is {now} instead"
+    )
+
+
+def test_an_event_of_a_field_without_a_setting(observed, wanted):
+    entry(observed)["sideEffects"] = "NoneOnDryRun"
+    assert describe(only(observed, wanted), by_hand=True) == (
+        "sideEffects of pods.harbourmaster.dev was set to NoneOnDryRun by hand and is None again: "
+        "to keep configurations of your own, set registerWebhooks to false"
+    )
 
 
 def test_an_event_of_a_bundle_shows_no_base64(observed, wanted):

@@ -11,7 +11,7 @@ from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import HEARTBEAT, Limits
 from harbourmaster.serving.readiness import Readiness
 from harbourmaster.serving.responses import Refusal
-from harbourmaster.telemetry.metrics import REQUESTS_SHED, create_metrics
+from harbourmaster.telemetry.metrics import create_metrics
 from helpers.raw_http import Echo, post, post_chunked
 
 # Together they take as long as a thousand others.
@@ -24,7 +24,9 @@ def metrics():
 
 
 def shed(metrics, reason):
-    return metrics.registry.get_sample_value(REQUESTS_SHED, {"reason": reason})
+    return metrics.registry.get_sample_value(
+        "harbourmaster_requests_shed_total", {"reason": reason}
+    )
 
 
 def test_a_request_more_than_allowed_is_refused_and_counted(metrics):

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from harbourmaster.serving.settings import StartError, TracingSettings
 from harbourmaster.serving.tracing import start_tracing
-from harbourmaster.telemetry.metrics import SPANS, span_counter
+from harbourmaster.telemetry.metrics import span_counter
 from helpers.tracing import Collector
 
 
@@ -42,5 +42,5 @@ async def test_spans_say_who_sent_them_and_are_counted(registry, monkeypatch, po
         ("service.version", "1.2"),
         ("service.instance.id", instance),
     }
-    assert registry.get_sample_value(SPANS, {"outcome": "exported"}) == 1
-    assert registry.get_sample_value(SPANS, {"outcome": "failed"}) == 0
+    assert registry.get_sample_value("harbourmaster_spans_total", {"outcome": "exported"}) == 1
+    assert registry.get_sample_value("harbourmaster_spans_total", {"outcome": "failed"}) == 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.telemetry.api_calls import API_REQUEST_DURATION, API_REQUESTS, ApiCalls
+from harbourmaster.telemetry.api_calls import ApiCalls
 
 
 def test_requests_are_counted_by_verb_and_code():
@@ -13,10 +13,19 @@ def test_requests_are_counted_by_verb_and_code():
     calls.note("watch", 410, 0.001)
     calls.note("watch", 0, 5.0)
     counts = {
-        (verb, code): registry.get_sample_value(API_REQUESTS, {"verb": verb, "code": code})
+        (verb, code): registry.get_sample_value(
+            "harbourmaster_api_requests_total", {"verb": verb, "code": code}
+        )
         for verb, code in (("list", "200"), ("watch", "410"), ("watch", "none"))
     }
     assert list(counts.values()) == [2, 1, 1]
-    assert registry.get_sample_value(f"{API_REQUEST_DURATION}_sum", {"verb": "watch"}) == 5.001
+    assert (
+        registry.get_sample_value(
+            "harbourmaster_api_request_duration_seconds_sum", {"verb": "watch"}
+        )
+        == 5.001
+    )
     below = {"verb": "list", "le": "0.025"}
-    assert registry.get_sample_value(f"{API_REQUEST_DURATION}_bucket", below) == 1
+    assert (
+        registry.get_sample_value("harbourmaster_api_request_duration_seconds_bucket", below) == 1
+    )

@@ -72,6 +72,15 @@ async def sending(url, **options):
         await found.stop()
 
 
+async def delivered(url, *, puts=1, tls=None, timeout=cloud_events.TIMEOUT, **outcomes):  # noqa: ASYNC109 - of the sender
+    """Put events and wait for these outcomes; returns what became of all."""
+    async with sending(url, tls=tls, timeout=timeout) as sent:
+        for _ in range(puts):
+            sent.put()
+        await sent.until(**outcomes)
+    return sent
+
+
 @pytest.fixture
 async def listener():
     async with Listener() as found:
@@ -112,9 +121,7 @@ async def test_a_passing_fault_is_tried_again_with_the_same_event(listener, stat
         return status if len(listener.requests) <= 2 else 200
 
     listener.answer = fails_twice
-    async with sending(listener.url) as sent:
-        sent.put()
-        await sent.until(sent=1)
+    sent = await delivered(listener.url, sent=1)
     one, two, three = listener.events
     assert one.get_id() == two.get_id() == three.get_id()
     assert one.get_time() == three.get_time()
@@ -124,10 +131,7 @@ async def test_a_passing_fault_is_tried_again_with_the_same_event(listener, stat
 @pytest.mark.parametrize("status", [400, 401, 404, 413])
 async def test_what_is_refused_is_not_tried_again(listener, status, log):
     listener.answer = status
-    async with sending(listener.url) as sent:
-        sent.put()
-        sent.put()
-        await sent.until(refused=2)
+    await delivered(listener.url, puts=2, refused=2)
     assert len(listener.requests) == 2
     assert log.getvalue().count(b"CloudEvent delivery failed") == 1
     assert f"status {status}".encode() in log.getvalue()
@@ -135,9 +139,7 @@ async def test_what_is_refused_is_not_tried_again(listener, status, log):
 
 async def test_an_event_is_given_up_in_the_end(listener):
     listener.answer = 500
-    async with sending(listener.url) as sent:
-        sent.put()
-        await sent.until(unreachable=1)
+    await delivered(listener.url, unreachable=1)
     assert len(listener.requests) == cloud_events.ATTEMPTS
 
 
@@ -186,9 +188,7 @@ async def test_a_pause_that_is_asked_for_is_kept(listener):
         return again if len(times) == 1 else 200
 
     listener.answer = busy
-    async with sending(listener.url) as sent:
-        sent.put()
-        await sent.until(sent=1)
+    await delivered(listener.url, sent=1)
     assert times[1] - times[0] >= 1
 
 
@@ -242,9 +242,7 @@ async def test_one_that_hangs_is_left_after_the_time_out(listener, log):
         return 200
 
     listener.answer = hangs
-    async with sending(listener.url, timeout=0.1) as sent:
-        sent.put()
-        await sent.until(sent=1)
+    await delivered(listener.url, timeout=0.1, sent=1)
     forever.set()
     assert b"no answer within 0.1 s" in log.getvalue()
     assert b"CloudEvent delivery recovered" in log.getvalue()
@@ -257,9 +255,7 @@ async def test_a_connection_that_breaks_is_tried_again(listener):
         return 200
 
     listener.answer = breaks
-    async with sending(listener.url) as sent:
-        sent.put()
-        await sent.until(sent=1)
+    await delivered(listener.url, sent=1)
     assert len({event.get_id() for event in listener.events}) == 1
 
 
@@ -326,9 +322,7 @@ async def test_a_redirect_is_not_followed(listener):
             return web.Response(status=307, headers={"Location": other.url})
 
         listener.answer = elsewhere
-        async with sending(listener.url) as sent:
-            sent.put()
-            await sent.until(refused=1)
+        await delivered(listener.url, refused=1)
         assert other.requests == []
 
 
@@ -419,14 +413,10 @@ def certified():
 async def test_a_certificate_that_nobody_vouches_for_is_not_taken(log):
     served, trusting = certified()
     async with Listener(tls=served) as listener:
-        async with sending(listener.url) as sent:
-            sent.put()
-            await sent.until(unreachable=1)
+        await delivered(listener.url, unreachable=1)
         assert listener.requests == []
         assert b"its certificate is not trusted" in log.getvalue()
-        async with sending(listener.url, tls=trusting) as sent:
-            sent.put()
-            await sent.until(sent=1)
+        await delivered(listener.url, tls=trusting, sent=1)
 
 
 async def test_no_proxy_and_no_cookies_are_used(listener, monkeypatch):
@@ -436,10 +426,7 @@ async def test_no_proxy_and_no_cookies_are_used(listener, monkeypatch):
         return web.Response(headers={"Set-Cookie": "a=canary"})
 
     listener.answer = sets_a_cookie
-    async with sending(listener.url) as sent:
-        sent.put()
-        sent.put()
-        await sent.until(sent=2)
+    await delivered(listener.url, puts=2, sent=2)
     assert all("Cookie" not in request.headers for request, _ in listener.requests)
 
 
@@ -452,6 +439,4 @@ async def test_a_big_or_endless_answer_is_not_read(listener):
             await response.write(b"x" * 65_536)
 
     listener.answer = floods
-    async with sending(listener.url) as sent:
-        sent.put()
-        await sent.until(sent=1)
+    await delivered(listener.url, sent=1)

@@ -140,10 +140,13 @@ async def test_a_sender_that_hangs_does_not_delay_shutdown(sender, outcomes, mon
     assert outcomes.counts == {SHUTDOWN: 3}
 
 
-async def test_failures_are_counted_and_logged_once_per_interval(sender, outcomes, log):
+async def test_failures_are_counted_and_logged_once_per_interval(
+    sender, outcomes, log, monkeypatch
+):
     now = 0.0
+    monkeypatch.setattr(span_export, "monotonic", lambda: now)
     sender.faults = ["503 Busy", RuntimeError("broken"), "503 Busy", None, "503 Busy", None]
-    batches = SpanBatches(sender, outcomes, delay=0.001, clock=lambda: now)
+    batches = SpanBatches(sender, outcomes, delay=0.001)
     times = (0.0, LOG_INTERVAL - 1, LOG_INTERVAL, *(LOG_INTERVAL + more for more in (1, 2, 3)))
     for number, at in enumerate(times):
         now = at

@@ -1,9 +1,13 @@
-"""The process's log, in memory."""
+"""The process's log in memory, an API server, and admission that is late or broken."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from harbourmaster.serving.bodies import read_body
+from helpers.fake_api import FakeApi
 from helpers.logs import captured_log
 
 
@@ -12,3 +16,32 @@ def log():
     """What is logged from level info on, as JSON lines."""
     with captured_log() as stream:
         yield stream
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """A body is read whole, but the loop comes back to it too late."""
+
+    async def read_late(*arguments, deadline, **options):
+        found = await read_body(*arguments, deadline=deadline + 60, **options)
+        await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()) + 0.001)
+        return found
+
+    monkeypatch.setattr("harbourmaster.serving.bodies.read_body", read_late)
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Answering fails; returns what fails."""
+
+    def fail(*_arguments, **_options):
+        raise ZeroDivisionError("secret of the object")
+
+    monkeypatch.setattr("harbourmaster.webhook.app.answer", fail)
+    return fail

@@ -1,25 +1,38 @@
+"""Reviews of kinds that are only checked; each validation has tests of its own."""
+
 from __future__ import annotations
 
 import json
 
 import pytest
 
-from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.handlers import INVALID, VALID, answer
-from harbourmaster.webhook.settings import Settings
-from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.placement.model import GROUP as PLACEMENT
+from harbourmaster.placement.model import KINDS
+from harbourmaster.webhook.handlers import INVALID, VALID
+from helpers.admitted import ask, policy_engine
+from helpers.objects import review
 
 CODE = {"inline": {"code": "console.log(1)"}}
 LIFECYCLE, METRICS = "lifecycle.keptn.sh", "metrics.keptn.sh"
 SERVER = "https://prometheus.example.com"
-GOOD = {
+MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+BOUNDS = {"min": 0, "max": 1, "provider": {"name": "a", "metric": "a"}}
+STATIC = {"type": "static", "static": {"metrics": {"a": 1}}}
+KAFKA = {"type": "kafka", "static": None}
+NO_SCORE = {"metrics": [{"name": "a", "weight": 0, "scope": "Global"}]}
+LABELLED = ("Cluster", "Cloud", "GlobalCloud", "Project", "MagnumCluster")
+SOUND = {
     "KeptnMetric": {"provider": {"name": "a"}, "query": "up", "fetchIntervalSeconds": 10},
     "KeptnMetricsProvider": {"type": "prometheus", "targetServer": SERVER},
     "Analysis": {"timeframe": {"recent": "5m"}, "analysisDefinition": {"name": "a"}},
     "AnalysisDefinition": {"totalScore": {"passPercentage": 90, "warningPercentage": 75}},
     "AnalysisValueTemplate": {"provider": {"name": "a"}, "query": "{{.a}}"},
+    "Application": {"manifests": [MANIFEST]},
+    **dict.fromkeys(("Metric", "GlobalMetric"), BOUNDS),
+    **dict.fromkeys(("MetricsProvider", "GlobalMetricsProvider"), STATIC),
+    **{kind: {} for kind in LABELLED},
 }
-BAD = {
+WRONG = {
     "KeptnMetric": ({"fetchIntervalSeconds": 0}, "spec.fetchIntervalSeconds"),
     "KeptnMetricsProvider": ({"targetServer": "file:///etc"}, "spec.targetServer"),
     "Analysis": ({"timeframe": {"recent": "-5m"}}, "spec.timeframe.recent"),
@@ -28,51 +41,46 @@ BAD = {
         "spec.totalScore.warningPercentage",
     ),
     "AnalysisValueTemplate": ({"query": "{{"}, "spec.query"),
+    "Application": ({"manifests": []}, "spec.manifests"),
+    **dict.fromkeys(("Metric", "GlobalMetric"), ({"max": 0}, "spec.max")),
+    **dict.fromkeys(("MetricsProvider", "GlobalMetricsProvider"), (KAFKA, "spec.kafka")),
+    **dict.fromkeys(LABELLED, (NO_SCORE, "spec.metrics")),
 }
-OF_METRICS = pytest.mark.parametrize("kind", list(GOOD))
+EACH = pytest.mark.parametrize("kind", SOUND)
 
 
-def keptn_object(spec, group, kind, version, **metadata):
-    return {
-        "apiVersion": f"{group}/{version}",
-        "kind": kind,
-        "metadata": {"name": "seed", "namespace": "market", **metadata},
-        "spec": spec,
-    }
+def group_of(kind):
+    if kind == "KeptnTaskDefinition":
+        return LIFECYCLE
+    return PLACEMENT if kind in KINDS else METRICS
 
 
-def asked(
-    spec,
-    kind="KeptnTaskDefinition",
-    *,
-    version="v1",
-    operation="CREATE",
-    metadata=None,
-    former=None,
-    **request,
-):
-    group = METRICS if kind in GOOD else LIFECYCLE
-    obj = keptn_object(spec, group, kind, version, **(metadata or {}))
+def versions_of(kind):
+    return ("v1alpha1",) if kind in KINDS else ("v1", "v1beta1", "v1alpha3")
+
+
+def asked(spec, kind="KeptnTaskDefinition", *, version=None, former=None, metadata=None, **request):
+    version = version or versions_of(kind)[0]
+
+    def made(spec):
+        return {
+            "apiVersion": f"{group_of(kind)}/{version}",
+            "kind": kind,
+            "metadata": {"name": "seed", "namespace": "market", **(metadata or {})},
+            "spec": spec,
+        }
+
     if former is not None:
-        request["oldObject"] = keptn_object(former, group, kind, version)
-    question = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "1-2-3",
-            "kind": {"group": group, "version": version, "kind": kind},
-            "operation": operation,
-            "name": "seed",
-            "namespace": "market",
-            "object": obj,
-            **request,
-        },
-    }
-    body, decision = answer(json.dumps(question).encode(), Engine(Snapshot(), Settings()))
-    response = json.loads(body)["response"]
-    assert response["uid"] == "1-2-3"
-    assert "patch" not in response
-    return response, decision.verdict.outcome
+        request["oldObject"] = made(former)
+    question = review(made(spec), uid="1-2-3", namespace="market", name="seed", **request)
+    found = ask(question, policy_engine())
+    assert found.response["uid"] == "1-2-3"
+    assert "patch" not in found.response
+    return found.response, found.verdict.outcome
+
+
+def test_every_kind_of_placement_has_a_case():
+    assert set(KINDS) <= SOUND.keys() == WRONG.keys()
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
@@ -110,20 +118,10 @@ def test_older_versions_are_judged_by_what_v1_has(version):
     assert asked({"function": CODE}, version=version)[0]["allowed"] is False
 
 
-def test_a_deletion_is_never_judged():
+def test_a_deletion_without_object_passes():
     response, _ = asked({}, operation="DELETE", object=None)
     assert response["allowed"] is True
     assert "warnings" not in response
-    assert asked({}, operation="DELETE")[0]["allowed"] is True
-
-
-def test_what_is_being_deleted_loses_its_finalizers():
-    ends = {"deletionTimestamp": "2026-11-21T18:00:00Z"}
-    assert asked({}, operation="UPDATE", metadata=ends)[0]["allowed"] is True
-
-
-def test_a_status_is_not_judged():
-    assert asked({}, operation="UPDATE", subResource="status")[0]["allowed"] is True
 
 
 def test_what_the_schema_would_refuse_passes_with_a_warning():
@@ -133,31 +131,33 @@ def test_what_the_schema_would_refuse_passes_with_a_warning():
     assert "KeptnTaskDefinition: spec.deno" in warning
 
 
-@OF_METRICS
+@EACH
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_kind_of_metrics_that_is_sound_passes(kind, operation):
-    for version in ("v1", "v1beta1", "v1alpha3"):
-        response, outcome = asked(GOOD[kind], kind, version=version, operation=operation)
+def test_what_is_sound_passes(kind, operation):
+    for version in versions_of(kind):
+        response, outcome = asked(SOUND[kind], kind, version=version, operation=operation)
         assert (response["allowed"], outcome) == (True, VALID)
         assert "warnings" not in response
 
 
-@OF_METRICS
+@EACH
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_a_kind_of_metrics_that_is_not_is_refused(kind, operation):
-    wrong, field = BAD[kind]
-    response, outcome = asked({**GOOD[kind], **wrong}, kind, operation=operation, former=GOOD[kind])
+def test_what_is_not_is_refused(kind, operation):
+    wrong, field = WRONG[kind]
+    sound = SOUND[kind]
+    response, outcome = asked({**sound, **wrong}, kind, operation=operation, former=sound)
     assert (response["allowed"], outcome) == (False, INVALID)
     status = response["status"]
     assert (status["code"], status["reason"]) == (422, "Invalid")
-    assert status["message"].startswith(f'{kind}.{METRICS} "seed" is invalid: {field}: ')
+    assert status["message"].startswith(f'{kind}.{group_of(kind)} "seed" is invalid: {field}: ')
+    assert "\n" not in status["message"]
     assert [cause["field"] for cause in status["details"]["causes"]] == [field]
 
 
-@OF_METRICS
+@EACH
 def test_what_was_as_wrong_before_may_be_labelled(kind):
-    wrong, field = BAD[kind]
-    spec = {**GOOD[kind], **wrong}
+    wrong, field = WRONG[kind]
+    spec = {**SOUND[kind], **wrong}
     response, outcome = asked(spec, kind, operation="UPDATE", former=spec)
     assert (response["allowed"], outcome) == (True, VALID)
     (warning,) = response["warnings"]
@@ -167,12 +167,28 @@ def test_what_was_as_wrong_before_may_be_labelled(kind):
     assert asked(spec, kind, former=spec)[0]["allowed"] is False
 
 
+@EACH
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"operation": "UPDATE", "metadata": {"deletionTimestamp": "2026-11-21T18:00:00Z"}},
+        {"operation": "UPDATE", "subResource": "status"},
+        {"operation": "DELETE"},
+    ],
+    ids=["finalizers", "status", "deletion"],
+)
+def test_finalizers_statuses_and_deletions_are_not_judged(kind, request_):
+    response, _ = asked({**SOUND[kind], **WRONG[kind][0]}, kind, **request_)
+    assert response["allowed"] is True
+    assert "warnings" not in response
+
+
 def test_what_becomes_wrong_otherwise_is_refused():
     kind = "KeptnMetric"
-    former = {**GOOD[kind], "fetchIntervalSeconds": 0}
+    former = {**SOUND[kind], "fetchIntervalSeconds": 0}
     both = {**former, "range": {"interval": "5mins"}}
     assert asked(both, kind, operation="UPDATE", former=former)[0]["allowed"] is False
-    other = {**GOOD[kind], "fetchIntervalSeconds": -1}
+    other = {**SOUND[kind], "fetchIntervalSeconds": -1}
     assert asked(other, kind, operation="UPDATE", former=former)[0]["allowed"] is False
     assert asked(former, kind, operation="UPDATE", former=both)[0]["allowed"] is True
 
@@ -184,7 +200,7 @@ def test_a_static_value_of_any_other_type_is_refused():
     assert "spec.static.metrics: Invalid value: expected " in response["status"]["message"]
     response, _ = asked(spec, "KeptnMetricsProvider", operation="UPDATE", former=spec)
     assert response["allowed"] is True
-    former = GOOD["KeptnMetricsProvider"]
+    former = SOUND["KeptnMetricsProvider"]
     response, _ = asked(spec, "KeptnMetricsProvider", operation="UPDATE", former=former)
     assert response["allowed"] is False
 
@@ -192,10 +208,38 @@ def test_a_static_value_of_any_other_type_is_refused():
 def test_a_refusal_is_of_a_bounded_size():
     target = {"failure": {"lessThan": {"fixedValue": "x" * 100_000}}}
     objectives = [{"analysisValueTemplateRef": {"name": "a"}, "target": target}] * 40
-    spec = {**GOOD["AnalysisDefinition"], "objectives": objectives}
+    spec = {**SOUND["AnalysisDefinition"], "objectives": objectives}
     response, _ = asked(spec, "AnalysisDefinition")
     assert response["allowed"] is False
     assert len(json.dumps(response)) < 300_000
     response, _ = asked(spec, "AnalysisDefinition", operation="UPDATE", former=spec)
     assert response["allowed"] is True
     assert len(json.dumps(response)) < 20_000
+
+
+def test_a_bad_constraint_is_shown_with_a_caret_at_a_terminal_and_as_one_line_elsewhere():
+    constraints = {"cluster": {"labels": ["location is DE", "location IS DE"]}}
+    response, _ = asked({"manifests": [MANIFEST], "constraints": constraints}, "Application")
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"] == "spec.constraints.cluster.labels[1]"
+    said, shown, caret = cause["message"].split("\n")
+    assert said in response["status"]["message"]
+    assert shown[caret.index("^")] == "I"
+
+
+def test_the_same_fault_in_another_constraint_is_a_new_one():
+    def spec(*labels):
+        return {"manifests": [MANIFEST], "constraints": {"cluster": {"labels": labels}}}
+
+    former, more = spec("a IS b"), spec("a IS b", "a IS c")
+    assert asked(more, "Application", former=former, operation="UPDATE")[0]["allowed"] is False
+    assert asked(former, "Application", former=more, operation="UPDATE")[0]["allowed"] is True
+
+
+def test_a_refusal_of_a_placement_object_is_of_a_bounded_size():
+    labels = ["a " + "x" * 4000] * 32
+    constraints = {"cluster": {"labels": labels, "metrics": labels}}
+    spec = {"manifests": [{"kind": "x" * 10_000}] * 600, "constraints": constraints}
+    response, _ = asked(spec, "Application")
+    assert response["allowed"] is False
+    assert len(json.dumps(response)) < 300_000

@@ -6,16 +6,14 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-import pytest
-
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
 from harbourmaster.telemetry.metrics import UNFAITHFUL
 from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
-from helpers.fake_api import FakeApi
 from helpers.objects import body, cluster_policy, policy, review, workload
 from helpers.patience import PATIENCE
 from helpers.recorded import recorded, replayed_response
@@ -68,12 +66,6 @@ class Follower:
         question = body(workload("Pod", labels or {"app": "web"}), namespace=namespace)
         _, decision = answer(question, self.holder.current)
         return decision.verdict.outcome, decision.verdict.codes
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        yield found
 
 
 @asynccontextmanager
@@ -186,14 +178,19 @@ async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
     api.put(CLUSTER_POLICIES, broken)
     api.put(CLUSTER_POLICIES, cluster_policy("good", pods={"app": "web"}, nodeSelector={"d": "s"}))
     api.put(POLICIES, {**policy("broken", "web"), "spec": "none"})
+    key = "k" * MAX_SPEC_BYTES
+    api.put(POLICIES, policy("large", "web", tolerations=[{"key": key}]))
     async with following(api) as follower:
         await follower.cluster.synced()
-        assert follower.outcome() == ("mutated", ("policy-invalid", "policy-invalid"))
-        assert follower.snapshot.policies.invalid == 2
+        assert follower.outcome() == ("mutated", ("policy-invalid",) * 3)
+        assert follower.snapshot.policies.invalid == 3
+        faults = {each.fault for each in follower.cluster.policies.store.values()}
+        assert any(f"bytes, more than {MAX_SPEC_BYTES}" in fault for fault in faults)
         assert follower.snapshot.policies.references == {
             "ClusterPodSchedulingPolicy broken",
             "ClusterPodSchedulingPolicy good",
             "PodSchedulingPolicy web/broken",
+            "PodSchedulingPolicy web/large",
         }
 
 
@@ -244,12 +241,3 @@ async def test_an_unknown_namespace_is_waited_for(api):
         api.put(NAMESPACES, namespace("new"))
         assert await asyncio.gather(*waits) == [True, True, True]
         assert follower.outcome("new") == ("unmatched", ())
-
-
-async def test_the_wait_for_a_namespace_is_bounded(api):
-    async with following(api, namespace_wait_seconds=0.01) as follower:
-        await follower.cluster.synced()
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        waits = [follower.cluster.arrival("never", deadline) for _ in range(3)]
-        assert await asyncio.gather(*waits) == [False, False, False]
-        assert follower.cluster._awaited == {}

@@ -4,19 +4,11 @@ import json
 
 import pytest
 
-from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook import engine as engine_module
-from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook import sized_cache
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.settings import AdmissionSettings
-from harbourmaster.webhook.snapshot import Snapshot
-from harbourmaster.webhook.sources import read_policy
+from helpers.admitted import policy_engine
 from helpers.objects import body, cluster_policy, required, workload
-
-
-def engine_of(*policies, **settings):
-    compiled = (read_policy(policy)[0] for policy in policies)
-    return Engine(Snapshot(policy_set(compiled)), AdmissionSettings(**settings))
 
 
 @pytest.fixture
@@ -39,7 +31,7 @@ def response(document, engine, **options):
 
 
 def test_equal_questions_are_merged_once_and_answered_alike(merges):
-    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     first = response(workload(name="one"), engine, uid="1")
     second = response(workload(name="two", labels={"other": "labels"}), engine, uid="2")
     assert len(merges) == 1
@@ -61,22 +53,22 @@ def test_equal_questions_are_merged_once_and_answered_alike(merges):
 )
 def test_a_difference_in_any_owned_field_is_merged_anew(merges, different):
     policy = cluster_policy(nodeName="n", nodeSelector={"a": "b"}, schedulerName="s")
-    engine = engine_of(policy)
+    engine = policy_engine(policy)
     response(workload(), engine)
     remembered = response(workload(**different), engine)
     assert len(merges) == 2
-    assert remembered == response(workload(**different), engine_of(policy))
+    assert remembered == response(workload(**different), policy_engine(policy))
 
 
 def test_another_shape_of_object_is_merged_anew(merges):
-    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     for kind in ("Pod", "Deployment", "StatefulSet", "CronJob"):
         response(workload(kind), engine)
     assert len(merges) == 3
 
 
 def test_other_matching_policies_are_merged_anew(merges):
-    engine = engine_of(
+    engine = policy_engine(
         cluster_policy("a", pods={"app": "x"}, nodeSelector={"a": "b"}),
         cluster_policy("b", pods={"app": "y"}, nodeSelector={"c": "d"}),
     )
@@ -86,17 +78,17 @@ def test_other_matching_policies_are_merged_anew(merges):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch, merges):
-    monkeypatch.setattr(engine_module, "MAX_KEPT_BYTES", 20_000)
-    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    monkeypatch.setattr(sized_cache, "MAX_BYTES", 20_000)
+    engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     for index in range(200):
         response(workload(nodeSelector={"n": str(index)}), engine)
     assert len(merges) == 200
     assert len(engine._kept) < 20
-    assert engine._kept_bytes <= 20_000
+    assert engine._kept.size <= 20_000
 
 
 def test_an_answer_larger_than_all_room_is_not_kept(monkeypatch):
-    monkeypatch.setattr(engine_module, "MAX_KEPT_BYTES", 500)
-    engine = engine_of(cluster_policy(nodeSelector={"a": "b"}))
+    monkeypatch.setattr(sized_cache, "MAX_BYTES", 500)
+    engine = policy_engine(cluster_policy(nodeSelector={"a": "b"}))
     assert "patch" in response(workload(), engine)
     assert engine._kept == {}

@@ -18,18 +18,15 @@ import jsonpatch
 import pytest
 
 from harbourmaster.policies.index import policy_set
-from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.protocol import Timeouts
-from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.serving.site import Site
-from harbourmaster.telemetry.metrics import create_metrics
-from harbourmaster.webhook.app import Reviews, create_app
-from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import OUTCOMES, answer
-from harbourmaster.webhook.records import Records
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
+from helpers.admission import Admission
+from helpers.admitted import policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch
 from helpers.patience import PATIENCE
@@ -156,11 +153,6 @@ def mangled_review(rng):
     return json.dumps(question).encode()
 
 
-def engine(*policies):
-    known = Snapshot(policy_set(read_policy(one)[0] for one in policies))
-    return Engine(known, AdmissionSettings())
-
-
 def parsed(data):
     """What an independent parser makes of it; None where it can't."""
     try:
@@ -207,7 +199,7 @@ def check(question, result):
 
 def test_s39_a_mangled_review_always_gets_an_answer():
     rng = random.Random(39)  # noqa: S311
-    decides = engine(FULL, policy(namespace="demo", nodeSelector={"a": "b"}))
+    decides = policy_engine(FULL, policy(namespace="demo", nodeSelector={"a": "b"}))
     understood = 0
     for _ in range(BODIES):
         data = mangled_review(rng)
@@ -309,17 +301,13 @@ async def answered(site, data):
 
 
 async def test_s39_a_mangled_request_never_fails_the_server(log):
-    limits = Limits()
-    metrics = create_metrics("0", OUTCOMES)
+    admission = Admission(log, policy_engine(FULL), body_timeout_seconds=0.1)
     loop = asyncio.get_running_loop()
     faults = []
     loop.set_exception_handler(lambda _loop, context: faults.append(context))
-    records = Records(metrics, loop, log)
-    settings = ServerSettings(body_timeout_seconds=0.1)
-    app = create_app(Reviews(EngineHolder(engine(FULL)), settings, limits, records))
     # Short, for many of these requests never end.
     timeouts = Timeouts(head=0.1, first_request=0.1, keepalive=0.2, linger=0.1)
-    site = Site(app, host="127.0.0.1", port=0, timeouts=timeouts)
+    site = Site(admission.app, host="127.0.0.1", port=0, timeouts=timeouts)
     await site.start()
     good = requests()
     statuses = []
@@ -339,10 +327,8 @@ async def test_s39_a_mangled_request_never_fails_the_server(log):
     async with asyncio.timeout(PATIENCE):
         await site.wait_until_unused()
     await site.stop()
-    records.flush()
     assert faults == []
-    assert [
-        line for line in map(json.loads, log.getvalue().splitlines()) if "exception" in line
-    ] == []
+    assert [line for line in admission.lines() if "exception" in line] == []
+    limits = admission.limits
     assert (limits.requests_in_flight, limits.bytes_in_flight) == (0, 0)
     assert {200, 400, 404, 405, 408, 415} <= set(statuses)

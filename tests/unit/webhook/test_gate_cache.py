@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.webhook import gate_cache
+from harbourmaster.webhook import gate_cache, sized_cache
 from harbourmaster.webhook.parents import ParentObject, Parents
 from harbourmaster.webhook.reviewed import read_object
 from helpers.admitted import (
@@ -192,7 +192,7 @@ def test_a_new_snapshot_goes_on_remembering(decisions):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch, decisions):
-    monkeypatch.setattr(gate_cache, "MAX_KEPT_BYTES", 20_000)
+    monkeypatch.setattr(sized_cache, "MAX_BYTES", 20_000)
     engine = engine_of()
     for index in range(200):
         ask(review(pod(TRACKED | {"n": str(index)})), engine)
@@ -201,11 +201,11 @@ def test_what_is_remembered_is_bounded(monkeypatch, decisions):
 
 
 def test_what_is_larger_than_all_room_is_not_kept(monkeypatch):
-    monkeypatch.setattr(gate_cache, "MAX_KEPT_BYTES", 500)
+    monkeypatch.setattr(sized_cache, "MAX_BYTES", 500)
     engine = engine_of()
     assert ask(review(pod(TRACKED)), engine).gates == [GATE]
     assert engine.gates._kept == {}
-    assert engine.gates._bytes == 0
+    assert engine.gates._kept.size == 0
 
 
 def test_large_answers_are_not_kept(monkeypatch):

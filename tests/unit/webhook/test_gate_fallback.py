@@ -13,21 +13,16 @@ from harbourmaster.api.decoding import MalformedError
 from harbourmaster.webhook import handlers
 from harbourmaster.webhook.engine import GATED, SKIPPED, Engine
 from harbourmaster.webhook.gating import GateRules
-from harbourmaster.webhook.handlers import DENIED, answer, answer_failed
-from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, Answer, engine_of, keys, owner, pod
+from harbourmaster.webhook.handlers import DENIED, answer_failed
+from helpers import admitted
+from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, admit, ask, engine_of, keys, owner, pod
 from helpers.objects import cluster_policy, review, workload
 
 TRACKED = keys(workload="waiter", version="0.4", app="shop")
 
 
-def failed(question, engine=None, **options):
-    """What is answered after a failure, whatever it was."""
-    body = question if isinstance(question, bytes) else json.dumps(question).encode()
-    result, decision = answer_failed(
-        body, engine or engine_of(), "internal-error", "it failed", **options
-    )
-    document = {} if isinstance(question, bytes) else question["request"].get("object")
-    return Answer(json.loads(result)["response"], decision.verdict, document)
+def failed(document, engine=None, **request):
+    return admitted.failed(document, engine or engine_of(), **request)
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}, TRACKED])
@@ -36,7 +31,7 @@ def test_the_fixed_patch_adds_the_gate_and_the_mark(annotations, gates):
     document = pod(annotations)
     if gates is not None:
         document["spec"]["schedulingGates"] = gates
-    found = failed(review(document))
+    found = failed(document)
     theirs = [gate for gate in gates or () if gate != GATE]
     assert found.gates == [*theirs, GATE]
     assert found.annotations == {**(annotations or {}), PARENT: "unresolved"}
@@ -47,8 +42,8 @@ def test_the_fixed_patch_adds_the_gate_and_the_mark(annotations, gates):
 
 
 def test_it_changes_nothing_a_second_time():
-    once = failed(review(pod()))
-    assert failed(review(once.after)).is_untouched
+    once = failed(pod())
+    assert failed(once.after).is_untouched
 
 
 @pytest.mark.parametrize(
@@ -67,12 +62,10 @@ def test_it_changes_nothing_a_second_time():
 def test_a_field_of_a_wrong_type_is_no_way_past_the_gate(field):
     document = pod(keys(workload="w"))
     document[field[0]][field[1]] = field[2]
-    body = json.dumps(review(document)).encode()
-    result, decision = answer(body, engine_of((), cluster_policy(nodeSelector={"a": "b"})))
-    found = Answer(json.loads(result)["response"], decision.verdict, document)
+    found = admit(document, (), cluster_policy(nodeSelector={"a": "b"}))
     assert found.gates == [GATE]
     assert found.annotations[PARENT] == "unresolved"
-    assert decision.verdict.codes == ("object-malformed",)
+    assert found.verdict.codes == ("object-malformed",)
 
 
 @pytest.mark.parametrize(
@@ -87,20 +80,20 @@ def test_a_field_of_a_wrong_type_is_no_way_past_the_gate(field):
 def test_where_no_patch_fits_the_pod_is_denied(field):
     document = pod(keys(workload="w"))
     document[field[0]][field[1]] = field[2]
-    for found in (failed(review(document)),):
-        assert not found.response["allowed"]
-        assert found.response["status"]["code"] == 403
-        assert "not even a gate could be added" in found.response["status"]["reason"]
-        assert field[1] in found.response["status"]["reason"]
-        assert found.verdict.outcome == DENIED
-        assert found.verdict.codes == ("internal-error",)
+    found = failed(document)
+    assert not found.response["allowed"]
+    assert found.response["status"]["code"] == 403
+    assert "not even a gate could be added" in found.response["status"]["reason"]
+    assert field[1] in found.response["status"]["reason"]
+    assert found.verdict.outcome == DENIED
+    assert found.verdict.codes == ("internal-error",)
 
 
 @pytest.mark.parametrize("part", ["metadata", "spec"])
 def test_a_pod_without_one_of_its_parts_is_denied(part):
     document = pod(TRACKED)
     document[part] = "x"
-    assert failed(review(document)).verdict.outcome == DENIED
+    assert failed(document).verdict.outcome == DENIED
 
 
 def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch):
@@ -108,7 +101,7 @@ def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch)
         raise RuntimeError("worse")
 
     monkeypatch.setattr(handlers, "fixed", broken)
-    found = failed(review(pod(TRACKED)))
+    found = failed(pod(TRACKED))
     assert found.verdict.outcome == DENIED
     assert "internal error" in found.response["status"]["reason"]
     assert "worse" not in json.dumps(found.response)
@@ -127,7 +120,7 @@ def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch)
     ],
 )
 def test_what_certainly_need_not_wait_passes_with_a_warning(document):
-    found = failed(review(document))
+    found = failed(document)
     assert found.is_untouched
     assert found.verdict.outcome == SKIPPED
     assert found.verdict.codes == ("internal-error",)
@@ -136,11 +129,10 @@ def test_what_certainly_need_not_wait_passes_with_a_warning(document):
 
 def test_critical_add_ons_pass_even_then():
     document = pod(TRACKED, **CRITICAL)
-    question = review(document, namespace="kube-system")
-    engine = engine_of(namespace="kube-system")
-    assert failed(question, engine).is_untouched
+    there = {"engine": engine_of(namespace="kube-system"), "namespace": "kube-system"}
+    assert failed(document, **there).is_untouched
     document["spec"]["priority"] = "high"
-    assert failed(question, engine).gates == [GATE]
+    assert failed(document, **there).gates == [GATE]
 
 
 @pytest.mark.parametrize(
@@ -148,11 +140,14 @@ def test_critical_add_ons_pass_even_then():
     [{"operation": "UPDATE"}, {"operation": "DELETE"}, {"subResource": "status"}],
 )
 def test_only_creations_get_the_fixed_patch(request_fields):
-    assert failed(review(pod(TRACKED), **request_fields)).is_untouched
+    assert failed(pod(TRACKED), **request_fields).is_untouched
 
 
 def test_nothing_is_patched_at_validation():
-    assert failed(review(pod(TRACKED)), may_patch=False).is_untouched
+    question = json.dumps(review(pod(TRACKED))).encode()
+    result, _ = answer_failed(question, engine_of(), "internal-error", "x", may_patch=False)
+    assert b'"patch"' not in result
+    assert b'"allowed":true' in result
 
 
 @pytest.mark.parametrize(
@@ -165,14 +160,15 @@ def test_nothing_is_patched_at_validation():
     ],
 )
 def test_elsewhere_a_failure_stops_nobody(engine):
-    found = failed(review(pod(TRACKED)), engine)
+    found = failed(pod(TRACKED), engine)
     assert found.is_untouched
     assert found.verdict.outcome == SKIPPED
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"{}", b'{"request": {"object": 3}}'])
 def test_a_body_that_is_no_review_still_gets_an_answer(body):
-    assert failed(body).response["allowed"]
+    result, _ = answer_failed(body, engine_of(), "internal-error", "it failed")
+    assert json.loads(result)["response"]["allowed"]
 
 
 def test_a_defect_of_ours_leads_to_the_fixed_patch(monkeypatch):
@@ -184,8 +180,8 @@ def test_a_defect_of_ours_leads_to_the_fixed_patch(monkeypatch):
     monkeypatch.setattr(Engine, "match", broken)
     engine = engine_of()
     with pytest.raises(RuntimeError):
-        answer(json.dumps(review(pod(TRACKED))).encode(), engine)
-    assert failed(review(pod(TRACKED)), engine).gates == [GATE]
+        ask(review(pod(TRACKED)), engine)
+    assert failed(pod(TRACKED), engine).gates == [GATE]
 
 
 VALUES = [None, "", "x", 3, -1.5, True, [], {}, ["x"], {"a": "b"}, {"a": 1}, [{"name": "x"}]]
@@ -218,16 +214,11 @@ def test_random_pods_are_gated_or_denied_and_every_patch_applies():
         for namespace in ("ns1", "kube-system"):
             engine = engine_of(namespace=namespace)
             question = review(document, namespace=namespace)
-            for found in (failed(question, engine), whole(question, engine)):
+            after_failure = failed(document, engine, namespace=namespace)
+            for found in (after_failure, ask(question, engine)):
                 outcomes.add(found.verdict.outcome)
                 check(found)
     assert outcomes >= {GATED, DENIED, SKIPPED}
-
-
-def whole(question, engine):
-    """As the server answers: the fixed patch where deciding fails."""
-    result, decision = answer(json.dumps(question).encode(), engine)
-    return Answer(json.loads(result)["response"], decision.verdict, question["request"]["object"])
 
 
 def check(found):
@@ -252,7 +243,6 @@ def check(found):
 
 
 def test_an_unreadable_object_is_told_in_one_line():
-    error = pytest.raises(MalformedError)
-    with error as raised:
+    with pytest.raises(MalformedError) as raised:
         handlers.fixed(b"[", "ns1", None, GateRules())
     assert "\n" not in str(raised.value)

@@ -305,10 +305,6 @@ def test_d7_an_owner_that_is_not_known_makes_a_provisional_gate(parents):
     assert "ReplicaSet web-5d9c" in found.response["warnings"][0]
 
 
-def test_a_pod_that_says_all_itself_needs_no_owner():
-    assert admit(pod(TRACKED), []).annotations == TRACKED
-
-
 def test_pods_of_a_namesake_of_another_group_are_gated_by_what_they_say():
     other = owner("StatefulSet", "web", apiVersion="apps.example.com/v1")
     parents = [parent("StatefulSet", "web", TRACKED)]

@@ -18,7 +18,6 @@ from harbourmaster.webhook.gating_version import gating_of
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import WatchSettings
 from helpers.admitted import GATE, OPT_IN, Answer, engine_of, keys, pod
-from helpers.fake_api import FakeApi
 from helpers.objects import review
 from helpers.patience import PATIENCE
 
@@ -29,12 +28,6 @@ TRACKED = keys(workload="waiter", version="0.4", app="shop")
 
 def info(major, minor):
     return json.dumps({"major": major, "minor": minor, "gitVersion": ""}).encode()
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        yield found
 
 
 class Chooser:

@@ -9,14 +9,13 @@ import pytest
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
-from harbourmaster.webhook.handlers import answer_failed
 from harbourmaster.webhook.settings import AdmissionSettings
+from helpers import admitted
 from helpers.admitted import (
     CRITICAL,
     GATE,
     PARENT,
     THEIRS,
-    Answer,
     admit,
     ask,
     engine_of,
@@ -38,10 +37,9 @@ def scheduler(found):
     return found.after["spec"].get("schedulerName")
 
 
-@pytest.mark.parametrize("named", [None, "", "default-scheduler"])
-def test_a_pod_of_no_scheduler_of_its_own_gets_ours_and_no_gate(named):
-    document = pod(TRACKED) if named is None else pod(TRACKED, schedulerName=named)
-    found = admit(document, **THERE)
+@pytest.mark.parametrize("fields", [{}, *({"schedulerName": x} for x in ("", "default-scheduler"))])
+def test_a_pod_of_no_scheduler_of_its_own_gets_ours_and_no_gate(fields):
+    found = admit(pod(TRACKED, **fields), **THERE)
     assert found.operations == [SET]
     assert found.gates is None
     assert found.verdict.outcome == GATED
@@ -321,10 +319,7 @@ def test_an_engine_of_another_gating_forgets_what_was_decided():
 
 
 def failed(document, **settings):
-    body = json.dumps(review(document)).encode()
-    engine = engine_of(**{**THERE, **settings})
-    result, decision = answer_failed(body, engine, "internal-error", "it failed")
-    return Answer(json.loads(result)["response"], decision.verdict, document)
+    return admitted.failed(document, engine_of(**THERE, **settings))
 
 
 @pytest.mark.parametrize("named", [None, "", "default-scheduler", 3, ["x"]])

@@ -11,17 +11,10 @@ from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
-from helpers.fake_api import FakeApi
 
 WAIT = 0.1
 LONG = 60.0
 """Of a test in which no time may run out, however slow the machine."""
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        yield found
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import pytest
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.metadata import Metadata
 from harbourmaster.webhook.parents import (
-    NO_PARENTS,
-    Lineage,
     ParentObject,
     Parents,
     decode_parent,
@@ -56,31 +54,6 @@ def test_of_a_replica_set_its_owner_is_kept():
 def test_metadata_is_enough():
     partial = {"kind": "PartialObjectMetadata", "metadata": parent()["metadata"]}
     assert decoded(partial) == decoded(parent())
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
-def test_the_lineage_of_a_replica_sets_pods_leads_two_steps_up(kind):
-    found = known(*family(TRACKED, kind)).of(reference(), "ns1")
-    assert found.metadata == Metadata(TRACKED)
-    assert found.is_known
-
-
-@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
-def test_that_of_other_sets_leads_one_step_up(kind):
-    found = known(parent(kind, "web", TRACKED)).of(reference(kind, "web"), "ns1")
-    assert found.metadata == Metadata(TRACKED)
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "Rollout"])
-def test_that_of_a_deployments_own_pods_leads_nowhere(kind):
-    assert known(parent(kind, "web", TRACKED)).of(reference(kind, "web"), "ns1") == Lineage()
-
-
-def test_what_is_not_known_is_told_from_what_is_not_there():
-    assert not NO_PARENTS.of(reference(), "ns1").is_known
-    assert not known(family()[0]).of(reference(), "ns1").is_known
-    assert known(parent("ReplicaSet", "web-5d9c")).of(reference(), "ns1").is_known
-    assert not known(*family(TRACKED)).of(reference(), "ns2").is_known
 
 
 def test_an_owner_of_the_same_name_and_another_uid_is_another():

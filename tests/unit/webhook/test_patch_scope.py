@@ -7,13 +7,8 @@ import json
 
 import pytest
 
-from harbourmaster.policies.index import policy_set
-from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.settings import AdmissionSettings
-from harbourmaster.webhook.snapshot import Snapshot
-from harbourmaster.webhook.sources import read_policy
-from helpers.admitted import admit, family, keys, pod
+from helpers.admitted import admit, family, keys, pod, policy_engine
 from helpers.objects import body, cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch, patched
 
@@ -28,8 +23,7 @@ FULL = cluster_policy(
 
 
 def ask(document, *policies, may_patch=True):
-    known = Snapshot(policy_set(read_policy(one)[0] for one in policies))
-    result, _ = answer(body(document), Engine(known, AdmissionSettings()), may_patch=may_patch)
+    result, _ = answer(body(document), policy_engine(*policies), may_patch=may_patch)
     return json.loads(result)["response"]
 
 
@@ -118,8 +112,7 @@ def test_s15_what_is_not_ours_comes_back_byte_for_byte(kind):
 
 def test_s15_unknown_fields_of_the_review_itself_do_not_matter():
     question = future(review(workload()))
-    known = Snapshot(policy_set([read_policy(FULL)[0]]))
-    result, _ = answer(json.dumps(question).encode(), Engine(known, AdmissionSettings()))
+    result, _ = answer(json.dumps(question).encode(), policy_engine(FULL))
     assert "patch" in json.loads(result)["response"]
 
 

@@ -6,15 +6,11 @@ import msgspec
 import pytest
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.policies.index import policy_set
-from harbourmaster.webhook.cluster_state import _broken, _policy
-from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import INVALID, VALID, answer
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES, OversizedError, decode_policy
-from harbourmaster.webhook.settings import AdmissionSettings
-from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
-from helpers.objects import cluster_policy, policy, review
+from helpers.admitted import policy_engine
+from helpers.objects import body, cluster_policy, policy
 
 
 def sized(size):
@@ -51,16 +47,6 @@ def test_what_is_no_policy_is_malformed_and_not_too_large(document):
     assert not isinstance(raised.value, OversizedError)
 
 
-def test_a_stored_one_that_is_too_large_is_skipped_with_a_warning():
-    raw = encoded(sized(MAX_SPEC_BYTES + 1))
-    with pytest.raises(OversizedError) as raised:
-        _policy(raw)
-    stand_in = _broken("PodSchedulingPolicy")("ns1/p1", raw, raised.value)
-    assert stand_in.namespace == "ns1"
-    assert stand_in.fault is not None
-    assert "131073 bytes" in stand_in.fault
-
-
 @pytest.mark.parametrize(
     ("size", "outcome"), [(MAX_SPEC_BYTES + 1, INVALID), (MAX_SPEC_BYTES, VALID)]
 )
@@ -68,8 +54,7 @@ def test_a_new_one_that_is_too_large_is_refused(size, outcome):
     document = cluster_policy(nodeSelector={"disk": "ssd"})
     document["spec"]["note"] = ""
     document["spec"]["note"] = "x" * (size - len(json.dumps(document["spec"])))
-    engine = Engine(Snapshot(policy_set(())), AdmissionSettings())
-    result, decision = answer(json.dumps(review(document)).encode(), engine, may_patch=False)
+    result, decision = answer(body(document), policy_engine(), may_patch=False)
     assert decision.verdict.outcome == outcome
     response = json.loads(result)["response"]
     assert response["allowed"] is (outcome == VALID)

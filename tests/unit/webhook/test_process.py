@@ -10,12 +10,10 @@ from harbourmaster.api.decoding import describe
 from harbourmaster.certs.store import ensure
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.serving.background import running
-from harbourmaster.serving.drain import DrainSummary
 from harbourmaster.serving.process import run_process
 from harbourmaster.serving.settings import ServerSettings
 from harbourmaster.webhook.process import _Process, run
 from harbourmaster.webhook.settings import WebhookSettings
-from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
 
 VERSION = "^/version$"
@@ -69,12 +67,6 @@ def test_a_port_in_use_is_one_line(started, taken, port):
     assert code == 2
     assert last.startswith(f"webhook: 127.0.0.1 port {taken}: the port is in use; ")
     assert "Traceback" not in said
-
-
-@pytest.fixture
-async def api():
-    async with FakeApi() as found:
-        yield found
 
 
 @pytest.fixture
@@ -135,9 +127,9 @@ async def test_nobody_asks_for_a_version_that_decides_nothing(api, process, sett
 async def test_only_a_cluster_waits_for_its_endpoints(process, monkeypatch, signal, seconds):
     times = []
 
-    async def drained(_sites, _readiness, **given):
+    async def drained(_site, _readiness, **given):
         times.append(given)
-        return DrainSummary(0, 0, 0.0)
+        return 0
 
     monkeypatch.setattr("harbourmaster.webhook.server.drain", drained)
     server = process(drain_seconds=7)._server

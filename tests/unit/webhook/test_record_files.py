@@ -20,6 +20,12 @@ def made(directory, **caps):
     return RecordFiles(directory, **{"max_bytes": 1000, "max_files": 3, **caps})
 
 
+def write_one(directory, **caps):
+    files = made(directory, **caps)
+    files.write([LINE])
+    files.close()
+
+
 def test_only_their_owner_may_read_them(tmp_path):
     before = os.umask(0)
     try:
@@ -53,9 +59,7 @@ def test_a_line_that_is_larger_than_a_file_gets_one_of_its_own(tmp_path):
 
 def test_files_of_a_process_before_count_too_and_others_are_never_touched(tmp_path):
     for _ in range(6):
-        files = made(tmp_path)
-        files.write([LINE])
-        files.close()
+        write_one(tmp_path)
     assert len(files_of(tmp_path)) == 3
     strange = tmp_path / "reviews-of-books.jsonl"
     strange.write_text("mine")
@@ -64,9 +68,7 @@ def test_files_of_a_process_before_count_too_and_others_are_never_touched(tmp_pa
     link = tmp_path / "reviews-20260101T000000-00000000.jsonl"
     link.symlink_to(elsewhere)
     for _ in range(6):
-        files = made(tmp_path, max_files=1)
-        files.write([LINE])
-        files.close()
+        write_one(tmp_path, max_files=1)
     assert strange.read_text() == "mine"
     assert link.is_symlink()
     assert elsewhere.read_text() == "theirs"
@@ -176,12 +178,8 @@ def test_a_file_that_can_t_be_cut_is_not_written_to_again(tmp_path, monkeypatch)
 
 def test_a_file_that_another_process_just_removed_is_no_fault(tmp_path, monkeypatch):
     for _ in range(2):
-        files = made(tmp_path)
-        files.write([LINE])
-        files.close()
+        write_one(tmp_path)
     gone = tmp_path / "reviews-20260101T000000-00000000.jsonl"
     monkeypatch.setattr(type(tmp_path), "iterdir", lambda path: iter([gone, *path.glob("*")]))
-    files = made(tmp_path)
-    files.write([LINE])
-    files.close()
+    write_one(tmp_path)
     assert len(files_of(tmp_path)) == 3

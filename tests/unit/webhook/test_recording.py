@@ -14,7 +14,6 @@ from harbourmaster.telemetry.metrics import (
     NOT_KEPT,
     QUEUE_FULL,
     RECORD_OUTCOMES,
-    RECORDED_REVIEWS,
     TOO_LARGE,
     UNFAITHFUL,
     WRITTEN,
@@ -74,7 +73,9 @@ class Stage:
     def outcomes(self):
         registry = self.metrics.registry
         found = {
-            each: registry.get_sample_value(RECORDED_REVIEWS, {"outcome": each})
+            each: registry.get_sample_value(
+                "harbourmaster_recorded_reviews_total", {"outcome": each}
+            )
             for each in RECORD_OUTCOMES
         }
         return {each: count for each, count in found.items() if count}

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harbourmaster.policies.index import policy_set
-from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.settings import ServerSettings
-from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.telemetry.spans import Tracer
-from harbourmaster.webhook.app import Reviews, create_app
-from harbourmaster.webhook.engine import Engine, EngineHolder
-from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.records import Records
-from harbourmaster.webhook.settings import Settings
-from harbourmaster.webhook.snapshot import Snapshot
-from harbourmaster.webhook.sources import read_policy
+from helpers.admission import Admission
+from helpers.admitted import policy_engine
 from helpers.objects import body, cluster_policy, workload
-from helpers.raw_http import Connection, post
+from helpers.raw_http import post
 from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Memory, Outcomes
 
 CANARY = "canary-value"
@@ -32,27 +23,16 @@ class Traced:
     """What serves the review paths, with its spans and its log."""
 
     def __init__(self, log, ratio, policies):
-        self.log = log
         self.memory = Memory()
         self.tracer = Tracer(self.memory, {}, ratio, Outcomes())
-        known = policy_set(read_policy(policy)[0] for policy in policies)
-        metrics = create_metrics("0", OUTCOMES)
-        self.holder = EngineHolder(Engine(Snapshot(known), Settings()))
-        self.records = Records(metrics, asyncio.get_running_loop(), log, self.tracer)
-        limits = Limits(metrics=metrics)
-        self.app = create_app(Reviews(self.holder, ServerSettings(), limits, self.records))
+        self.admission = Admission(log, policy_engine(*policies), tracer=self.tracer)
 
     async def ask(self, *requests):
         """Send the requests; return their answers' statuses, the spans and the log's lines."""
-        site = Site(self.app, host="127.0.0.1", port=0)
-        await site.start()
-        wire = await Connection.open(site)
-        statuses = [(await wire.ask(request)).status for request in requests]
-        await wire.gone()
-        await site.stop()
-        self.records.flush()
+        async with self.admission.connected() as wire:
+            statuses = [(await wire.ask(request)).status for request in requests]
+        lines = self.admission.lines()
         await self.tracer.close()
-        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
         return statuses, self.memory.spans, lines
 
 
@@ -181,7 +161,7 @@ async def test_a_review_without_a_log_line_has_a_span_too(traced):
 
 async def test_the_console_s_line_has_the_trace_too(traced):
     found = traced(ratio=1.0)
-    found.records._stream = None
+    found.admission.records._stream = None
     _, _, (line,) = await found.ask(mutate())
     assert len(line["trace_id"]) == 32
     assert line["component"] == "admission"
@@ -189,5 +169,5 @@ async def test_the_console_s_line_has_the_trace_too(traced):
 
 def test_without_a_tracer_nothing_is_kept_of_the_headers(log):
     loop = asyncio.new_event_loop()
-    assert not Records(create_metrics("0", OUTCOMES), loop, log).are_traced
+    assert not Records(create_metrics("0"), loop, log).are_traced
     loop.close()
