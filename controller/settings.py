@@ -13,7 +13,7 @@ from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.placement.settings import PlacementSettings
-from harbourmaster.controller.registry import CONTROLLERS, PLACEMENT, REGISTRATION, RESCHEDULING
+from harbourmaster.controller.registry import CONTROLLERS, running
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.kube.settings import ClusterSettings
@@ -79,11 +79,4 @@ class ControllerSettings(
     @property
     def running(self) -> tuple[str, ...]:
         """The controllers to run, in the order in which they start."""
-        off = {
-            REGISTRATION: not self.register_webhooks,
-            RESCHEDULING: not self.rescheduling.enabled,
-            PLACEMENT: not self.placement.enabled,
-        }
-        return tuple(
-            name for name in CONTROLLERS if name in self.controllers and not off.get(name, False)
-        )
+        return running(self)

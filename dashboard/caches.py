@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.kube.caches import SharedCache
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -118,9 +118,12 @@ class DashboardCaches:
         client: Client,
         *,
         metrics: WatchMetrics | None = None,
-        shared: Iterable[SharedCache] = (),
+        shared: Mapping[str, Cache[Any]] | None = None,
     ) -> None:
-        """To be made before any of the mirrors runs."""
+        """``shared`` are the caches of controllers by the names of sources.
+
+        Make this before any of the caches runs.
+        """
         self.on_change: list[Callable[[str, frozenset[str]], None]] = []
         self._client = client
         self._metrics = metrics
@@ -148,9 +151,9 @@ class DashboardCaches:
         )
         self._sources["namespaces"] = self.namespaces
         self._sources["labels"] = self.pods
-        for each in shared:
-            self._sources[each.source] = each.cache
-            each.subscribe(partial(self._tell, each.source))
+        for source, cache in (shared or {}).items():
+            self._sources[source] = cache
+            cache.subscribe(partial(self._tell, source))
         self._counter = Counter(
             lambda: [
                 each.compiled

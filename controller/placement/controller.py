@@ -14,7 +14,6 @@ from harbourmaster.controller.placement.metrics import PlacementMetrics
 from harbourmaster.controller.placement.samples import Sampler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
 from harbourmaster.controller.placement.snapshots import Snapshots
-from harbourmaster.controller.registry import PLACEMENT
 from harbourmaster.placement.candidates import unready
 
 if TYPE_CHECKING:
@@ -31,9 +30,7 @@ _WORKERS: Final = 16
 
 
 def start(process: Process) -> Part:
-    """Start what places applications, if the settings switch it on."""
-    if not process.is_on(PLACEMENT):
-        return Part()
+    """Start what places applications."""
     found = PlacementController(process)
     return Part(
         controllers=(*found.deciding, *found.deployment.controllers),

@@ -47,9 +47,7 @@ _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 
 
 def start(process: Process) -> Part:
-    """Start the controller, if the settings switch it on."""
-    if not process.is_on(REGISTRATION):
-        return Part()
+    """Start the controller."""
     for role, key in _ROLES.items():
         process.metrics.certificate_expiry.labels(role).set_function(
             partial(_seconds_left, process.secret_data, key)

@@ -18,7 +18,7 @@ from harbourmaster.rescheduling.limits import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from harbourmaster.controller.rescheduling.caches import Caches
+    from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
     from harbourmaster.controller.rescheduling.notices import Notices
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
@@ -46,7 +46,7 @@ class Context:
 
     client: Client
     settings: ReschedulingSettings
-    caches: Caches
+    caches: ReschedulingCaches
     criteria: Criteria
     planning: PlannerSettings
     notices: Notices
