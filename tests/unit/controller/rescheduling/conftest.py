@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registry import CONTROLLERS
-from harbourmaster.controller.rescheduling.controller import RescheduleController
-from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.controller import start
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.evicting import HOME, QUICK, EvictingApi, full
 from helpers.virtual_time import LoopbackLoop
@@ -48,10 +49,8 @@ def controlled(client, monkeypatch):
         clocks = SimpleNamespace(time=lambda: began + loop.time())
         monkeypatch.setattr("harbourmaster.controller.rescheduling.controller.elapsed", loop.time)
         monkeypatch.setattr("harbourmaster.controller.rescheduling.controller.time", clocks)
-        settings = msgspec.convert({**QUICK, **changed}, ReschedulingSettings)
+        settings = msgspec.convert({"rescheduling": {**QUICK, **changed}}, ControllerSettings)
         metrics = create_controller_metrics("0", CONTROLLERS)
-        return RescheduleController(
-            client, settings, namespace=HOME, identity="one", metrics=metrics
-        )
+        return start(Process(settings, client, HOME, events=None, metrics=metrics, identity="one"))
 
     return make
