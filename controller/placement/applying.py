@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.placement.contents import held
+from harbourmaster.controller.placement.contents import held, present
 from harbourmaster.controller.placement.watches import Seen, seen
 from harbourmaster.kube.discovery import UnknownKindError
 from harbourmaster.kube.errors import (
@@ -45,7 +44,6 @@ from harbourmaster.placement.manifests import (
 )
 from harbourmaster.placement.ownership import (
     ADOPTED_ANNOTATION,
-    Present,
     is_ours,
     origin,
     released,
@@ -57,6 +55,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.manifests import Item, Prepared
+    from harbourmaster.placement.ownership import (
+        Present,
+    )
 
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""
@@ -120,13 +121,6 @@ class Cleared(Struct, frozen=True):
     outcome: ActionOutcome
     gone: Inventory = ()
     left: tuple[Refused, ...] = ()
-
-
-class _Partial(Struct, frozen=True):
-    metadata: Present
-
-
-_decode: Final = msgspec.json.Decoder(_Partial).decode
 
 
 async def prepared_for(
@@ -227,11 +221,11 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
             recorded.origin if recorded is not None and _is_known(before, recorded, claim) else ""
         )
         if not made:
-            present = await _present(session, resource, ref)
-            refused = _foreign(ref, present, claim)
+            there = await _present(session, resource, ref)
+            refused = _foreign(ref, there, claim)
             if refused is not None:
                 return refused
-            made = origin(present, recorded, claim.owner)
+            made = origin(there, recorded, claim.owner)
         raw = await session.client.patch(
             resource,
             ref.name,
@@ -279,22 +273,22 @@ async def _delete_one(
 ) -> ObjectRef | Refused:
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
-        present = await _present(session, resource, ref)
-        if present is None or not is_ours(present, owner) or present.uid in kept:
+        there = await _present(session, resource, ref)
+        if there is None or not is_ours(there, owner) or there.uid in kept:
             return ref
-        left = await _left(session, ref, present, owner)
+        left = await _left(session, ref, there, owner)
         if left is not None:
-            patch = MergePatch(released(present, owner))
+            patch = MergePatch(released(there, owner))
             await session.client.patch(resource, ref.name, patch, ref.namespace or None)
             return left
-        if not present.deletion_timestamp:
+        if not there.deletion_timestamp:
             # Its end is to be told.
             session.watches.follow(resource)
             await session.client.delete(
                 resource,
                 ref.name,
                 ref.namespace or None,
-                uid=present.uid,
+                uid=there.uid,
                 propagation="Background",
                 missing_ok=True,
             )
@@ -312,16 +306,16 @@ async def _delete_one(
     return Refused(ref, "Deleting", "is being deleted")
 
 
-async def _left(session: Session, ref: ObjectRef, present: Present, owner: Owner) -> Refused | None:
+async def _left(session: Session, ref: ObjectRef, there: Present, owner: Owner) -> Refused | None:
     """Why an object of ours is not to be deleted; None where it is."""
-    if origin(present, ref, owner) == ADOPTED:
+    if origin(there, ref, owner) == ADOPTED:
         was = "was there before the application"
         unsure = (
             "no origin is recorded, and it is older than the application or others have written "
             "it: delete it where nobody needs it"
         )
         return Refused(ref, RELEASED, was if ref.origin else unsure)
-    if present.deletion_timestamp or rank(ref) not in _CONTAINERS:
+    if there.deletion_timestamp or rank(ref) not in _CONTAINERS:
         return None
     others = await held(session, ref, owner)
     if not others:
@@ -338,7 +332,7 @@ async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Pres
         )
     except NotFoundError:
         return None
-    return _decode(raw).metadata
+    return present(raw)
 
 
 def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | None:

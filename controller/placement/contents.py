@@ -37,6 +37,11 @@ class _Partial(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Partial).decode
 
 
+def present(raw: msgspec.Raw | bytes) -> Present:
+    """The metadata of an object of a cluster."""
+    return _decode(raw).metadata
+
+
 async def held(session: Session, ref: ObjectRef, owner: Owner) -> list[str]:
     """The objects of others in a namespace, or of a definition's kind: some, in words.
 
@@ -75,7 +80,7 @@ async def _listed(
             resource, namespace, continue_token=token, metadata_only=True
         )
         for each in page.items:
-            yield _decode(each).metadata
+            yield present(each)
         token = page.continue_token
         if not token:
             return

@@ -80,15 +80,11 @@ class PlacementController:
     def _start_sampler(self, queue: WorkQueue) -> Reconciler:
         # What an earlier term knew is outdated.
         self._snapshots.outdate()
-        settings = self._process.settings.placement
         return Sampler(
             self._samples,
-            self.caches,
             self._process.questions,
             home=self._process.namespace,
-            interval=settings.sample_interval_seconds,
-            max_age=settings.max_age,
-            clock=self._process.clock,
+            interval=self._process.settings.placement.sample_interval_seconds,
             wake=queue.add,
             tell=self._sampled,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
-from harbourmaster.controller.placement.session import Session, kept
+from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.rollout import Reach
@@ -222,7 +222,9 @@ class Members:
             on_failure=connection.kubeconfig.look,
         )
         connection.session = session
-        connection.running = asyncio.create_task(kept(session, self._on_crash))
+        connection.running = asyncio.create_task(
+            supervise(f"cluster {key}", session.run, self._on_crash)
+        )
         if access.expires is not None:
             self._set_timer(key, connection, access, access.expires)
 

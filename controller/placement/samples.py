@@ -73,9 +73,9 @@ class Samples:
     def __init__(
         self, caches: PlacementCaches, *, max_age: float, clock: Callable[[], float]
     ) -> None:
-        self._caches = caches
-        self._max_age = max_age
-        self._clock = clock
+        self.caches = caches
+        self.max_age = max_age
+        self.clock = clock
         self.held: dict[Query, Sample] = {}
         self._since: dict[Query, float] = {}
         """Since when each is wanted."""
@@ -88,7 +88,7 @@ class Samples:
     def wanted(self) -> dict[Query, list[ObjectKey]]:
         """What is to be asked, and for which metrics: those that some target names."""
         found: dict[Query, list[ObjectKey]] = {}
-        caches = self._caches
+        caches = self.caches
         for mirror in (caches.metrics, caches.global_metrics):
             for each in mirror.store.values():
                 place = (each.metadata.namespace, each.metadata.name)
@@ -106,14 +106,14 @@ class Samples:
 
         Who waits for what all may use stands under an empty namespace.
         """
-        now = self._clock()
+        now = self.clock()
         readings: dict[ObjectKey, Reading] = {}
         waits: dict[str, float] = {}
         wanted = self.wanted()
         self._since = {query: self._since.get(query, now) for query in wanted}
         for query, places in wanted.items():
             sample = self.held.get(query)
-            reading = None if sample is None else sample.reading(now, self._max_age)
+            reading = None if sample is None else sample.reading(now, self.max_age)
             if reading is not None:
                 readings.update(dict.fromkeys(places, reading))
                 continue
@@ -125,40 +125,34 @@ class Samples:
 
     def count_without_value(self) -> int:
         """How many queries have no value now."""
-        now = self._clock()
-        readings = (each.reading(now, self._max_age) for each in self.held.values())
+        now = self.clock()
+        readings = (each.reading(now, self.max_age) for each in self.held.values())
         return sum(not isinstance(each, float) for each in readings)
 
     def namespaces(self, places: Iterable[ObjectKey]) -> set[str]:
         """Where a change of these metrics matters; empty for: everywhere."""
-        caches = self._caches
+        caches = self.caches
         return {each.metadata.namespace for place in places for each in caches.users(place)}
 
 
 class Sampler:
     """Reconciles one query; ``wake`` has one looked at again, ``tell`` hears of new readings."""
 
-    def __init__(  # noqa: PLR0913 - whom to ask, how often, and whom to tell
+    def __init__(
         self,
         samples: Samples,
-        caches: PlacementCaches,
         questions: Questions,
         *,
         home: str,
         interval: float,
-        max_age: float,
-        clock: Callable[[], float],
         wake: Callable[[str], None],
         tell: Callable[[set[str]], None],
     ) -> None:
         """``home`` is our own namespace, where global providers have their Secrets."""
         self._samples = samples
-        self._caches = caches
         self._questions = questions
         self._home = home
         self._interval = interval
-        self._max_age = max_age
-        self._clock = clock
         self._wake = wake
         self._tell = tell
         self._wanted: dict[Query, list[ObjectKey]] = {}
@@ -171,7 +165,7 @@ class Sampler:
         wanted, held = self._samples.wanted(), self._samples.held
         self._wanted = wanted
         for query in [*wanted, *(each for each in held if each not in wanted)]:
-            sample, provider = held.get(query), self._caches.provider(query.provider)
+            sample, provider = held.get(query), self._samples.caches.provider(query.provider)
             is_known = sample is not None and query in wanted
             if is_known and provider is not None and sample and sample.spec == provider.spec:
                 continue
@@ -184,8 +178,8 @@ class Sampler:
         query = self._queries.get(key)
         if query is None:
             return None
-        held, now = self._samples.held, self._clock()
-        provider, sample = self._caches.provider(query.provider), held.get(query)
+        held, now = self._samples.held, self._samples.clock()
+        provider, sample = self._samples.caches.provider(query.provider), held.get(query)
         if provider is None or query not in self._wanted:
             self._queries.pop(key, None)
             self._drop(query)
@@ -201,7 +195,7 @@ class Sampler:
             sample.task = asyncio.create_task(asked)
             due = sample.started + self._interval
         self._tell_change(query, sample, now)
-        times = [sample.at + self._max_age]
+        times = [sample.at + self._samples.max_age]
         if sample.task is None:
             times.append(due)
         left = [each - now for each in times if each > now]
@@ -219,7 +213,7 @@ class Sampler:
         try:
             answer = await self._questions.ask(provider, Question(query=query.metric))
             sample.value, sample.trouble = answer.samples[-1].value, None
-            sample.at = self._clock()
+            sample.at = self._samples.clock()
         except ProviderError as error:
             sample.trouble = fault_of(error, query)
         except Exception as error:  # noqa: BLE001 - the next question may be answered
@@ -229,7 +223,7 @@ class Sampler:
         self._wake(key)
 
     def _tell_change(self, query: Query, sample: Sample, now: float) -> None:
-        reading = sample.reading(now, self._max_age)
+        reading = sample.reading(now, self._samples.max_age)
         if reading != sample.told:
             sample.told = reading
             self._tell(self._samples.namespaces(self._wanted[query]))

@@ -267,8 +267,3 @@ class Session:
             self._later.append(run)
             return
         self._tasks.create_task(supervise(f"mirror of {self.key}", run, self._on_crash))
-
-
-async def kept(session: Session, on_crash: Callable[[str], None]) -> None:
-    """Run a session without end, also after a crash."""
-    await supervise(f"cluster {session.key}", session.run, on_crash)
