@@ -10,7 +10,7 @@ from aiohttp import hdrs
 
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import parse, stamp
-from harbourmaster.controller.exposure.access import GROUP
+from harbourmaster.controller.exposure.documents import GROUP
 from harbourmaster.serving.responses import NamelessResponse
 
 if TYPE_CHECKING:

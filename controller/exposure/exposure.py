@@ -13,7 +13,6 @@ from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
-from harbourmaster.controller.exposure.access import Access
 from harbourmaster.controller.exposure.front_proxy import (
     CONFIG_MAP,
     NAMESPACE,
@@ -22,6 +21,7 @@ from harbourmaster.controller.exposure.front_proxy import (
 from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
 from harbourmaster.controller.exposure.plain import PlainHandler
 from harbourmaster.controller.exposure.values import Values
+from harbourmaster.kube.access import Decisions
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from harbourmaster.serving.site import Site
@@ -73,7 +73,7 @@ class Exposure:
         self._host = settings.expose_host or host
         self._api_port = settings.custom_metrics_port
         self._handler = MetricsApiHandler(
-            values, Access(client, lambda: asyncio.get_running_loop().time()), self._front_proxy
+            values, Decisions(client, lambda: asyncio.get_running_loop().time()), self._front_proxy
         )
         self.plain = (
             Site(PlainHandler(values), host=self._host, port=settings.expose_port)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs
 from msgspec import Struct
 
-from harbourmaster.controller.exposure.access import GROUP, RESOURCE, VERSIONS, Wish, documents
 from harbourmaster.controller.exposure.answers import StatusError, value_list
+from harbourmaster.controller.exposure.documents import GROUP, RESOURCE, VERSIONS, documents
 from harbourmaster.controller.exposure.values import parameters_of, parts_of
+from harbourmaster.kube.access import Attributes
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.serving.responses import NamelessResponse, json_response
 from harbourmaster.telemetry.logging import get_logger
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.controller.exposure.access import Access
     from harbourmaster.controller.exposure.front_proxy import FrontProxy
     from harbourmaster.controller.exposure.values import Measured, Values
-    from harbourmaster.kube.access import User
+    from harbourmaster.kube.access import Decisions, User
 
 
 MAX_LENGTH: Final = 4096
@@ -128,10 +128,10 @@ class MetricsApiHandler:
     """Answers one request; ``front_proxy`` gives what is known of the aggregator now."""
 
     def __init__(
-        self, values: Values, access: Access, front_proxy: Callable[[], FrontProxy | None]
+        self, values: Values, decisions: Decisions, front_proxy: Callable[[], FrontProxy | None]
     ) -> None:
         self._values = values
-        self._access = access
+        self._decisions = decisions
         self._front_proxy = front_proxy
         self._documents = documents()
         self._log = get_logger("custom metrics")
@@ -165,7 +165,16 @@ class MetricsApiHandler:
                 metric,
             ) if group == GROUP and version in VERSIONS and resource == RESOURCE:
                 _check_method(request)
-                await self._check_access(Wish(user, version, namespace, name, metric))
+                wish = Attributes(
+                    verb="get",
+                    group=GROUP,
+                    version=version,
+                    resource=RESOURCE,
+                    namespace=namespace,
+                    subresource=metric,
+                    name=name,
+                )
+                await self._check_access(user, wish)
                 found = self._found(request, namespace, name, metric)
                 return json_response(value_list(version, found))
         raise StatusError(
@@ -186,9 +195,9 @@ class MetricsApiHandler:
             raise StatusError(HTTPStatus.FORBIDDEN, "authentication required")
         return user
 
-    async def _check_access(self, wish: Wish) -> None:
+    async def _check_access(self, user: User, wish: Attributes) -> None:
         try:
-            is_allowed = await self._access.is_allowed(wish)
+            is_allowed = await self._decisions.is_allowed(user, wish)
         except (ApiError, TimeoutError) as error:
             self._log.warning("access check failed", error=reason(error))
             raise StatusError(
@@ -199,7 +208,7 @@ class MetricsApiHandler:
         if not is_allowed:
             raise StatusError(
                 HTTPStatus.FORBIDDEN,
-                f'user "{wish.user.name}" cannot get resource "{RESOURCE}/{wish.metric}" '
+                f'user "{user.name}" cannot get resource "{RESOURCE}/{wish.subresource}" '
                 f'in API group "{GROUP}" in the namespace "{wish.namespace}"',
             )
 

@@ -6,7 +6,7 @@ nobody is evicted. A pod that says of no workload needs nothing to be known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.extender import FilterQuestion, PreemptionQuestion
     from harbourmaster.lifecycle.model import WorkloadVersion
-
-    Question: TypeAlias = FilterQuestion | PreemptionQuestion
 
 FILTER: Final = "filter"
 PREEMPT: Final = "preempt"
@@ -79,25 +77,16 @@ class Answers:
         self._deadline = deadline
         self._now = now
 
-    def filter(self, body: bytes) -> Answer:
-        """Which nodes a pod may be placed on."""
+    def answer(self, verb: str, body: bytes) -> Answer:
+        """Which nodes a pod may be placed on (FILTER), or which pods to evict for it (PREEMPT)."""
         try:
-            return self._answer(read_filter(body))
+            return self._answer(read_filter(body) if verb == FILTER else read_preemption(body))
         except ArgumentsError as error:
-            return failed(FILTER, MALFORMED, str(error))
+            return failed(verb, MALFORMED, str(error))
         except UnknownError as error:
-            return failed(FILTER, UNKNOWN, str(error))
+            return failed(verb, UNKNOWN, str(error))
 
-    def preempt(self, body: bytes) -> Answer:
-        """Whom to evict for a pod."""
-        try:
-            return self._answer(read_preemption(body))
-        except ArgumentsError as error:
-            return failed(PREEMPT, MALFORMED, str(error))
-        except UnknownError as error:
-            return failed(PREEMPT, UNKNOWN, str(error))
-
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: FilterQuestion | PreemptionQuestion) -> Answer:
         given = permission(
             question.pod,
             self._find,
