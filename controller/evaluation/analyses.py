@@ -16,6 +16,7 @@ from harbourmaster.controller.evaluation.analysis_queries import UnaskableError,
 from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
+from harbourmaster.controller.objects import reference as reference_to
 from harbourmaster.evaluation.analysis import Measured, judge
 from harbourmaster.evaluation.analysis_progress import (
     LIMIT,
@@ -34,7 +35,6 @@ from harbourmaster.evaluation.model import (
     Timeframe,
 )
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.event_series import ObjectReference as Regarding
 from harbourmaster.providers.errors import ProviderError
 from harbourmaster.telemetry.logging import get_logger
 
@@ -340,14 +340,7 @@ class Analyses:
             run.abandon()
 
     def _tell(self, found: Analysis, kind: EventType, reason: str, text: str) -> None:
-        regarding = Regarding(
-            api_version=ANALYSES.api_version,
-            kind=ANALYSES.kind,
-            name=found.metadata.name,
-            namespace=found.metadata.namespace,
-            uid=found.metadata.uid,
-        )
-        self._context.events.emit(regarding, kind, reason, text)
+        self._context.events.emit(reference_to(ANALYSES, found.metadata), kind, reason, text)
 
 
 def _is_over(found: Analysis) -> bool:

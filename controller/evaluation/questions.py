@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -58,17 +58,12 @@ class _Secret(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Secret).decode
 
 
-class _Read:
+class _Read(NamedTuple):
     """A Secret at some time by the clock: its data, None for none, or why it can't be had."""
 
-    __slots__ = ("at", "data", "fault")
-
-    def __init__(
-        self, at: float, data: Mapping[str, bytes] | None, fault: ProviderError | None = None
-    ) -> None:
-        self.at = at
-        self.data = data
-        self.fault = fault
+    at: float
+    data: Mapping[str, bytes] | None
+    fault: ProviderError | None = None
 
 
 class Questions:

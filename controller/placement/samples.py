@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.metadata import Metadata
@@ -39,20 +40,18 @@ class Query(NamedTuple):
     metric: str
 
 
+@dataclass(slots=True, eq=False)
 class Sample:
     """What is known of the answer to one query."""
 
-    __slots__ = ("at", "spec", "started", "task", "told", "trouble", "value")
-
-    def __init__(self, spec: SubmittedProviderSpec) -> None:
-        self.spec = spec
-        self.started = -math.inf
-        self.task: asyncio.Task[None] | None = None
-        self.value: float | None = None
-        self.at = -math.inf
-        self.trouble: MetricFault | None = None
-        """Why the last question has no answer; None where it has one."""
-        self.told: Reading | None = None
+    spec: SubmittedProviderSpec
+    started: float = -math.inf
+    task: asyncio.Task[None] | None = None
+    value: float | None = None
+    at: float = -math.inf
+    trouble: MetricFault | None = None
+    """Why the last question has no answer; None where it has one."""
+    told: Reading | None = None
 
     def reading(self, now: float, max_age: float) -> Reading | None:
         """The value, or why there is none; None before the first answer."""

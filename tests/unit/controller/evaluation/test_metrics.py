@@ -624,7 +624,7 @@ async def test_what_is_kept_no_more_makes_room(monkeypatch):
     delivered = []
     one = rounds.Rounds(said, lambda key, _outcome: delivered.append(key))
     for key in "ab":
-        found = one.join(rounds.Asked("prod/p", "u", 1, "cpus", "", ""), key)
+        found = one.join("the question", key)
         provider = Provider(metadata=Metadata(name="p"))
         one.ask(found, key, provider, Question("cpus"), now=0.0, keep=0.0)
         await found.task
