@@ -196,7 +196,7 @@ def _dashboard(
     settings, lifecycle = process.settings.dashboard, process.settings.lifecycle
     mirrors = DashboardCaches(process.client, metrics=process.metrics.watches, shared=shared)
     if process.follows_definitions:
-        process.follow_definitions(mirrors.optional)
+        process.follow_definitions(mirrors.by_resource)
     server = DashboardServer(
         process.client,
         settings,

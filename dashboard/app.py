@@ -69,11 +69,11 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
-class Worlds(Protocol):
+class ReadSources(Protocol):
     """Gives the current sources."""
 
     def __call__(self, *, counts: bool) -> Awaitable[Sources]:
-        """A sources; with ``counts`` of the pods that policies select."""
+        """The sources; with ``counts`` of the pods that policies select."""
 
 
 class Dashboard:
@@ -81,7 +81,7 @@ class Dashboard:
 
     def __init__(
         self,
-        sources: Worlds,
+        sources: ReadSources,
         access: Access,
         sealer: Sealer,
         *,
@@ -139,33 +139,33 @@ class Dashboard:
             try:
                 self._check_host(request)
                 return await handler(request)
-            except Refused as refused:
-                return self._refusal(request, refused)
+            except Refused as error:
+                refused = error
             except web.HTTPException as error:
                 status = HTTPStatus(error.status)
                 if status < HTTPStatus.BAD_REQUEST:
                     raise
-                found = self._refusal(request, Refused(status, _TEXTS.get(status, status.phrase)))
+                refused = Refused(status, _TEXTS.get(status, status.phrase))
+                found = self._refusal(request, refused)
                 if hdrs.ALLOW in error.headers:
                     found.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
                 return found
             except TooManyStreamsError:
-                many = Refused(
+                refused = Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"Too many open pages: {MOST} at most, and {MOST_OF_ONE} of one user.",
                     "Reload the page to see what is new.",
                     retry_after=60,
                 )
-                return self._refusal(request, many)
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
-                unknown = Refused(
+                refused = Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     "The API server did not answer who you are or what you may list.",
                     "Try again in a moment.",
                     retry_after=2,
                 )
-                return self._refusal(request, unknown)
+            return self._refusal(request, refused)
 
         return guarded
 
@@ -236,13 +236,8 @@ class Dashboard:
 
     def _page_handler(self, page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            user = await self._user(request)
             query = read_query(request.query)
-            self._note_page(user)
-            sources = await self._read_sources(counts=page.counts)
-            visible = await self._visible(user, page.kinds, sources, query.namespace, whole=False)
-            if page.is_refused(visible):
-                raise forbidden(page, query.namespace, visible.unasked)
+            sources, visible = await self._seen(request, page, query.namespace)
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await in_turns(view)
@@ -259,15 +254,10 @@ class Dashboard:
         return handle
 
     async def _application(self, request: web.Request) -> web.Response:
-        user = await self._user(request)
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         query = read_query(request.query)
         page = APPLICATIONS_PAGE
-        self._note_page(user)
-        sources = await self._read_sources(counts=False)
-        visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
-        if page.is_refused(visible):
-            raise forbidden(page, namespace)
+        sources, visible = await self._seen(request, page, namespace)
         view = application(sources, visible, query, self._now(), namespace, name)
         if view is None:
             raise Refused(
@@ -284,6 +274,18 @@ class Dashboard:
             notes=notes_on(page, sources, visible),
             live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
         )
+
+    async def _seen(
+        self, request: web.Request, page: Page, namespace: str
+    ) -> tuple[Sources, Visibility]:
+        """What a page is made of, and what the user may see of it. Raises Refused."""
+        user = await self._user(request)
+        self._note_page(user)
+        sources = await self._read_sources(counts=page.counts)
+        visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
+        if page.is_refused(visible):
+            raise forbidden(page, namespace, visible.unasked)
+        return sources, visible
 
     def _note_page(self, user: User) -> None:
         check(self._made, user.name, "Too many requests.")

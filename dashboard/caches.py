@@ -16,7 +16,7 @@ from msgspec import Struct
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
 from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, Sources
-from harbourmaster.kube.reflector import Reflector
+from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
@@ -38,7 +38,7 @@ HELD: Final = 2.0
 """Seconds for which counts are given again though something has changed."""
 
 
-class Counter:
+class PodCounter:
     """Counts when somebody wants to know, and not again until something has changed."""
 
     def __init__(
@@ -110,7 +110,7 @@ _object: Final = msgspec.json.Decoder(_Object).decode
 _policy: Final = msgspec.json.Decoder(Policy)
 
 
-class DashboardCaches:
+class DashboardCaches(Caches):
     """The sources of one process. ``on_change`` gets the name of a source, and keys."""
 
     def __init__(
@@ -124,37 +124,17 @@ class DashboardCaches:
 
         Make this before any of the caches runs.
         """
+        super().__init__(client, metrics)
         self.on_change: list[Callable[[str, frozenset[str]], None]] = []
-        self._client = client
-        self._metrics = metrics
-        self._sources: dict[str, Any] = {}
-        self.policies = self._mirror("policies", POLICIES, POLICY)
-        self.cluster_policies = self._mirror("cluster_policies", CLUSTER_POLICIES, CLUSTER_POLICY)
-        self.namespaces: Reflector[dict[str, str]] = Reflector(
-            client,
-            NAMESPACES,
-            _labels,
-            on_change=lambda keys: self._tell("namespaces", keys),
-            metrics=metrics,
-            metadata_only=True,
-            name="namespaces of the dashboard",
+        self.policies = self._policies(POLICIES, POLICY)
+        self.cluster_policies = self._policies(CLUSTER_POLICIES, CLUSTER_POLICY)
+        self.namespaces = self.cache(
+            NAMESPACES, _labels, metadata_only=True, name="namespaces of the dashboard"
         )
-        self.pods: Reflector[LabelledPod] = Reflector(
-            client,
-            PODS,
-            _pod,
-            field_selector=UNFINISHED,
-            on_change=lambda _keys: self._counter.outdate(),
-            metrics=metrics,
-            metadata_only=True,
-            name="labels of pods",
+        self.pods = self.cache(
+            PODS, _pod, field_selector=UNFINISHED, metadata_only=True, name="labels of pods"
         )
-        self._sources["namespaces"] = self.namespaces
-        self._sources["labels"] = self.pods
-        for source, cache in (shared or {}).items():
-            self._sources[source] = cache
-            cache.subscribe(partial(self._tell, source))
-        self._counter = Counter(
+        self._counter = PodCounter(
             lambda: [
                 each.compiled
                 for source in (self.policies, self.cluster_policies)
@@ -164,16 +144,17 @@ class DashboardCaches:
             self.namespaces.store.get,
             lambda: all(each.synced.is_set() for each in self.reflectors),
         )
-
-    @property
-    def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """Our own mirrors, to be run."""
-        return (self.policies, self.cluster_policies, self.namespaces, self.pods)
-
-    @property
-    def optional(self) -> dict[Resource, Reflector[Any]]:
-        """Those whose definitions may come later."""
-        return {POLICIES: self.policies, CLUSTER_POLICIES: self.cluster_policies}
+        for cache in self.reflectors:
+            cache.subscribe(lambda _keys: self._counter.outdate())
+        self._sources = {
+            "policies": self.policies,
+            "cluster_policies": self.cluster_policies,
+            "namespaces": self.namespaces,
+            "labels": self.pods,
+            **(shared or {}),
+        }
+        for source, cache in self._sources.items():
+            cache.subscribe(partial(self._tell, source))
 
     async def sources(self, *, counts: bool, **settings: Any) -> Sources:  # noqa: ANN401 - of the Sources
         """The current sources."""
@@ -181,21 +162,14 @@ class DashboardCaches:
             settings["counts"] = await self._counter.counts()
         return Sources(**self._sources, **settings)
 
-    def _mirror(self, name: str, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
-        found: Reflector[KnownPolicy] = Reflector(
-            self._client,
+    def _policies(self, resource: Resource, kind: str) -> Cache[KnownPolicy]:
+        return self.cache(
             resource,
             known_policy,
             undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
-            on_change=lambda keys: self._tell(name, keys),
-            metrics=self._metrics,
         )
-        self._sources[name] = found
-        return found
 
     def _tell(self, name: str, keys: frozenset[str]) -> None:
-        if name in {"policies", "cluster_policies", "namespaces"}:
-            self._counter.outdate()
         for each in self.on_change:
             each(name, keys)
 

@@ -69,7 +69,7 @@ class Page(Struct, frozen=True):
     path: str
     title: str
     build: Build
-    """Makes a view, or is a course that comes to one."""
+    """Makes a view, at once or in slices."""
     needed: tuple[tuple[Resource, ...], ...]
     besides: tuple[Resource, ...] = ()
     """Kinds that it shows more of, where they may be listed."""
@@ -102,7 +102,7 @@ OVERVIEW: Final = Page(
     "overview",
     "/",
     "Overview",
-    overview.course,
+    overview.overview,
     (
         (APP_VERSIONS,),
         gates.NEEDED,
@@ -126,7 +126,7 @@ APPLICATIONS_PAGE: Final = Page(
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
-    Page("gates", gates.PATH, "Gates", gates.course, (gates.NEEDED,), besides=DETAILS),
+    Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=DETAILS),
     Page(
         "policies",
         policies.PATH,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -21,11 +22,10 @@ from harbourmaster.dashboard.pages.states import (
     Notice,
     Part,
     Shown,
-    Tally,
-    plural,
+    Topic,
     shown,
 )
-from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import found, values
 from harbourmaster.dashboard.times import moment, seconds_between, span
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from harbourmaster.dashboard.pages.states import Tone
+    from harbourmaster.dashboard.pages.states import (
+        Tally,
+        Tone,
+    )
     from harbourmaster.dashboard.query import Query
     from harbourmaster.dashboard.sources import Sources
     from harbourmaster.dashboard.visibility import Visibility
@@ -43,13 +46,13 @@ if TYPE_CHECKING:
 
 
 PATH: Final = "/applications"
+_TOPIC: Final = Topic("Applications", PATH, ("application", "applications"))
 _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
     (FAILED, "failed", "bad"),
     (WARNING, "with warnings", "warn"),
     (PROGRESSING, "in progress", "busy"),
     (SUCCEEDED, "succeeded", "good"),
 )
-_MOST_NOTICES: Final = 5
 
 
 class ApplicationRow(Struct, frozen=True, gc=False):
@@ -81,43 +84,36 @@ def applications(
 ) -> Applications:
     """The page, the most urgent first."""
     newest = _visible(sources, visible)
-    found = listed(
+    listing = listed(
         newest,
         query,
         namespace=lambda each: each.metadata.namespace,
         texts=lambda each: (each.spec.app_name, each.metadata.namespace, each.spec.version),
         key=_rank,
+        row=lambda each: _row(each, now),
         holds=lambda each: not query.state or each.status.status == query.state,
     )
-    return Applications(
-        turned(found, [_row(each, now) for each in found.rows]), tuple(_parts(newest))
-    )
+    return Applications(listing, tuple(_parts(newest)))
 
 
 def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     newest = _visible(sources, visible)
     failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
-    return Tally(
-        title="Applications",
-        link=PATH,
-        total=len(newest),
-        unit=plural(len(newest), "application", "applications"),
-        parts=tuple(_parts(newest)),
-        notices=tuple(
-            Notice(
-                tone="bad",
-                what="Application",
-                name=f"{each.metadata.namespace}/{each.spec.app_name}",
-                text=f"version {each.spec.version} failed in its {_where(each)}",
-                link=link_of(each),
-            )
-            for each in failed[:_MOST_NOTICES]
-        ),
-        urgent=len(failed),
+    return _TOPIC.tally(
+        newest,
+        _parts(newest),
+        failed,
+        _notice,
         is_off=sources.app_versions is None,
         is_refused=visible.of(APP_VERSIONS).is_empty,
     )
+
+
+def _notice(version: AppVersion) -> Notice:
+    text = f"version {version.spec.version} failed in its {_where(version)}"
+    name = f"{version.metadata.namespace}/{version.spec.app_name}"
+    return Notice("bad", "Application", name, text, link_of(version))
 
 
 def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
@@ -160,12 +156,9 @@ def _rank(version: AppVersion) -> tuple[int, str, str]:
 
 
 def _parts(newest: Iterable[AppVersion]) -> Iterable[Part]:
-    counts: dict[str, int] = {}
-    for each in newest:
-        counts[each.status.status] = counts.get(each.status.status, 0) + 1
+    counts = Counter(each.status.status for each in newest)
     for state, label, tone in _PARTS:
-        count = counts.pop(state, 0)
-        if count:
+        if count := counts.pop(state, 0):
             yield Part(label, count, tone, state)
     for state, count in sorted(counts.items()):
         yield Part(shown(state).label, count, "idle", state)
@@ -267,7 +260,7 @@ def application(
             name,
             version.spec.version,
             shown(status.status),
-            _rows(version, start, end, now),
+            phase_rows(version, start, end, now),
         )
     ]
     for workload, number, each in workloads:
@@ -276,7 +269,8 @@ def application(
             continue
         nodes = tuple(one.name for one in each.status.failed_nodes)
         state = shown(each.status.status)
-        lanes.append(Lane("Workload", workload, number, state, _rows(each, start, end, now), nodes))
+        rows = phase_rows(each, start, end, now)
+        lanes.append(Lane("Workload", workload, number, state, rows, nodes))
     return ApplicationPage(
         namespace=namespace,
         name=name,
@@ -303,10 +297,6 @@ def application(
         more=max(len(listed) - MOST, 0),
         sees_workloads=sees,
     )
-
-
-def _rows(version: Version, start: datetime, end: datetime, now: datetime) -> tuple[PhaseRow, ...]:
-    return tuple(phase_rows(version, start, end, now))
 
 
 def _workload(sources: Sources, app: AppVersion, name: str, version: str) -> WorkloadVersion | None:

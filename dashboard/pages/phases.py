@@ -116,7 +116,9 @@ def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
     return tuple(found)
 
 
-def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) -> list[PhaseRow]:
+def phase_rows(
+    version: Version, start: datetime, end: datetime, now: datetime
+) -> tuple[PhaseRow, ...]:
     """The phases on a time line that reaches from one moment to another."""
     whole = max(seconds_between(start, end), 1.0)
 
@@ -128,7 +130,7 @@ def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) 
         width = max(width, _LEAST)
         return Bar(min(x, WIDTH - _LEAST), min(width, WIDTH - min(x, WIDTH - _LEAST)))
 
-    return [
+    return tuple(
         PhaseRow(
             name=name_of(each.phase),
             state=shown(state_of(version.status, each.phase)),
@@ -138,7 +140,7 @@ def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) 
             checks=tuple(_checks(version, each.phase)),
         )
         for each in ran(version, now)
-    ]
+    )
 
 
 def _counted(version: Version) -> tuple[Phase, ...]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
-from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
-from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.pages.states import Notice, Part, Topic
+from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 
 if TYPE_CHECKING:
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.selectors import LabelSelector
+    from harbourmaster.dashboard.pages.states import Tally
     from harbourmaster.dashboard.query import Query
     from harbourmaster.dashboard.sources import KnownPolicy, Sources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.policies.model import PolicySpec
 
 PATH: Final = "/policies"
+_TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"))
 FAULTY: Final = "faulty"
 UNUSED: Final = "unused"
-_MOST_NOTICES: Final = 5
 
 
 class Selects(Struct, frozen=True, gc=False):
@@ -67,12 +68,13 @@ def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime
     """The page, in the order in which policies apply; those at fault first."""
     seen = _visible(sources, visible)
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
-    found = listed(
+    listing = listed(
         seen,
         query,
         namespace=lambda each: each.policy.metadata.namespace or "",
         texts=lambda each: (each.policy.metadata.name or "", each.policy.metadata.namespace or ""),
         key=lambda each: (each.compiled.fault is None, each.compiled.rank),
+        row=lambda each: _row(each, counts[each.compiled.reference]),
         holds=lambda each: (
             not query.state
             or (query.state == FAULTY and each.compiled.fault is not None)
@@ -82,7 +84,7 @@ def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime
     scope = visible.of(PODS)
     pods = sum(count for space, count in sources.counts.pods.items() if scope.sees(space))
     return Policies(
-        turned(found, [_row(each, counts[each.compiled.reference]) for each in found.rows]),
+        listing,
         tuple(_parts(seen, counts)),
         pods,
         is_counted=sources.counts.is_whole,
@@ -97,17 +99,13 @@ def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
     faulty = [each for each in seen if each.compiled.fault is not None]
     faulty.sort(key=lambda each: each.compiled.rank)
-    return Tally(
-        title="Policies",
-        link=PATH,
-        total=len(seen),
-        unit=plural(len(seen), "policy", "policies"),
-        parts=tuple(_parts(seen, counts)),
-        notices=tuple(
-            Notice("bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH)
-            for each in faulty[:_MOST_NOTICES]
+    return _TOPIC.tally(
+        seen,
+        _parts(seen, counts),
+        faulty,
+        lambda each: Notice(
+            "bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH
         ),
-        urgent=len(faulty),
         is_off=sources.policies is None,
         is_refused=visible.of(POLICIES).is_empty and visible.of(CLUSTER_POLICIES).is_empty,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import NODES
-from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
+from harbourmaster.dashboard.pages.states import Notice, Part, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 from harbourmaster.dashboard.times import moment
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from harbourmaster.dashboard.pages.states import Tally
     from harbourmaster.dashboard.query import Query
     from harbourmaster.dashboard.sources import Sources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.rescheduling.model import Node
 
 PATH: Final = "/reservations"
+_TOPIC: Final = Topic("Reservations", PATH, ("reservation", "reservations"))
 OVERDUE: Final = "overdue"
-_MOST_NOTICES: Final = 5
 
 
 class ReservationRow(Struct, frozen=True, gc=False):
@@ -61,6 +62,7 @@ def reservations(
         namespace=lambda each: each.namespace,
         texts=lambda each: (each.node, each.pod, each.namespace),
         key=lambda each: (each.deadline, each.node, each.pod),
+        row=lambda each: each,
         holds=lambda each: not query.state or each.is_overdue,
     )
     return Reservations(found, tuple(_parts(rows)))
@@ -70,26 +72,19 @@ def tally(sources: Sources, visible: Visibility, now: datetime) -> Tally:
     """What the overview says of them."""
     rows = _rows(sources, visible, now)
     overdue = [each for each in rows if each.is_overdue]
-    return Tally(
-        title="Reservations",
-        link=PATH,
-        total=len(rows),
-        unit=plural(len(rows), "reservation", "reservations"),
-        parts=tuple(_parts(rows)),
-        notices=tuple(
-            Notice(
-                "warn",
-                "Reservation",
-                each.node,
-                f"is kept for {each.namespace}/{each.pod} beyond its deadline",
-                PATH,
-            )
-            for each in overdue[:_MOST_NOTICES]
-        ),
-        urgent=len(overdue),
+    return _TOPIC.tally(
+        rows,
+        _parts(rows),
+        overdue,
+        _notice,
         is_off=sources.nodes is None,
         is_refused=visible.of(NODES).is_empty,
     )
+
+
+def _notice(row: ReservationRow) -> Notice:
+    text = f"is kept for {row.namespace}/{row.pod} beyond its deadline"
+    return Notice("warn", "Reservation", row.node, text, PATH)
 
 
 def _rows(sources: Sources, visible: Visibility, now: datetime) -> list[ReservationRow]:

@@ -35,19 +35,20 @@ def filled():
 
 async def test_an_empty_world_has_empty_pages(filled):
     world = await filled.world()
-    for page in (applications.applications, gates.gates, policies.policies):
+    for page in (applications.applications, policies.policies):
         assert page(world, ALL, Query(), NOW).listing.rows == ()
+    assert (await in_turns(gates.gates(world, ALL, Query(), NOW))).listing.rows == ()
     assert reservations.reservations(world, ALL, Query(), NOW).listing.rows == ()
     assert clusters.clusters(world, ALL, Query(), NOW).clusters.rows == ()
     assert clusters.clusters(world, ALL, Query(view="placed"), NOW).placements.rows == ()
-    found = overview.overview(world, ALL, Query(), NOW)
+    found = await in_turns(overview.overview(world, ALL, Query(), NOW))
     assert found.notices == ()
     assert not any(each.is_off or each.is_refused for each in found.tallies)
     assert application(world, ALL, Query(), NOW, "shop", "cart") is None
 
 
-def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
-    found = overview.overview(Sources(), Visibility(), Query(), NOW)
+async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
+    found = await in_turns(overview.overview(Sources(), Visibility(), Query(), NOW))
     assert found.tallies
     assert all(each.is_off and each.is_refused for each in found.tallies)
 
@@ -99,7 +100,7 @@ async def test_times_that_are_none_make_no_bars(filled):
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart", 0)
-    found = gates.gates(await filled.world(), ALL, Query(), NOW)
+    found = await in_turns(gates.gates(await filled.world(), ALL, Query(), NOW))
     (row,) = found.listing.rows
     report = row.report
     assert (report.code, row.word, row.tone) == ("checks-pending", "waits for checks", "busy")
@@ -117,10 +118,11 @@ async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
     filled.gated("shop", "late", 499 * 4)
     world = await filled.world()
     filled.rules = type(filled.rules)(max_age_seconds=60)
-    found = overview.overview(await filled.world(), ALL, Query(), NOW)
+    found = await in_turns(overview.overview(await filled.world(), ALL, Query(), NOW))
     pods = [each for each in found.notices if each.what == "Pod"]
     assert [each.tone for each in pods] == ["bad", "warn"]
-    assert gates.gates(world, ALL, Query(q="LATE"), NOW).listing.matching == 1
+    only = await in_turns(gates.gates(world, ALL, Query(q="LATE"), NOW))
+    assert only.listing.matching == 1
 
 
 async def test_a_policy_shows_what_it_selects_and_sets(filled):
@@ -177,26 +179,23 @@ async def test_reservations_end(filled):
     late = datetime(2026, 3, 1, 13, tzinfo=UTC)
     over = reservations.reservations(await filled.world(), ALL, Query(state="overdue"), late)
     assert len(over.listing.rows) == 2
-    notices = overview.overview(await filled.world(), ALL, Query(), late).notices
-    assert [each.what for each in notices] == ["Reservation"] * 2
+    found = await in_turns(overview.overview(await filled.world(), ALL, Query(), late))
+    assert [each.what for each in found.notices] == ["Reservation"] * 2
 
 
-async def test_others_have_their_turn_while_a_page_of_many_is_made(filled):
+@pytest.mark.parametrize("page", [gates.gates, overview.overview])
+async def test_others_have_their_turn_while_a_page_of_many_is_made(filled, page):
     for number in range(350):
         filled.gated("shop", f"cart-{number}", number)
-    world = await filled.world()
-    for each in (gates.course, overview.course):
-        turns = 0
+    turns = 0
 
-        async def other():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def other():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        task = asyncio.create_task(other())
-        found = await in_turns(each(world, ALL, Query(), NOW))
-        task.cancel()
-        assert turns >= 3
-        page = gates.gates if each is gates.course else overview.overview
-        assert found == page(world, ALL, Query(), NOW)
+    task = asyncio.create_task(other())
+    await in_turns(page(await filled.world(), ALL, Query(), NOW))
+    task.cancel()
+    assert turns >= 3
