@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State, observe
+from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
@@ -125,9 +125,8 @@ class Adoption:
 
     def _adopted(self, node: Node, one: Reservation) -> EvictionFlow | None:
         context = self._context
-        found = context.caches.pods.store.get(one.pod)
         pending = context.caches.pending(one.pod)
-        seen = observe(one.uid, None if found is None else bare(found), pending)
+        seen = observation_of(one.uid, context.caches.pods.store.get(one.pod))
         flow = self._flows.by_key.get(one.pod)
         if flow is not None and flow.uid != one.uid:
             flow = None

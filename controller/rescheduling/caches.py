@@ -15,6 +15,7 @@ from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.kube.reading import readable
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
+from harbourmaster.rescheduling.flow import observe
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reading import Metadata
+    from harbourmaster.rescheduling.flow import Observation
     from harbourmaster.rescheduling.model import Criteria, Pod
 
 T = TypeVar("T")
@@ -131,6 +133,12 @@ class ReschedulingCaches(Caches):
 def bare(found: Pod | PendingPod) -> Pod:
     """The pod itself."""
     return found.pod if isinstance(found, PendingPod) else found
+
+
+def observation_of(uid: str, found: Pod | PendingPod | None) -> Observation:
+    """What is seen of the pod with this uid, given the one that has its name now."""
+    pending = found if isinstance(found, PendingPod) else None
+    return observe(uid, None if found is None else bare(found), pending)
 
 
 def pods_of(node: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import PODS
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.rescheduling.limits import (
     FAIR_SHARE,
     HOUR,
@@ -14,6 +16,7 @@ from harbourmaster.rescheduling.limits import (
     Budgets,
     Recent,
 )
+from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.notices import Notices
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
-    from harbourmaster.rescheduling.model import Criteria
+    from harbourmaster.rescheduling.model import Criteria, PendingPod, Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
 
 MANY_BUSY: Final = 10
@@ -55,6 +58,14 @@ class Context:
     now: Callable[[], float]
     chance: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | PendingPod | None:
+        """A pod as the API has it now; None where there is none. Raises ApiError."""
+        try:
+            raw = await self.client.get(PODS, name, namespace)
+        except NotFoundError:
+            return None
+        return decode_pod(raw, self.criteria)
 
     def often_evicted(self) -> frozenset[str]:
         """The owners whose pods have been evicted often enough lately."""

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
     EvictionState,
@@ -23,7 +21,6 @@ from harbourmaster.rescheduling.answers import (
 from harbourmaster.rescheduling.classes import is_required
 from harbourmaster.rescheduling.flow import Action, EvictionFlow, State
 from harbourmaster.rescheduling.victims import VIOLATING
-from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -108,12 +105,8 @@ class Evicting:
 
         Where the watch is only behind it is neither. Raises ApiError.
         """
-        try:
-            raw = await self._context.client.get(PODS, victim.name, victim.namespace)
-        except NotFoundError:
-            return True
-        found = bare(decode_pod(raw, self._context.criteria))
-        return found.uid != victim.uid or found.is_finished
+        found = await self._context.read_pod(victim.namespace, victim.name)
+        return found is None or bare(found).uid != victim.uid or bare(found).is_finished
 
     async def _shorten(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         """Have a pod that already terminates go sooner, never by an eviction (0, finding 3)."""

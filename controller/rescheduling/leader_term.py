@@ -63,13 +63,17 @@ class LeaderTerm:
         self._verifying = Verifying(context, self._flows, evictions)
         self._shortening = Shortening(context, evictions)
         self._evicting = Evicting(context, self._flows, evictions)
-        self._planning = Planning(
-            context, self._flows, reservations, self._verifying, self._wake_pod
-        )
-        self._planning.nominated = self._observer.stuck_on
-        self._adoption = Adoption(context, self._flows, self._planning, reservations)
         self._qualifying = Qualifying(context, context.clock())
-        self._planning.qualify = self._qualifying.wait
+        self._planning = Planning(
+            context,
+            self._flows,
+            reservations,
+            self._verifying,
+            self._observer,
+            self._qualifying,
+            self._wake_pod,
+        )
+        self._adoption = Adoption(context, self._flows, self._planning, reservations)
         self._endings = Endings(context, self._flows, self._wake)
         self._reported_at = -REPORT_SECONDS
         self._counted: set[str] = set()
