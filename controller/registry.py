@@ -27,7 +27,7 @@ RESCHEDULING: Final = "rescheduling"
 PLACEMENT: Final = "placement"
 
 
-class Entry(NamedTuple):
+class Registered(NamedTuple):
     """A controller: its module, and whether the settings switch it on."""
 
     module: str
@@ -38,16 +38,16 @@ class Entry(NamedTuple):
 
 
 CONTROLLERS: Final = {
-    REGISTRATION: Entry("registration.controller", lambda found: found.register_webhooks),
-    NAMESPACES: Entry("namespaces"),
-    METRICS: Entry("evaluation.controller"),
-    LIFECYCLE: Entry("lifecycle.controller"),
-    RESCHEDULING: Entry(
+    REGISTRATION: Registered("registration.controller", lambda found: found.register_webhooks),
+    NAMESPACES: Registered("namespaces"),
+    METRICS: Registered("evaluation.controller"),
+    LIFECYCLE: Registered("lifecycle.controller"),
+    RESCHEDULING: Registered(
         "rescheduling.controller",
         lambda found: found.rescheduling.enabled,
         "rescheduling.switched_off",
     ),
-    PLACEMENT: Entry("placement.controller", lambda found: found.placement.enabled),
+    PLACEMENT: Registered("placement.controller", lambda found: found.placement.enabled),
 }
 
 

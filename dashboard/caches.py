@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
-from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, Sources
+from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, PageSources
 from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
@@ -156,11 +156,11 @@ class DashboardCaches(Caches):
         for source, cache in self._sources.items():
             cache.subscribe(partial(self._tell, source))
 
-    async def sources(self, *, counts: bool, **settings: Any) -> Sources:  # noqa: ANN401 - of the Sources
+    async def sources(self, *, counts: bool, **settings: Any) -> PageSources:  # noqa: ANN401 - of the Sources
         """The current sources."""
         if counts:
             settings["counts"] = await self._counter.counts()
-        return Sources(**self._sources, **settings)
+        return PageSources(**self._sources, **settings)
 
     def _policies(self, resource: Resource, kind: str) -> Cache[KnownPolicy]:
         return self.cache(

@@ -20,7 +20,7 @@ _MOST_PAGES: Final = 100_000
 _MOST_NAMESPACES: Final = 1000
 
 
-class Query(Struct, frozen=True):
+class PageQuery(Struct, frozen=True):
     """``q`` filters by text, ``state`` by what a row is about, ``view`` chooses a list."""
 
     namespace: str = ""
@@ -38,7 +38,7 @@ class Query(Struct, frozen=True):
         return f"?{urlencode(kept)}" if kept else "?"
 
 
-def read_query(parameters: Mapping[str, str]) -> Query:
+def read_query(parameters: Mapping[str, str]) -> PageQuery:
     """What a request asks for; what can't be understood is ignored."""
     texts = {
         each: parameters.get(each, "").strip()[:_LONGEST]
@@ -46,7 +46,7 @@ def read_query(parameters: Mapping[str, str]) -> Query:
     }
     page = parameters.get("page", "")
     number = int(page) if page.isascii() and page.isdecimal() and len(page) < _LONGEST else 1
-    return Query(**texts, page=min(max(number, 1), _MOST_PAGES))
+    return PageQuery(**texts, page=min(max(number, 1), _MOST_PAGES))
 
 
 class Listing(Struct, Generic[T], frozen=True):
@@ -73,7 +73,7 @@ class Listing(Struct, Generic[T], frozen=True):
 
 def listed(  # noqa: PLR0913 - what to filter, sort and show, and by what
     items: Sequence[T],
-    query: Query,
+    query: PageQuery,
     *,
     namespace: Callable[[T], str],
     texts: Callable[[T], Iterable[str]],

@@ -67,7 +67,7 @@ class MatchCounts(Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
+class PageSources:
     """The sources of all pages; None where nobody mirrors a kind, as its controller is off."""
 
     app_versions: Source[AppVersion] | None = None

@@ -17,7 +17,7 @@ from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.objects import reference as reference_to
-from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.evaluation.analysis import MeasuredObjective, judge
 from harbourmaster.evaluation.analysis_progress import (
     LIMIT,
     delay,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from harbourmaster.controller.evaluation.analysis_queries import Query
+    from harbourmaster.controller.evaluation.analysis_queries import AnalysisQuery
     from harbourmaster.controller.evaluation.caches import MetricContext
     from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, ObjectReference
     from harbourmaster.kube.event_series import EventType
@@ -57,7 +57,7 @@ class _Failure(NamedTuple):
     """Why there is no value. ``due`` is when to try again; None for: when objects change."""
 
     text: str
-    query: Query | None = None
+    query: AnalysisQuery | None = None
     due: datetime | None = None
     attempts: int = 0
     is_passing: bool = False
@@ -70,7 +70,7 @@ class _Run:
         self.uid = uid
         self.values = values
         self.failures: dict[ObjectReference, _Failure] = {}
-        self.asked: dict[ObjectReference, tuple[Query, asyncio.Task[str]]] = {}
+        self.asked: dict[ObjectReference, tuple[AnalysisQuery, asyncio.Task[str]]] = {}
 
     def withdraw(self, reference: ObjectReference) -> None:
         """Want no answer any more."""
@@ -232,7 +232,7 @@ class Analyses:
         self._ask(found.metadata.key, run, reference, query)
         return None
 
-    def _ask(self, key: str, run: _Run, reference: ObjectReference, query: Query) -> None:
+    def _ask(self, key: str, run: _Run, reference: ObjectReference, query: AnalysisQuery) -> None:
         task = asyncio.create_task(measured(self._context.questions, query))
         run.asked[reference] = (query, task)
         task.add_done_callback(partial(self._answered, key, run, reference))
@@ -259,7 +259,7 @@ class Analyses:
         self._wake(key)
 
     def _note_failure(
-        self, run: _Run, reference: ObjectReference, query: Query, error: BaseException
+        self, run: _Run, reference: ObjectReference, query: AnalysisQuery, error: BaseException
     ) -> None:
         before = run.failures.get(reference)
         attempts = before.attempts + 1 if before is not None else 0
@@ -302,7 +302,7 @@ class Analyses:
         measured = []
         for objective in definition.spec.objectives:
             value = values[objective.analysis_value_template_ref]
-            measured.append((objective, Measured(value.query, value.value)))
+            measured.append((objective, MeasuredObjective(value.query, value.value)))
         verdict = judge(measured, definition.spec.total_score)
         await self._write(
             found,

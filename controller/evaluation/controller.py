@@ -12,7 +12,7 @@ from harbourmaster.controller.evaluation.caches import (
     MetricCaches,
     MetricContext,
 )
-from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.evaluation.metrics import MetricReconciler
 from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.parts import Part
@@ -60,7 +60,7 @@ class MetricsController:
             verdicts=AnalysisMetrics(registry),
         )
 
-        def controller(name: str, kind: type[Metrics | Analyses]) -> Controller:
+        def controller(name: str, kind: type[MetricReconciler | Analyses]) -> Controller:
             return Controller(
                 name,
                 lambda queue: kind(context, queue.add),
@@ -69,7 +69,7 @@ class MetricsController:
                 reflectors=self.caches.reflectors,
             )
 
-        metrics, analyses = controller(METRICS, Metrics), controller(ANALYSES, Analyses)
+        metrics, analyses = controller(METRICS, MetricReconciler), controller(ANALYSES, Analyses)
         self.controllers = (metrics, analyses)
         self._subscribe(metrics, analyses)
         process.follow_definitions(self.caches.by_resource)

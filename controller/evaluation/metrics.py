@@ -46,7 +46,7 @@ _AGAIN: Final = 5.0
 """Seconds until a metric is looked at again that the API server does not find."""
 
 
-class Metrics:
+class MetricReconciler:
     """Reconciles one KeptnMetric; keys are ``namespace/name``; ``wake`` has one looked at again."""
 
     def __init__(self, context: MetricContext, wake: Callable[[str], None]) -> None:

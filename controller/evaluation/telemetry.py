@@ -60,7 +60,7 @@ class Results(Struct, frozen=True):
     """The measured value of an objective."""
 
 
-class Source(Protocol):
+class ResultsSource(Protocol):
     """What the metrics look at."""
 
     def results(self) -> Results:
@@ -71,11 +71,11 @@ class AnalysisMetrics(Collector):
     """Both of them, in ``registry`` if there is one. Only who leads shows any: see ``lead``."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._source: Source | None = None
+        self._source: ResultsSource | None = None
         if registry is not None:
             registry.register(self)
 
-    def lead(self, source: Source | None) -> None:
+    def lead(self, source: ResultsSource | None) -> None:
         """Show the results of ``source`` from now on, or none where another leads."""
         self._source = source
 

@@ -20,7 +20,7 @@ from harbourmaster.controller.exposure.front_proxy import (
 )
 from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
 from harbourmaster.controller.exposure.plain import PlainHandler
-from harbourmaster.controller.exposure.values import Values
+from harbourmaster.controller.exposure.values import ExposedValues
 from harbourmaster.kube.access import Decisions
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
@@ -55,8 +55,8 @@ class Exposure:
         certificate: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
-        """``host`` is where ports listen without one of their own; ``intervals`` as in Values."""
-        values = Values(store, intervals, utc_now)
+        """``host`` is where ports listen without one of their own; ``intervals`` as in ExposedValues."""
+        values = ExposedValues(store, intervals, utc_now)
         self._client = client
         self._certificate = certificate
         self._holder: CertificateHolder | None = None

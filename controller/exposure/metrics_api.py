@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from harbourmaster.controller.exposure.front_proxy import FrontProxy
-    from harbourmaster.controller.exposure.values import Measured, Values
+    from harbourmaster.controller.exposure.values import ExposedValue, ExposedValues
     from harbourmaster.kube.access import Decisions, User
 
 
@@ -47,7 +47,7 @@ _ONE_VALUE: Final = re.compile(_VALUE)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
-class Requirement(Struct, frozen=True):
+class SelectorTerm(Struct, frozen=True):
     """What one label must be; ``values`` are one for ``<`` and ``>`` and none for a key alone."""
 
     key: str
@@ -75,7 +75,7 @@ class Requirement(Struct, frozen=True):
 class Selector(Struct, frozen=True):
     """Requirements that must all hold; none select everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[SelectorTerm, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels are selected."""
@@ -89,7 +89,7 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(_requirements(text)))
 
 
-def _requirements(text: str) -> Iterator[Requirement]:
+def _requirements(text: str) -> Iterator[SelectorTerm]:
     if not text.strip():
         return
     at = 0
@@ -103,21 +103,21 @@ def _requirements(text: str) -> Iterator[Requirement]:
         at = found.end() + 1
 
 
-def _requirement(found: re.Match[str]) -> Requirement:
+def _requirement(found: re.Match[str]) -> SelectorTerm:
     if found["absent"]:
-        return Requirement(found["missing"], "!")
+        return SelectorTerm(found["missing"], "!")
     key = found["key"]
     if found["sign"]:
         operator = "notin" if found["sign"] == "!=" else "in"
-        return Requirement(key, operator, frozenset((found["value"],)))
+        return SelectorTerm(key, operator, frozenset((found["value"],)))
     if found["order"]:
-        return Requirement(key, found["order"], frozenset((found["number"],)))
+        return SelectorTerm(key, found["order"], frozenset((found["number"],)))
     if found["set"]:
         values = frozenset(each.strip() for each in found["values"].split(","))
         if any(_ONE_VALUE.fullmatch(each) is None for each in values):
             raise ValueError(f"not a label's values from character {found.start('values') + 1} on")
-        return Requirement(key, found["set"], values)
-    return Requirement(key, "exists")
+        return SelectorTerm(key, found["set"], values)
+    return SelectorTerm(key, "exists")
 
 
 ANY: Final = "*"
@@ -128,7 +128,10 @@ class MetricsApiHandler:
     """Answers one request; ``front_proxy`` gives what is known of the aggregator now."""
 
     def __init__(
-        self, values: Values, decisions: Decisions, front_proxy: Callable[[], FrontProxy | None]
+        self,
+        values: ExposedValues,
+        decisions: Decisions,
+        front_proxy: Callable[[], FrontProxy | None],
     ) -> None:
         self._values = values
         self._decisions = decisions
@@ -214,7 +217,7 @@ class MetricsApiHandler:
 
     def _found(
         self, request: web.BaseRequest, namespace: str, name: str, metric: str
-    ) -> Iterable[Measured]:
+    ) -> Iterable[ExposedValue]:
         objects, metrics = _selectors(request)
         if name == ANY:
             return [

@@ -49,11 +49,11 @@ NAME: Final = "harbourmaster"
 """Begins what the scheduler shows in its own name."""
 
 
-class UnknownError(Exception):
+class CacheOutdatedError(Exception):
     """What workload versions there are is not known; one line."""
 
 
-class Answer(Struct, frozen=True, gc=False):
+class SchedulerAnswer(Struct, frozen=True, gc=False):
     """What to send, and what it counts as; ``fault`` is for the log, empty for none."""
 
     body: bytes
@@ -77,16 +77,16 @@ class Answers:
         self._deadline = deadline
         self._now = now
 
-    def answer(self, verb: str, body: bytes) -> Answer:
+    def answer(self, verb: str, body: bytes) -> SchedulerAnswer:
         """Which nodes a pod may be placed on (FILTER), or which pods to evict for it (PREEMPT)."""
         try:
             return self._answer(read_filter(body) if verb == FILTER else read_preemption(body))
         except ArgumentsError as error:
             return failed(verb, MALFORMED, str(error))
-        except UnknownError as error:
+        except CacheOutdatedError as error:
             return failed(verb, UNKNOWN, str(error))
 
-    def _answer(self, question: FilterQuestion | PreemptionQuestion) -> Answer:
+    def _answer(self, question: FilterQuestion | PreemptionQuestion) -> SchedulerAnswer:
         given = permission(
             question.pod,
             self._find,
@@ -96,23 +96,27 @@ class Answers:
         )
         body = question.answer(given)
         if given.is_foreign:
-            return Answer(body, FOREIGN, given.refusal)
-        return Answer(body, WAITS if given.refusal else AVOIDING if given.avoided else FREE)
+            return SchedulerAnswer(body, FOREIGN, given.refusal)
+        return SchedulerAnswer(
+            body, WAITS if given.refusal else AVOIDING if given.avoided else FREE
+        )
 
     def _find(self, key: str) -> WorkloadVersion | None:
         mirror = self._versions
         if not mirror.synced.is_set():
-            raise UnknownError(f"workload versions are not cached yet: {mirror.error or 'listing'}")
+            raise CacheOutdatedError(
+                f"workload versions are not cached yet: {mirror.error or 'listing'}"
+            )
         if mirror.error is not None:
             # What has changed meanwhile could let a pod go by checks that failed.
-            raise UnknownError(f"workload versions are out of date: {mirror.error}")
+            raise CacheOutdatedError(f"workload versions are out of date: {mirror.error}")
         return mirror.store.get(key)
 
 
-def failed(verb: str, outcome: str, fault: str) -> Answer:
+def failed(verb: str, outcome: str, fault: str) -> SchedulerAnswer:
     """The answer by which nothing is scheduled and nobody evicted.
 
     A scheduler shows the text of a filter's; in a preemption's there is no place for one.
     """
     body = filter_error(f"{NAME}: {fault}") if verb == FILTER else preemption_refused()
-    return Answer(body, outcome, fault)
+    return SchedulerAnswer(body, outcome, fault)

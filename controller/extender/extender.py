@@ -35,7 +35,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from harbourmaster.controller.extender.answers import Answer
+    from harbourmaster.controller.extender.answers import SchedulerAnswer
     from harbourmaster.controller.parts import Process
     from harbourmaster.kube.caches import Cache
     from harbourmaster.lifecycle.model import WorkloadVersion
@@ -126,7 +126,7 @@ class Extender:
 
         return serve
 
-    def _tell(self, verb: str, found: Answer) -> None:
+    def _tell(self, verb: str, found: SchedulerAnswer) -> None:
         if found.outcome == FOREIGN:
             if found.fault not in self._told and len(self._told) < MOST_TOLD:
                 self._told.add(found.fault)
@@ -134,7 +134,7 @@ class Extender:
         elif found.fault and found.outcome not in {DEFECT, UNKNOWN}:
             self._log.warning("scheduler request invalid", verb=verb, error=found.fault)
 
-    def _safely(self, verb: str, body: bytes) -> Answer:
+    def _safely(self, verb: str, body: bytes) -> SchedulerAnswer:
         try:
             return self._answers.answer(verb, body)
         except Exception:  # noqa: BLE001 - logged with its traceback

@@ -83,7 +83,7 @@ class Applied(Struct, frozen=True):
     before: Seen | None
 
 
-class Refused(Struct, frozen=True):
+class RefusedObject(Struct, frozen=True):
     """An object that was not, and why."""
 
     ref: ObjectRef
@@ -102,17 +102,17 @@ class Claim(Struct, frozen=True):
     force: bool = True
 
 
-class Report(Struct, frozen=True):
+class ApplyReport(Struct, frozen=True):
     """The result of applying all; ``is_whole``: everything is there, even if pruning failed."""
 
     outcome: ActionOutcome
     applied: tuple[Applied, ...] = ()
     pruned: Inventory = ()
-    left: tuple[Refused, ...] = ()
+    left: tuple[RefusedObject, ...] = ()
     is_whole: bool = False
 
 
-class Cleared(Struct, frozen=True):
+class DeleteReport(Struct, frozen=True):
     """The result of deleting; ``gone`` are no longer there, or not ours any more.
 
     Of these ``left`` are there still, and why.
@@ -120,7 +120,7 @@ class Cleared(Struct, frozen=True):
 
     outcome: ActionOutcome
     gone: Inventory = ()
-    left: tuple[Refused, ...] = ()
+    left: tuple[RefusedObject, ...] = ()
 
 
 async def prepared_for(
@@ -147,7 +147,7 @@ async def prepared_for(
 async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOutcome:
     """Whether somebody else holds what would be applied."""
 
-    async def one(ref: ObjectRef) -> Refused | None:
+    async def one(ref: ObjectRef) -> RefusedObject | None:
         try:
             resource = await session.discovery.resource(ref.api_version, ref.kind)
         except UnknownKindError:
@@ -158,7 +158,9 @@ async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOut
     return _outcome([each for each in found if each is not None])
 
 
-async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inventory) -> Report:
+async def apply(
+    session: Session, prepared: Prepared, claim: Claim, prune: Inventory
+) -> ApplyReport:
     """Apply everything, and then delete what is to be pruned.
 
     What follows an object that failed is left alone.
@@ -168,9 +170,9 @@ async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inven
         batch = list(items)
         results = await _each(lambda item: _apply_one(session, item, claim), batch)
         applied += [each for each in results if isinstance(each, Applied)]
-        refused = [each for each in results if isinstance(each, Refused)]
+        refused = [each for each in results if isinstance(each, RefusedObject)]
         if refused:
-            return Report(_outcome(refused), tuple(applied))
+            return ApplyReport(_outcome(refused), tuple(applied))
         if level == DEFINITIONS:
             for each in definitions(item.body for item in batch):
                 session.discovery.forget(each[0])
@@ -178,9 +180,9 @@ async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inven
             waiting = [ref for ref in waiting if rank(ref) == DEFINITIONS]
             if waiting:
                 text = f"{waiting[0].text} is not established yet"
-                return Report(ActionOutcome(Done.PARTLY, "Deploying", text), tuple(applied))
+                return ApplyReport(ActionOutcome(Done.PARTLY, "Deploying", text), tuple(applied))
     cleared = await delete(session, prune, claim.owner)
-    return Report(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
+    return ApplyReport(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
 
 
 async def delete(
@@ -188,30 +190,30 @@ async def delete(
     refs: Iterable[ObjectRef],
     owner: Owner,
     kept: frozenset[str] = frozenset(),
-) -> Cleared:
+) -> DeleteReport:
     """Delete what we made in the background, those first that were applied last; release the rest.
 
     ``kept`` are the uids of what belongs there by another record: two Clusters may lead to one.
     """
-    results: list[ObjectRef | Refused] = []
+    results: list[ObjectRef | RefusedObject] = []
     for _, batch in groupby(for_deletion(refs), key=rank):
         results += await _each(lambda ref: _delete_one(session, ref, owner, kept), list(batch))
-    refused = [each for each in results if isinstance(each, Refused)]
+    refused = [each for each in results if isinstance(each, RefusedObject)]
     left = tuple(each for each in refused if each.reason in _LEFT)
     refused = [each for each in refused if each.reason not in _LEFT]
     gone = tuple(each for each in results if isinstance(each, ObjectRef))
     gone += tuple(each.ref for each in left)
     failed = [each for each in refused if each.reason != "Deleting"]
     if failed:
-        return Cleared(_outcome(failed), gone, left)
+        return DeleteReport(_outcome(failed), gone, left)
     if refused:
         text = _text([replace(each, text="") for each in refused])
         waiting = ActionOutcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
-        return Cleared(waiting, gone, left)
-    return Cleared(ActionOutcome(Done.YES), gone, left)
+        return DeleteReport(waiting, gone, left)
+    return DeleteReport(ActionOutcome(Done.YES), gone, left)
 
 
-async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Refused:
+async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | RefusedObject:
     ref, recorded = item.ref, claim.recorded.get(item.ref.key)
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
@@ -236,7 +238,7 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
         )
         state = seen(raw, resource)
     except UnknownKindError as error:
-        return Refused(ref, "UnknownKind", str(error))
+        return RefusedObject(ref, "UnknownKind", str(error))
     except UnreachableError:
         raise
     except NotFoundError as error:
@@ -247,7 +249,7 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
         return _refused(ref, error)
     except ValueError as error:
         # Also what can't be decoded: a name that is none, or no object.
-        return Refused(ref, "Invalid", str(error))
+        return RefusedObject(ref, "Invalid", str(error))
     return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
 
 
@@ -270,7 +272,7 @@ def _adopted(body: dict[str, Any]) -> dict[str, Any]:
 
 async def _delete_one(
     session: Session, ref: ObjectRef, owner: Owner, kept: frozenset[str]
-) -> ObjectRef | Refused:
+) -> ObjectRef | RefusedObject:
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
         there = await _present(session, resource, ref)
@@ -302,11 +304,13 @@ async def _delete_one(
     except ApiError as error:
         return _refused(ref, error)
     except ValueError as error:
-        return Refused(ref, "Invalid", str(error))
-    return Refused(ref, "Deleting", "is being deleted")
+        return RefusedObject(ref, "Invalid", str(error))
+    return RefusedObject(ref, "Deleting", "is being deleted")
 
 
-async def _left(session: Session, ref: ObjectRef, there: Present, owner: Owner) -> Refused | None:
+async def _left(
+    session: Session, ref: ObjectRef, there: Present, owner: Owner
+) -> RefusedObject | None:
     """Why an object of ours is not to be deleted; None where it is."""
     if origin(there, ref, owner) == ADOPTED:
         was = "was there before the application"
@@ -314,14 +318,14 @@ async def _left(session: Session, ref: ObjectRef, there: Present, owner: Owner) 
             "no origin is recorded, and it is older than the application or others have written "
             "it: delete it where nobody needs it"
         )
-        return Refused(ref, RELEASED, was if ref.origin else unsure)
+        return RefusedObject(ref, RELEASED, was if ref.origin else unsure)
     if there.deletion_timestamp or rank(ref) not in _CONTAINERS:
         return None
     others = await held(session, ref, owner)
     if not others:
         return None
     text = f"it holds {_shown(others)}, not of this application: delete it when nobody needs it"
-    return Refused(ref, _CONTAINERS[rank(ref)], text)
+    return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
 
 
 async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Present | None:
@@ -335,12 +339,12 @@ async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Pres
     return present(raw)
 
 
-def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | None:
+def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> RefusedObject | None:
     owner = claim.owner
     whose = stranger(found.labels, owner.uid) if found is not None else ""
     if whose:
         text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
-        return Refused(ref, "ForeignObject", text)
+        return RefusedObject(ref, "ForeignObject", text)
     if claim.force or found is None or is_ours(found, owner):
         return None
     if origin(found, claim.recorded.get(ref.key), owner) == MADE:
@@ -350,21 +354,21 @@ def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | N
         "exists and is not of this application: delete it, take it out of the manifests, or take "
         "it over with spec.conflictPolicy: Force"
     )
-    return Refused(ref, "ObjectExists", text)
+    return RefusedObject(ref, "ObjectExists", text)
 
 
-def _refused(ref: ObjectRef, error: ApiError) -> Refused:
+def _refused(ref: ObjectRef, error: ApiError) -> RefusedObject:
     reason = next((name for kind, name in _REASONS if isinstance(error, kind)), "ApplyFailed")
-    return Refused(ref, reason, error.message)
+    return RefusedObject(ref, reason, error.message)
 
 
-def _outcome(refused: Sequence[Refused]) -> ActionOutcome:
+def _outcome(refused: Sequence[RefusedObject]) -> ActionOutcome:
     if not refused:
         return ActionOutcome(Done.YES)
     return ActionOutcome(Done.FAILED, refused[0].reason, _text(refused))
 
 
-def _text(refused: Sequence[Refused]) -> str:
+def _text(refused: Sequence[RefusedObject]) -> str:
     """The first few in one line."""
     return _shown(
         [f"{each.ref.text}: {each.text}" if each.text else each.ref.text for each in refused]

@@ -9,7 +9,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
-from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.metrics import PlacementMetrics
 from harbourmaster.controller.placement.samples import Sampler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
@@ -44,7 +44,7 @@ class PlacementController:
     def __init__(self, process: Process) -> None:
         client, metrics, settings = process.client, process.metrics, process.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
-        self.deployment = Deployment(
+        self.deployment = DeploymentControllers(
             client, settings.members, events=process.events, metrics=metrics, now=process.now
         )
         self._process = process

@@ -42,7 +42,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from harbourmaster.controller.placement.applying import Refused
+    from harbourmaster.controller.placement.applying import RefusedObject
     from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.deployed import DeployedApplication
@@ -307,7 +307,7 @@ class DeploymentPass:
         force = self._found.spec.conflict_policy == FORCE
         return Claim(self._owner, {each.key: each for each in refs}, force)
 
-    def _tell_left(self, cluster: str, left: Iterable[Refused]) -> None:
+    def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
         for each in left:
             text = f"{each.ref.text} stays on cluster {cluster}: {each.text}"
             self.writer.tell(each.reason, text, "Normal" if each.reason == RELEASED else "Warning")

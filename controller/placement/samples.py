@@ -33,7 +33,7 @@ _SOON: Final = 0.01
 """Seconds by which a look is late, so that what it waits for is over."""
 
 
-class Query(NamedTuple):
+class MetricQuery(NamedTuple):
     """What is asked of whom; metrics that ask the same share the answer."""
 
     provider: ObjectKey
@@ -41,7 +41,7 @@ class Query(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Sample:
+class SampledValue:
     """What is known of the answer to one query."""
 
     spec: SubmittedProviderSpec
@@ -75,8 +75,8 @@ class Samples:
         self.caches = caches
         self.max_age = max_age
         self.clock = clock
-        self.held: dict[Query, Sample] = {}
-        self._since: dict[Query, float] = {}
+        self.held: dict[MetricQuery, SampledValue] = {}
+        self._since: dict[MetricQuery, float] = {}
         """Since when each is wanted."""
 
     def clear(self) -> None:
@@ -84,9 +84,9 @@ class Samples:
         self.held.clear()
         self._since.clear()
 
-    def wanted(self) -> dict[Query, list[ObjectKey]]:
+    def wanted(self) -> dict[MetricQuery, list[ObjectKey]]:
         """What is to be asked, and for which metrics: those that some target names."""
-        found: dict[Query, list[ObjectKey]] = {}
+        found: dict[MetricQuery, list[ObjectKey]] = {}
         caches = self.caches
         for mirror in (caches.metrics, caches.global_metrics):
             for each in mirror.store.values():
@@ -96,7 +96,7 @@ class Samples:
                 if provider is None or provider.spec.type == STATIC:
                     continue
                 if next(caches.users(place), None) is not None:
-                    query = Query((place[0], source.name), source.metric)
+                    query = MetricQuery((place[0], source.name), source.metric)
                     found.setdefault(query, []).append(place)
         return found
 
@@ -154,8 +154,8 @@ class Sampler:
         self._interval = interval
         self._wake = wake
         self._tell = tell
-        self._wanted: dict[Query, list[ObjectKey]] = {}
-        self._queries: dict[str, Query] = {}
+        self._wanted: dict[MetricQuery, list[ObjectKey]] = {}
+        self._queries: dict[str, MetricQuery] = {}
         self._log = get_logger("sampler")
         samples.clear()
 
@@ -185,7 +185,7 @@ class Sampler:
             return None
         if sample is None or sample.spec != provider.spec:
             self._drop(query)
-            sample = held[query] = Sample(provider.spec)
+            sample = held[query] = SampledValue(provider.spec)
         due = sample.started + self._interval
         if sample.task is None and now >= due:
             # Later ones keep the pace, whatever an answer takes.
@@ -208,7 +208,9 @@ class Sampler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, key: str, query: Query, sample: Sample, provider: Provider) -> None:
+    async def _ask(
+        self, key: str, query: MetricQuery, sample: SampledValue, provider: Provider
+    ) -> None:
         try:
             answer = await self._questions.ask(provider, Question(query=query.metric))
             sample.value, sample.trouble = answer.samples[-1].value, None
@@ -221,19 +223,19 @@ class Sampler:
         sample.task = None
         self._wake(key)
 
-    def _tell_change(self, query: Query, sample: Sample, now: float) -> None:
+    def _tell_change(self, query: MetricQuery, sample: SampledValue, now: float) -> None:
         reading = sample.reading(now, self._samples.max_age)
         if reading != sample.told:
             sample.told = reading
             self._tell(self._samples.namespaces(self._wanted[query]))
 
-    def _drop(self, query: Query) -> None:
+    def _drop(self, query: MetricQuery) -> None:
         sample = self._samples.held.pop(query, None)
         if sample is not None and sample.task is not None:
             sample.task.cancel()
 
 
-def fault_of(error: ProviderError, query: Query) -> MetricFault:
+def fault_of(error: ProviderError, query: MetricQuery) -> MetricFault:
     """What matters of an error (krake-spec 3.9)."""
     away = error.is_unreachable or error.reason in {"BadCredentials", "BadProvider"}
     text = f"'{query.provider[1]}' has no value '{query.metric}': {error}"

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEFINITIONS, NODES
-from harbourmaster.controller.placement.watches import Watches
+from harbourmaster.controller.placement.watches import MemberWatches
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
@@ -90,7 +90,7 @@ class Session:
             retries=1,
         )
         self.discovery = Discovery(self.client)
-        self.watches = Watches(self.client, self._start, on_objects)
+        self.watches = MemberWatches(self.client, self._start, on_objects)
         self.reach = Reach.UNKNOWN
         self.fault = ""
         """Why it does not answer."""

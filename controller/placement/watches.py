@@ -92,7 +92,7 @@ def _digest(entries: Iterable[_ManagedFields]) -> str:
     return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
 
 
-class Watches:
+class MemberWatches:
     """The watches on one cluster; ``start`` runs something as long as the cluster is ours."""
 
     def __init__(

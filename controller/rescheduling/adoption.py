@@ -18,10 +18,10 @@ from harbourmaster.rescheduling.taints import NO_SCHEDULE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.controller.rescheduling.planning import Planning
-    from harbourmaster.controller.rescheduling.reservations import Reservations
+    from harbourmaster.controller.rescheduling.reservations import NodeWrites
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.reservation import Held, Reservation
 
@@ -33,7 +33,11 @@ class Adoption:
     """Keeps the reservations on nodes as the flows want them."""
 
     def __init__(
-        self, context: Context, flows: Flows, planning: Planning, reservations: Reservations
+        self,
+        context: ReschedulingContext,
+        flows: Flows,
+        planning: Planning,
+        reservations: NodeWrites,
     ) -> None:
         self._context = context
         self._flows = flows

@@ -44,7 +44,7 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Context:
+class ReschedulingContext:
     """One per process. ``clock`` is one that nobody sets; ``now`` is the time of day in seconds."""
 
     client: Client

@@ -12,7 +12,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
-from harbourmaster.controller.rescheduling.context import Context, History
+from harbourmaster.controller.rescheduling.context import History, ReschedulingContext
 from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH, LeaderTerm, key_of
 from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
 from harbourmaster.controller.rescheduling.notices import Notices
@@ -58,7 +58,7 @@ def start(process: Process) -> Part:
     notices = Notices(
         events, ReschedulingMetrics(metrics.registry), elapsed, dry_run=settings.dry_run
     )
-    context = Context(
+    context = ReschedulingContext(
         client=client,
         settings=settings,
         caches=caches,

@@ -25,7 +25,7 @@ from harbourmaster.rescheduling.victims import VIOLATING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.evictions import Evictions
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.answers import Reply
@@ -45,7 +45,7 @@ class EvictionResult(Struct, frozen=True):
 class Evicting:
     """Carries out the evictions of flows."""
 
-    def __init__(self, context: Context, flows: Flows, evictions: Evictions) -> None:
+    def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions

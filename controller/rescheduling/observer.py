@@ -9,16 +9,16 @@ from harbourmaster.rescheduling.fit import fits, static_reasons
 from harbourmaster.rescheduling.flow import Inputs, Observation, State, preemption_is_stuck
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
 
 
-class Observer:
+class FlowObserver:
     """Looks into the caches; nothing here waits."""
 
-    def __init__(self, context: Context, flows: Flows) -> None:
+    def __init__(self, context: ReschedulingContext, flows: Flows) -> None:
         self._context = context
         self._flows = flows
         self._nominated: dict[str, tuple[str, float]] = {}

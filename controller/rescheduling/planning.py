@@ -22,11 +22,11 @@ from harbourmaster.rescheduling.wire import decode_node
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
-    from harbourmaster.controller.rescheduling.observer import Observer
+    from harbourmaster.controller.rescheduling.observer import FlowObserver
     from harbourmaster.controller.rescheduling.qualifying import Qualifying
-    from harbourmaster.controller.rescheduling.reservations import Reservations
+    from harbourmaster.controller.rescheduling.reservations import NodeWrites
     from harbourmaster.controller.rescheduling.verifying import Verifying
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.plans import Candidate, Plan
@@ -43,11 +43,11 @@ class Planning:
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a term that it works with
         self,
-        context: Context,
+        context: ReschedulingContext,
         flows: Flows,
-        reservations: Reservations,
+        reservations: NodeWrites,
         verifying: Verifying,
-        observer: Observer,
+        observer: FlowObserver,
         qualifying: Qualifying,
         wake: Callable[[str], None],
     ) -> None:

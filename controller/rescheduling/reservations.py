@@ -33,7 +33,7 @@ class WriteResult(Enum):
     BUSY = "others keep changing the node"
 
 
-class Reservations:
+class NodeWrites:
     """Writes on nodes."""
 
     def __init__(

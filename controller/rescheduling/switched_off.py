@@ -15,7 +15,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
-from harbourmaster.controller.rescheduling.reservations import Reservations, WriteResult
+from harbourmaster.controller.rescheduling.reservations import NodeWrites, WriteResult
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held
@@ -56,7 +56,7 @@ class SwitchedOff:
     def __init__(self, client: Client, settings: ReschedulingSettings) -> None:
         self._client = client
         self._key = settings.taint_key
-        self._reservations = Reservations(client)
+        self._reservations = NodeWrites(client)
         self._log = get_logger(RESCHEDULING)
 
     def due(self, keys: Iterable[str] | None) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from harbourmaster.rescheduling.victims import VIOLATING
 from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.evictions import Evictions
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.kube.reading import Metadata
@@ -53,7 +53,7 @@ class CheckResult(Struct, frozen=True):
 class Verifying:
     """Looks again at one node."""
 
-    def __init__(self, context: Context, flows: Flows, evictions: Evictions) -> None:
+    def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions

@@ -12,7 +12,7 @@ from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.dashboard.pages.phases import (
     PhaseRow,
-    Step,
+    PhaseStep,
     name_of_current,
     phase_rows,
     ran,
@@ -20,8 +20,8 @@ from harbourmaster.dashboard.pages.phases import (
 )
 from harbourmaster.dashboard.pages.states import (
     Notice,
-    Part,
-    Shown,
+    ShownState,
+    StateCount,
     Topic,
     shown,
 )
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         Tally,
         Tone,
     )
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
 
@@ -62,9 +62,9 @@ class ApplicationRow(Struct, frozen=True, gc=False):
     name: str
     link: str
     version: str
-    state: Shown
+    state: ShownState
     phase: str
-    steps: tuple[Step, ...]
+    steps: tuple[PhaseStep, ...]
     start: str
     took: str
     workloads: int
@@ -72,16 +72,16 @@ class ApplicationRow(Struct, frozen=True, gc=False):
     """Of the workloads."""
 
 
-class Applications(Struct, frozen=True):
+class ApplicationsPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[ApplicationRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
 
 
 def applications(
-    sources: Sources, visible: Visibility, query: Query, now: datetime
-) -> Applications:
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> ApplicationsPage:
     """The page, the most urgent first."""
     newest = _visible(sources, visible)
     listing = listed(
@@ -93,10 +93,10 @@ def applications(
         row=lambda each: _row(each, now),
         holds=lambda each: not query.state or each.status.status == query.state,
     )
-    return Applications(listing, tuple(_parts(newest)))
+    return ApplicationsPage(listing, tuple(_parts(newest)))
 
 
-def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     newest = _visible(sources, visible)
     failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
@@ -127,7 +127,7 @@ def link_of(version: AppVersion) -> str:
     return f"{PATH}/{quote(metadata.namespace, safe='')}/{quote(version.spec.app_name, safe='')}"
 
 
-def _visible(sources: Sources, visible: Visibility) -> list[AppVersion]:
+def _visible(sources: PageSources, visible: Visibility) -> list[AppVersion]:
     """The newest version of each application that may be seen."""
     scope = visible.of(APP_VERSIONS)
     found: dict[tuple[str, str], AppVersion] = {}
@@ -155,13 +155,13 @@ def _rank(version: AppVersion) -> tuple[int, str, str]:
     return shown(version.status.status).urgency, metadata.namespace, version.spec.app_name
 
 
-def _parts(newest: Iterable[AppVersion]) -> Iterable[Part]:
+def _parts(newest: Iterable[AppVersion]) -> Iterable[StateCount]:
     counts = Counter(each.status.status for each in newest)
     for state, label, tone in _PARTS:
         if count := counts.pop(state, 0):
-            yield Part(label, count, tone, state)
+            yield StateCount(label, count, tone, state)
     for state, count in sorted(counts.items()):
-        yield Part(shown(state).label, count, "idle", state)
+        yield StateCount(shown(state).label, count, "idle", state)
 
 
 def _row(version: AppVersion, now: datetime) -> ApplicationRow:
@@ -191,7 +191,7 @@ class VersionLink(Struct, frozen=True, gc=False):
 
     version: str
     object: str
-    state: Shown
+    state: ShownState
     link: str
     is_current: bool
 
@@ -202,7 +202,7 @@ class Lane(Struct, frozen=True, gc=False):
     kind: str
     name: str
     version: str
-    state: Shown
+    state: ShownState
     phases: tuple[PhaseRow, ...] = ()
     failed_nodes: tuple[str, ...] = ()
 
@@ -214,7 +214,7 @@ class ApplicationPage(Struct, frozen=True):
     name: str
     version: str
     object: str
-    state: Shown
+    state: ShownState
     start: str
     end: str
     took: str
@@ -230,7 +230,12 @@ class ApplicationPage(Struct, frozen=True):
 
 
 def application(
-    sources: Sources, visible: Visibility, query: Query, now: datetime, namespace: str, name: str
+    sources: PageSources,
+    visible: Visibility,
+    query: PageQuery,
+    now: datetime,
+    namespace: str,
+    name: str,
 ) -> ApplicationPage | None:
     """The page of the version that is asked for, else of the newest; None where there is none."""
     if not visible.sees(APP_VERSIONS, namespace):
@@ -299,7 +304,9 @@ def application(
     )
 
 
-def _workload(sources: Sources, app: AppVersion, name: str, version: str) -> WorkloadVersion | None:
+def _workload(
+    sources: PageSources, app: AppVersion, name: str, version: str
+) -> WorkloadVersion | None:
     names = names_of(app.spec.app_name, name, version)
     return found(sources.workload_versions, f"{app.metadata.namespace}/{names.version}")
 

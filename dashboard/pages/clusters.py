@@ -11,8 +11,8 @@ from msgspec import Struct
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.dashboard.pages.states import (
     Notice,
-    Part,
-    Shown,
+    ShownState,
+    StateCount,
     Topic,
     parts_by_urgency,
     shown,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.pages.states import (
         Tally,
     )
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.placement.model import Application, ReportedCluster, TargetReference
 
@@ -57,7 +57,7 @@ class ClusterRow(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    state: Shown
+    state: ShownState
     faults: tuple[str, ...]
     """What its conditions say that is not as it should be."""
     metrics: tuple[MetricValue, ...]
@@ -82,7 +82,7 @@ class PlacementRow(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    state: Shown
+    state: ShownState
     target: str
     """Where it is to run."""
     running_on: str
@@ -96,16 +96,18 @@ class PlacementRow(Struct, frozen=True, gc=False):
     faults: tuple[str, ...]
 
 
-class Clusters(Struct, frozen=True):
+class ClustersPage(Struct, frozen=True):
     """The page: one of two lists."""
 
     is_placed: bool
     clusters: Listing[ClusterRow] | None
     placements: Listing[PlacementRow] | None
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
 
 
-def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime) -> Clusters:
+def clusters(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> ClustersPage:
     """The page, the most urgent first."""
     if query.view == PLACED:
         placed = _applications(sources, visible)
@@ -123,7 +125,7 @@ def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime
             row=_placement,
             holds=lambda each: not query.state or each.status.phase == query.state,
         )
-        return Clusters(True, None, placements, tuple(_phases(placed)))
+        return ClustersPage(True, None, placements, tuple(_phases(placed)))
     members = _clusters(sources, visible)
     running = _running(sources, visible)
     found = listed(
@@ -135,10 +137,10 @@ def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime
         row=lambda each: _cluster(each, running),
         holds=lambda each: not query.state or each.status.state == query.state,
     )
-    return Clusters(False, found, None, tuple(_states(members)))
+    return ClustersPage(False, found, None, tuple(_states(members)))
 
 
-def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the clusters."""
     members = _clusters(sources, visible)
     return _TOPIC.tally(
@@ -151,7 +153,7 @@ def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     )
 
 
-def tally_placed(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally_placed(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the applications that are placed."""
     seen = _applications(sources, visible)
     return _PLACED_TOPIC.tally(
@@ -176,25 +178,25 @@ def _notice_placed(application: Application) -> Notice:
     return Notice("bad", "Placement", metadata.key, text, f"{PLACED_PATH}&{found_by}")
 
 
-def _clusters(sources: Sources, visible: Visibility) -> list[ReportedCluster]:
+def _clusters(sources: PageSources, visible: Visibility) -> list[ReportedCluster]:
     scope = visible.of(CLUSTERS)
     return [each for each in values(sources.clusters) if scope.sees(each.metadata.namespace)]
 
 
-def _applications(sources: Sources, visible: Visibility) -> list[Application]:
+def _applications(sources: PageSources, visible: Visibility) -> list[Application]:
     scope = visible.of(APPLICATIONS)
     return [each for each in values(sources.applications) if scope.sees(each.metadata.namespace)]
 
 
-def _phases(seen: Iterable[Application]) -> Iterator[Part]:
+def _phases(seen: Iterable[Application]) -> Iterator[StateCount]:
     return parts_by_urgency(each.status.phase for each in seen)
 
 
-def _states(members: Iterable[ReportedCluster]) -> Iterator[Part]:
+def _states(members: Iterable[ReportedCluster]) -> Iterator[StateCount]:
     return parts_by_urgency(each.status.state for each in members)
 
 
-def _running(sources: Sources, visible: Visibility) -> Counter[str] | None:
+def _running(sources: PageSources, visible: Visibility) -> Counter[str] | None:
     """How many applications run on each cluster, by its key."""
     if visible.of(APPLICATIONS).is_empty:
         return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.sources import Source, Sources
+    from harbourmaster.dashboard.sources import PageSources, Source
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.gated_pods import Pod
@@ -53,7 +53,7 @@ DEFINITIONS: Final = (TASK_DEFINITIONS, EVALUATION_DEFINITIONS, KEPTN_METRICS)
 class Gatherer:
     """Finds what is known of pods, one after the other; no more than may be seen."""
 
-    def __init__(self, sources: Sources, visible: Visibility) -> None:
+    def __init__(self, sources: PageSources, visible: Visibility) -> None:
         self._sources = sources
         self._visible = visible
         self._known: dict[str, Facts] = {}

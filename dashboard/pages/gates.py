@@ -13,7 +13,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.dashboard.pages.gate_facts import Gatherer
-from harbourmaster.dashboard.pages.states import URGENCY, Notice, Part, Tone, Topic
+from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, Tone, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.pages.states import Tally
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
@@ -74,16 +74,18 @@ class GateRow(Struct, frozen=True, gc=False):
     tone: Tone
 
 
-class Gates(Struct, frozen=True):
+class GatesPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[GateRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
     is_bounded: bool
     """Whether pods may wait only for so long."""
 
 
-def gates(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Sliced[Gates]:
+def gates(
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> Sliced[GatesPage]:
     """The page: what nothing will release first, then who waits longest.
 
     To find out why a pod waits takes long, and a page of it is short.
@@ -100,10 +102,10 @@ def gates(sources: Sources, visible: Visibility, query: Query, now: datetime) ->
         ),
         holds=lambda each: not query.state or each.verdict.code == query.state,
     )
-    return Gates(listing, tuple(_parts(waiting)), sources.rules.max_age_seconds > 0)
+    return GatesPage(listing, tuple(_parts(waiting)), sources.rules.max_age_seconds > 0)
 
 
-def tally(sources: Sources, visible: Visibility, now: datetime) -> Sliced[Tally]:
+def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
     """What the overview says of them, in turns."""
     waiting = yield from _waiting(sources, visible, now)
     urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
@@ -143,7 +145,7 @@ def _notice(waiting: _Waiting) -> Notice:
     return Notice(tone, "Pod", pod.key, f"waits for {waiting.verdict.text}", link)
 
 
-def _waiting(sources: Sources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:
+def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:
     scopes = [visible.of(each) for each in NEEDED]
     gatherer = Gatherer(sources, visible)
     waiting = []
@@ -169,7 +171,7 @@ def _rank(each: _Waiting) -> tuple[int, str, str]:
     return URGENCY[each.tone], each.pod.creation_timestamp, each.pod.key
 
 
-def _parts(waiting: Sequence[_Waiting]) -> Iterator[Part]:
+def _parts(waiting: Sequence[_Waiting]) -> Iterator[StateCount]:
     counts: dict[str, tuple[int, Tone]] = {}
     for each in waiting:
         code = each.verdict.code
@@ -177,4 +179,4 @@ def _parts(waiting: Sequence[_Waiting]) -> Iterator[Part]:
         counts[code] = (count + 1, tone)
     for name in sorted(counts, key=lambda each: (URGENCY[counts[each][1]], _ORDER.index(each))):
         count, tone = counts[name]
-        yield Part(_WORDS[name], count, tone, name)
+        yield StateCount(_WORDS[name], count, tone, name)

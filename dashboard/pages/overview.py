@@ -18,8 +18,8 @@ from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
 
@@ -41,7 +41,7 @@ class Further(Struct, frozen=True, gc=False):
     count: int
 
 
-class Overview(Struct, frozen=True):
+class OverviewPage(Struct, frozen=True):
     """The page."""
 
     tallies: tuple[Tally, ...]
@@ -50,8 +50,8 @@ class Overview(Struct, frozen=True):
 
 
 def overview(
-    sources: Sources, visible: Visibility, _query: Query, now: datetime
-) -> Sliced[Overview]:
+    sources: PageSources, visible: Visibility, _query: PageQuery, now: datetime
+) -> Sliced[OverviewPage]:
     """The page."""
     tallies = []
     for each in _TALLIES:
@@ -66,4 +66,4 @@ def overview(
         for each in tallies
         if each.urgent > MOST_NOTICES
     )
-    return Overview(tuple(tallies), tuple(notices), further)
+    return OverviewPage(tuple(tallies), tuple(notices), further)

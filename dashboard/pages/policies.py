@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
-from harbourmaster.dashboard.pages.states import Notice, Part, Topic
+from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.selectors import LabelSelector
     from harbourmaster.dashboard.pages.states import Tally
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import KnownPolicy, Sources
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import KnownPolicy, PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.policies.model import PolicySpec
 
@@ -51,11 +51,11 @@ class PolicyRow(Struct, frozen=True, gc=False):
     fault: str
 
 
-class Policies(Struct, frozen=True):
+class PoliciesPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[PolicyRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
     pods: int
     """That may be seen."""
     is_counted: bool
@@ -64,7 +64,9 @@ class Policies(Struct, frozen=True):
     sees_all_pods: bool
 
 
-def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime) -> Policies:
+def policies(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> PoliciesPage:
     """The page, in the order in which policies apply; those at fault first."""
     seen = _visible(sources, visible)
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
@@ -83,7 +85,7 @@ def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime
     )
     scope = visible.of(PODS)
     pods = sum(count for space, count in sources.counts.pods.items() if scope.sees(space))
-    return Policies(
+    return PoliciesPage(
         listing,
         tuple(_parts(seen, counts)),
         pods,
@@ -93,7 +95,7 @@ def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime
     )
 
 
-def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     seen = _visible(sources, visible)
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
@@ -111,7 +113,7 @@ def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
     )
 
 
-def _visible(sources: Sources, visible: Visibility) -> list[KnownPolicy]:
+def _visible(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
     scope = visible.of(POLICIES)
     found = [
         each
@@ -123,7 +125,7 @@ def _visible(sources: Sources, visible: Visibility) -> list[KnownPolicy]:
     return found
 
 
-def _count(sources: Sources, visible: Visibility, policy: KnownPolicy) -> int | None:
+def _count(sources: PageSources, visible: Visibility, policy: KnownPolicy) -> int | None:
     scope = visible.of(PODS)
     namespace = policy.policy.metadata.namespace
     if not sources.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
@@ -132,13 +134,13 @@ def _count(sources: Sources, visible: Visibility, policy: KnownPolicy) -> int | 
     return sum(count for space, count in found.items() if scope.sees(space))
 
 
-def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[Part]:
+def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[StateCount]:
     faulty = sum(each.compiled.fault is not None for each in seen)
     if faulty:
-        yield Part("with a fault, skipped", faulty, "bad", FAULTY)
+        yield StateCount("with a fault, skipped", faulty, "bad", FAULTY)
     unused = sum(count == 0 for count in counts.values())
     if unused:
-        yield Part("without a pod", unused, "idle", UNUSED)
+        yield StateCount("without a pod", unused, "idle", UNUSED)
 
 
 def _row(known: KnownPolicy, count: int | None) -> PolicyRow:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import NODES
-from harbourmaster.dashboard.pages.states import Notice, Part, Topic
+from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 from harbourmaster.dashboard.times import moment
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.dashboard.pages.states import Tally
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.rescheduling.model import Node
 
@@ -44,16 +44,16 @@ class ReservationRow(Struct, frozen=True, gc=False):
     victims: tuple[str, ...] = ()
 
 
-class Reservations(Struct, frozen=True):
+class ReservationsPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[ReservationRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
 
 
 def reservations(
-    sources: Sources, visible: Visibility, query: Query, now: datetime
-) -> Reservations:
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> ReservationsPage:
     """The page, the earliest deadline first."""
     rows = _rows(sources, visible, now)
     found = listed(
@@ -65,10 +65,10 @@ def reservations(
         row=lambda each: each,
         holds=lambda each: not query.state or each.is_overdue,
     )
-    return Reservations(found, tuple(_parts(rows)))
+    return ReservationsPage(found, tuple(_parts(rows)))
 
 
-def tally(sources: Sources, visible: Visibility, now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, now: datetime) -> Tally:
     """What the overview says of them."""
     rows = _rows(sources, visible, now)
     overdue = [each for each in rows if each.is_overdue]
@@ -87,7 +87,7 @@ def _notice(row: ReservationRow) -> Notice:
     return Notice("warn", "Reservation", row.node, text, PATH)
 
 
-def _rows(sources: Sources, visible: Visibility, now: datetime) -> list[ReservationRow]:
+def _rows(sources: PageSources, visible: Visibility, now: datetime) -> list[ReservationRow]:
     if not visible.sees(NODES):
         return []
     return [row for node in values(sources.nodes) for row in _of_node(node, now)]
@@ -116,10 +116,10 @@ def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
         )
 
 
-def _parts(rows: Sequence[ReservationRow]) -> Iterator[Part]:
+def _parts(rows: Sequence[ReservationRow]) -> Iterator[StateCount]:
     overdue = sum(each.is_overdue for each in rows)
     if overdue:
-        yield Part("beyond the deadline", overdue, "warn", OVERDUE)
+        yield StateCount("beyond the deadline", overdue, "warn", OVERDUE)
     victims = sum(len(each.victims) for each in rows)
     if victims:
-        yield Part("pods that have to go", victims, "busy")
+        yield StateCount("pods that have to go", victims, "busy")

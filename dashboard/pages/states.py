@@ -41,7 +41,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
 
 
-class Shown(Struct, frozen=True, gc=False):
+class ShownState(Struct, frozen=True, gc=False):
     """A state as it is shown: its word, and its tone beside it, never instead of it."""
 
     word: str
@@ -58,7 +58,7 @@ class Shown(Struct, frozen=True, gc=False):
         return URGENCY[self.tone]
 
 
-class Part(Struct, frozen=True, gc=False):
+class StateCount(Struct, frozen=True, gc=False):
     """So many of a kind are in a state."""
 
     label: str
@@ -85,7 +85,7 @@ class Tally(Struct, frozen=True):
     link: str
     total: int
     unit: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StateCount, ...] = ()
     notices: tuple[Notice, ...] = ()
     urgent: int = 0
     """How many there are of the notices' kind, be they among them or not."""
@@ -104,7 +104,7 @@ class Topic(Struct, frozen=True):
     def tally(
         self,
         seen: Sequence[Any],
-        parts: Iterable[Part],
+        parts: Iterable[StateCount],
         urgent: Sequence[T],
         notice: Callable[[T], Notice],
         *,
@@ -125,15 +125,15 @@ class Topic(Struct, frozen=True):
         )
 
 
-def parts_by_urgency(states: Iterable[str]) -> Iterator[Part]:
+def parts_by_urgency(states: Iterable[str]) -> Iterator[StateCount]:
     """How many are in each state, the most urgent state first."""
     for state, count in sorted(
         Counter(states).items(), key=lambda each: (shown(each[0]).urgency, each[0])
     ):
-        yield Part(shown(state).label, count, shown(state).tone, state)
+        yield StateCount(shown(state).label, count, shown(state).tone, state)
 
 
-def shown(state: str) -> Shown:
+def shown(state: str) -> ShownState:
     """A state of any kind; an empty one is Pending."""
     word = state or "Pending"
-    return Shown(word, _TONES.get(word, "idle"))
+    return ShownState(word, _TONES.get(word, "idle"))

@@ -22,7 +22,7 @@ from harbourmaster.dashboard.sources import (
     KnownPolicy,
     LabelledPod,
     MatchCounts,
-    Sources,
+    PageSources,
 )
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
@@ -136,7 +136,7 @@ class Filled:
 
     async def world(self, *, counts=True):
         found = await self.counter.counts() if counts else MatchCounts()
-        return Sources(**self.sources, counts=found, rules=self.rules)
+        return PageSources(**self.sources, counts=found, rules=self.rules)
 
     def put(self, source, obj, key=None):
         key = key or obj.metadata.key

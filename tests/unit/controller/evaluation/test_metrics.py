@@ -16,7 +16,7 @@ from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation import rounds
 from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
-from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.evaluation.metrics import MetricReconciler
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.evaluation.telemetry import METRIC_LATENESS, MetricSchedule
 from harbourmaster.evaluation.metric_status import question_of
@@ -89,7 +89,7 @@ class World:
             now=lambda: self.now,
             schedule=self.schedule,
         )
-        self.metrics = Metrics(context, self.woken.append)
+        self.metrics = MetricReconciler(context, self.woken.append)
         self.sync()
 
     def sync(self):
