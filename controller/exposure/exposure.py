@@ -55,7 +55,7 @@ class Exposure:
         certificate: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
-        """``host`` is where ports listen without one of their own; ``intervals`` as in ExposedValues."""
+        """Ports listen on ``host`` if they have none of their own; for ``intervals`` see values."""
         values = ExposedValues(store, intervals, utc_now)
         self._client = client
         self._certificate = certificate
