@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.placement.contents import held, present
 from harbourmaster.controller.placement.watches import Seen, seen
 from harbourmaster.kube.discovery import UnknownKindError
 from harbourmaster.kube.errors import (
@@ -25,6 +25,8 @@ from harbourmaster.kube.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    ServerError,
+    TooManyRequestsError,
     UnreachableError,
 )
 from harbourmaster.placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
@@ -44,6 +46,8 @@ from harbourmaster.placement.manifests import (
 )
 from harbourmaster.placement.ownership import (
     ADOPTED_ANNOTATION,
+    Present,
+    is_of_others,
     is_ours,
     origin,
     released,
@@ -51,14 +55,14 @@ from harbourmaster.placement.ownership import (
 from harbourmaster.placement.rollout import ActionOutcome, Done
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.manifests import Item, Prepared
-    from harbourmaster.placement.ownership import (
-        Present,
-    )
 
+ENOUGH: Final = 10
+"""Objects of others, after which nobody looks for more."""
+_EVENTS: Final = "events"
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""
 _SHOWN: Final = 3
@@ -121,6 +125,13 @@ class DeleteReport(Struct, frozen=True):
     outcome: ActionOutcome
     gone: Inventory = ()
     left: tuple[RefusedObject, ...] = ()
+
+
+class _Partial(Struct, frozen=True):
+    metadata: Present
+
+
+_decode: Final = msgspec.json.Decoder(_Partial).decode
 
 
 async def prepared_for(
@@ -321,11 +332,55 @@ async def _left(
         return RefusedObject(ref, RELEASED, was if ref.origin else unsure)
     if there.deletion_timestamp or rank(ref) not in _CONTAINERS:
         return None
-    others = await held(session, ref, owner)
+    others = await _held(session, ref, owner)
     if not others:
         return None
     text = f"it holds {_shown(others)}, not of this application: delete it when nobody needs it"
     return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
+
+
+async def _held(session: Session, ref: ObjectRef, owner: Owner) -> list[str]:
+    """The objects of others in a namespace, or of a definition's kind: some, in words.
+
+    Raises an ApiError where the cluster is in no state to say.
+    """
+    everything = await session.discovery.listable()
+    namespaced = {(each.group, each.kind) for each in everything if each.namespaced}
+    is_namespace = rank(ref) == NAMESPACES
+    found: list[str] = []
+    for resource in everything:
+        is_inside = resource.namespaced and resource.plural != _EVENTS
+        if not (is_inside if is_namespace else f"{resource.plural}.{resource.group}" == ref.name):
+            continue
+        try:
+            async for each in _listed(session, resource, ref.name if is_namespace else None):
+                if is_of_others(resource.kind, each, owner, namespaced):
+                    found.append(f"{resource.kind} {each.name}")
+                if len(found) >= ENOUGH:
+                    return found
+        except NotFoundError:
+            continue
+        except (ServerError, TooManyRequestsError, UnreachableError):
+            raise
+        except ApiError as error:
+            # What nobody may see may be there.
+            found.append(f"perhaps {resource.plural} ({error.message})")
+    return found
+
+
+async def _listed(
+    session: Session, resource: Resource, namespace: str | None
+) -> AsyncIterator[Present]:
+    token = ""
+    while True:
+        page = await session.client.list(
+            resource, namespace, continue_token=token, metadata_only=True
+        )
+        for each in page.items:
+            yield _decode(each).metadata
+        token = page.continue_token
+        if not token:
+            return
 
 
 async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Present | None:
@@ -336,7 +391,7 @@ async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Pres
         )
     except NotFoundError:
         return None
-    return present(raw)
+    return _decode(raw).metadata
 
 
 def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> RefusedObject | None:
