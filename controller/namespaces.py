@@ -38,7 +38,7 @@ ANNOTATED: Final = OPT_IN
 
 
 class LabelledNamespace(Struct, frozen=True, gc=False):
-    """What of a Namespace matters here."""
+    """The parts of a Namespace that are used here."""
 
     name: str
     uid: str

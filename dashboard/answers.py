@@ -1,4 +1,4 @@
-"""What is answered instead of a page, and what a page says of its data."""
+"""Answers other than pages, and the notes of a page about its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often somebody may do something: a bucket for each of them, and one for all."""
+"""Limits how often somebody may do something: a bucket for each of them, and one for all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST: Final = 1024
 
 
 class Rate(Struct, frozen=True):
-    """So many at once, and one more after each period; for one, and for all together."""
+    """A burst, and one more after each period; for each, and for all together."""
 
     burst: int
     period: float
@@ -30,7 +30,7 @@ PAGES: Final = Rate(burst=200, period=0.1, burst_of_all=400, period_of_all=0.05)
 
 
 class RateLimit:
-    """What is left; ``clock`` gives seconds that only go forward."""
+    """Counts actions; ``clock`` is monotonic, in seconds."""
 
     def __init__(self, allowance: Rate, clock: Callable[[], float]) -> None:
         self._allowance = allowance

@@ -1,4 +1,4 @@
-"""The mirrors that pages are made of: those of the controllers that run, and a few of our own.
+"""The caches that pages are made of: those of the controllers that run, and a few of our own.
 
 Policies, the labels of pods and those of namespaces are mirrored here: of the last two no more than
 their metadata comes. Whoever leads needs none of them.

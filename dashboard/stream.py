@@ -1,4 +1,4 @@
-"""Tells pages that they are outdated: one event at most each second, to each that is open.
+"""Tells open pages that they are outdated, at most once a second each.
 
 An event says nothing but that something changed that its reader may see; the page is then fetched
 as by anybody, with all that is asked before.

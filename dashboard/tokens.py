@@ -1,4 +1,4 @@
-"""Tokens of strangers: what may be one, and how often somebody may be wrong."""
+"""Checks of bearer tokens: their form, and how often somebody may be wrong."""
 
 from __future__ import annotations
 

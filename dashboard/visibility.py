@@ -92,7 +92,7 @@ _AT_ONCE: Final = 32
 
 
 class UserAccess(Protocol):
-    """Who somebody is, and what they may list. Both raise ApiError and TimeoutError."""
+    """Who a user is, and what they may list. Both methods raise ApiError and TimeoutError."""
 
     async def user(self, token: str) -> User | None:
         """Whose token it is; None for nobody's."""

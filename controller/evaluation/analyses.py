@@ -1,4 +1,4 @@
-"""Runs Analyses to their verdict, each once (keptn-spec 4.5).
+"""Runs each Analysis once, until its verdict (keptn-spec 4.5).
 
 A query never holds up a worker: its answer has the Analysis looked at again. What is known so far
 stands in the status, so another process goes on from there.
@@ -64,7 +64,7 @@ class _Failure(NamedTuple):
 
 
 class _Run:
-    """An analysis on its way: values, failures and unanswered queries by template."""
+    """An analysis in progress: values, failures and unanswered queries by template."""
 
     def __init__(self, uid: str, values: dict[ObjectReference, StoredValue]) -> None:
         self.uid = uid

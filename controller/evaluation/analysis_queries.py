@@ -1,4 +1,4 @@
-"""What an Analysis asks, of whom, and the one value that results (keptn-spec 4.3, 4.5)."""
+"""The query of an objective, its provider, and the one value that results (keptn-spec 4.3, 4.5)."""
 
 from __future__ import annotations
 

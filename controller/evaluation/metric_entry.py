@@ -1,4 +1,4 @@
-"""What the controller knows of one KeptnMetric, and when it is due.
+"""The state of one KeptnMetric between two fetches, and when it is due.
 
 Times are seconds since 1970.
 """

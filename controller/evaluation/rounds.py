@@ -29,7 +29,7 @@ _SAMPLE: Final = 100
 
 
 class Until(Enum):
-    """How long a fault lasts that nobody mends."""
+    """When to ask again after a fault."""
 
     SOON = auto()
     """The same question may be answered in a moment."""

@@ -61,14 +61,14 @@ class Results(Struct, frozen=True):
 
 
 class ResultsSource(Protocol):
-    """What the metrics look at."""
+    """The source of the metrics."""
 
     def results(self) -> Results:
         """The current values."""
 
 
 class AnalysisMetrics(Collector):
-    """Both of them, in ``registry`` if there is one. Only who leads shows any: see ``lead``."""
+    """Both metrics, in ``registry`` if there is one. Only the leader shows values: see ``lead``."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._source: ResultsSource | None = None
@@ -127,7 +127,7 @@ class QueryMetrics:
 
 
 class MetricSchedule:
-    """What the controller of metrics tells; without a registry, nobody."""
+    """The lateness of the controller of metrics."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         lateness = Histogram(

@@ -1,4 +1,4 @@
-"""Which values of metrics are shown: those that count, as quantities.
+"""The values of metrics that are shown: those that count, as quantities.
 
 What has no value, an old one or one that is not a number is not shown at all. Keptn shows 0 in its
 place, which readers take for a measurement.
@@ -69,7 +69,7 @@ def measured(metric: Metric, intervals: float, now: datetime) -> ExposedValue | 
 
 
 class ExposedValues:
-    """What the mirror of the metrics shows now."""
+    """The current values in the cache of metrics."""
 
     def __init__(self, store: Store[Metric], intervals: float, now: Callable[[], datetime]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A scheduler's question from bytes to bytes, answered from the mirror of workload versions.
+"""Answers a scheduler's question, from bytes to bytes, from the cache of workload versions.
 
 It fails closed: where nothing is known, or we have a defect, no pod of a workload is scheduled, and
 nobody is evicted. A pod that says of no workload needs nothing to be known.

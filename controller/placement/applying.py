@@ -1,7 +1,7 @@
-"""Objects on a member cluster: applied in order, deleted in reverse, and only ours are deleted.
+"""Applies objects to a member cluster in order, and deletes only our own, in reverse order.
 
-Every function raises UnreachableError where the cluster does not answer; what goes wrong with one
-object is said of that object.
+Every function raises UnreachableError if the cluster does not answer. A fault of one object is
+reported with that object.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _REASONS: Final[tuple[tuple[type[ApiError], str], ...]] = (
 
 
 class Applied(Struct, frozen=True):
-    """An object that was applied, as it then was; ``before`` is what the watch had of it."""
+    """An object after it was applied; ``before`` is what the watch had of it until then."""
 
     ref: ObjectRef
     resource: Resource
@@ -88,7 +88,7 @@ class Applied(Struct, frozen=True):
 
 
 class RefusedObject(Struct, frozen=True):
-    """An object that was not, and why."""
+    """An object that was not applied or deleted, and why."""
 
     ref: ObjectRef
     reason: str
@@ -96,9 +96,9 @@ class RefusedObject(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """Whose objects they are, and what is recorded of those on the cluster.
+    """The owner of objects, and what is recorded of those on the cluster.
 
-    ``force`` takes over objects that are there, and fields of others.
+    ``force`` takes over existing objects, and fields of others.
     """
 
     owner: Owner
@@ -117,9 +117,9 @@ class ApplyReport(Struct, frozen=True):
 
 
 class DeleteReport(Struct, frozen=True):
-    """The result of deleting; ``gone`` are no longer there, or not ours any more.
+    """The result of deleting; ``gone`` no longer exist, or are not ours any more.
 
-    Of these ``left`` are there still, and why.
+    ``left`` are those of them that still exist, and why.
     """
 
     outcome: ActionOutcome

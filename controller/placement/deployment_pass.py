@@ -1,4 +1,4 @@
-"""One pass over one application: what the rollout says next, done and recorded."""
+"""One pass over one application: carries out and records what the rollout says next."""
 
 from __future__ import annotations
 

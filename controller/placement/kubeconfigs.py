@@ -41,7 +41,7 @@ _decode: Final = msgspec.json.Decoder(_Secret).decode
 
 
 class Kubeconfig:
-    """What one key of one Secret holds, while ``run`` runs; either ``text`` or ``fault`` is set."""
+    """The value of one key of a Secret while ``run`` runs; either ``text`` or ``fault`` is set."""
 
     def __init__(  # noqa: PLR0913 - what to read, how, and whom to tell
         self,

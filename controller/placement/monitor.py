@@ -1,4 +1,4 @@
-"""Says of each Cluster how it stands, and keeps the sessions with all of them.
+"""Reports the state of each Cluster, and keeps the sessions with all of them.
 
 See krake-spec 1.3, 7.1.
 

@@ -34,7 +34,7 @@ _SOON: Final = 0.01
 
 
 class MetricQuery(NamedTuple):
-    """What is asked of whom; metrics that ask the same share the answer."""
+    """A query of a provider; metrics with the same query share its answer."""
 
     provider: ObjectKey
     metric: str
@@ -42,7 +42,7 @@ class MetricQuery(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SampledValue:
-    """What is known of the answer to one query."""
+    """The last answer to one query."""
 
     spec: SubmittedProviderSpec
     started: float = -math.inf
@@ -67,7 +67,7 @@ class SampledValue:
 
 
 class Samples:
-    """All that is known; empty where another process leads. ``clock`` gives seconds."""
+    """All values; empty if another process leads. ``clock`` gives seconds."""
 
     def __init__(
         self, caches: PlacementCaches, *, max_age: float, clock: Callable[[], float]
@@ -135,7 +135,7 @@ class Samples:
 
 
 class Sampler:
-    """Reconciles one query; ``wake`` has one looked at again, ``tell`` hears of new readings."""
+    """Reconciles one query; ``wake`` queues a key, ``tell`` gets namespaces with new readings."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _LEAVE_SECONDS: Final = 30.0
 
 
 class BusyError(Exception):
-    """Enough others are at work there: the one who asked is woken when it is his turn."""
+    """The cluster has enough users now; the caller is woken when it may come again."""
 
 
 class _Status(Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""The world as the decisions of one moment see it, and who has moved where lately.
+"""The snapshots that decisions are made on, and which objects have moved where lately.
 
 Constraints and ranking of one pass see the same values. A pass lasts until something that it shows
 has changed, and a moment at most; who moves where by choice counts for as long as the values that
@@ -30,7 +30,7 @@ LASTS: Final = 0.25
 
 
 class Crowd:
-    """The objects that went to each target; one that decides again is one all the same."""
+    """The objects that went to each target; an object that is decided on again counts once."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -1,4 +1,4 @@
-"""What is written on an Application, and told of it: each write against the version last seen."""
+"""Writes the status of an Application, each time against the last version, and its events."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _CLEANING: Final = frozenset(("CleanupPending", "ClusterNotFound"))
 
 
 class StatusWriter:
-    """The record of one application during one pass; ``replaced`` are versions that are no more."""
+    """The record of an application during one pass; ``replaced`` are versions before our writes."""
 
     def __init__(self, context: DeploymentContext, found: DeployedApplication) -> None:
         self.record = record_of(found.status)

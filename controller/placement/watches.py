@@ -1,4 +1,4 @@
-"""What our objects on a member cluster look like now: one watch for each kind that was applied.
+"""Watches our objects on a member cluster: one watch for each kind that was applied.
 
 Only objects with our label are watched, and only their metadata where that says enough: what
 others hold there is never read.

@@ -1,4 +1,4 @@
-"""Keeps both webhook configurations as the settings want them.
+"""Keeps both webhook configurations as the settings define them.
 
 Level-triggered: whatever is stored now is compared with what is wanted now. What somebody changed
 by hand is mended and told of; what somebody changes without end, once a minute.

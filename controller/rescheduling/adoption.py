@@ -1,7 +1,7 @@
-"""What stands on nodes, and what should: adopts, renews and removes reservations (6.3, 6.6).
+"""Adopts, renews and removes reservations on nodes (rescheduler-spec 6.3, 6.6).
 
-A node is judged by what is on it and by the current flows, never by what was meant to be written:
-so a crash, a lost answer and a stranger's write all end the same way.
+It compares what is on a node with the current flows, never with what should have been written, so
+a crash, a lost answer and a write of somebody else all end the same way.
 """
 
 from __future__ import annotations

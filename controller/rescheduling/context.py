@@ -33,7 +33,7 @@ MANY_BUSY: Final = 10
 
 
 class History:
-    """What was done lately; it outlives a term, for a term that ends gives nothing back."""
+    """Recent actions; it outlives a term, because the limits count across terms."""
 
     def __init__(self, settings: ReschedulingSettings) -> None:
         self.budgets = Budgets(settings.limits)
@@ -45,7 +45,7 @@ class History:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReschedulingContext:
-    """One per process. ``clock`` is one that nobody sets; ``now`` is the time of day in seconds."""
+    """One per process. ``clock`` is monotonic; ``now`` is the time of day; both in seconds."""
 
     client: Client
     settings: ReschedulingSettings

@@ -35,7 +35,7 @@ _DELETED: Final = frozenset((EvictionOutcome.EVICTED, EvictionOutcome.BACKGROUND
 
 
 class EvictionResult(Struct, frozen=True):
-    """How far it came: the flow from here on; or why the node, or the pod, can't be had."""
+    """The flow after evictions, and what to do next if they did not succeed, and why."""
 
     flow: EvictionFlow
     action: Action = Action.WAIT

@@ -50,7 +50,7 @@ def key_of(kind: str, name: str = "") -> str:
 
 
 class LeaderTerm:
-    """The reconciler. What it knows of earlier terms stands on the nodes."""
+    """The reconciler. What it needs of earlier terms is stored on the nodes."""
 
     def __init__(
         self, context: ReschedulingContext, queue: WorkQueue, is_stopping: Callable[[], bool]

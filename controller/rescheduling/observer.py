@@ -1,4 +1,4 @@
-"""What is known of a pod, its victims and its node at this moment."""
+"""What the caches show of a pod, its victims and its node now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FlowObserver:
-    """Looks into the caches; nothing here waits."""
+    """Reads the caches; nothing here waits."""
 
     def __init__(self, context: ReschedulingContext, flows: Flows) -> None:
         self._context = context

@@ -39,7 +39,7 @@ _UNSAFE: Final = frozenset((WriteResult.REFUSED, WriteResult.BUSY))
 
 
 class Planning:
-    """Chooses nodes. Only one plan is made at a time; ``wake`` has a pod looked at."""
+    """Chooses nodes, one plan at a time; ``wake`` queues a pod."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of a term that it works with
         self,

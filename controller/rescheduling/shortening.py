@@ -1,4 +1,4 @@
-"""Has the scheduler's preemption go faster, where that is wanted (rescheduler-spec 3.8, rule 4)."""
+"""Speeds up the scheduler's preemption, if the settings say so (rescheduler-spec 3.8, rule 4)."""
 
 from __future__ import annotations
 

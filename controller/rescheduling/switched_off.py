@@ -1,6 +1,6 @@
-"""Where rescheduling is switched off: nodes that were kept are given back, and that is all.
+"""Releases reserved nodes while rescheduling is switched off.
 
-Nothing is watched. Where the rights for it are not there, nothing can be on nodes either.
+Nothing is watched. Without the permissions there can be no reservations either.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _ENDED: Final = frozenset((Observation.BOUND, Observation.GONE, Observation.EXCU
 
 
 class CheckResult(Struct, frozen=True):
-    """The result of a look: the flow from here on, or why the node can't be had."""
+    """The result of a check: the flow after it, or why the node cannot be used."""
 
     flow: EvictionFlow
     candidate: Candidate | None = None
@@ -51,7 +51,7 @@ class CheckResult(Struct, frozen=True):
 
 
 class Verifying:
-    """Looks again at one node."""
+    """Checks one node again."""
 
     def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
         self._context = context

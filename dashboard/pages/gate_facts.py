@@ -1,4 +1,4 @@
-"""What is known of waiting pods besides themselves, found for one after the other."""
+"""Finds the facts about waiting pods, one pod after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All of it in a few numbers, and what needs attention first."""
+"""Everything in a few numbers, and what needs attention first."""
 
 from __future__ import annotations
 

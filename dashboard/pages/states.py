@@ -59,7 +59,7 @@ class ShownState(Struct, frozen=True, gc=False):
 
 
 class StateCount(Struct, frozen=True, gc=False):
-    """So many of a kind are in a state."""
+    """How many objects are in a state."""
 
     label: str
     count: int
@@ -69,7 +69,7 @@ class StateCount(Struct, frozen=True, gc=False):
 
 
 class Notice(Struct, frozen=True, gc=False):
-    """Something that somebody should look at."""
+    """Something that needs attention."""
 
     tone: Tone
     what: str
@@ -79,7 +79,7 @@ class Notice(Struct, frozen=True, gc=False):
 
 
 class Tally(Struct, frozen=True):
-    """What a page comes to in a few numbers, and the first of what needs attention."""
+    """A page in a few numbers, and the first things that need attention."""
 
     title: str
     link: str
