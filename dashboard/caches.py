@@ -146,7 +146,7 @@ class DashboardCaches(Caches):
         )
         for cache in self.reflectors:
             cache.subscribe(lambda _keys: self._counter.outdate())
-        self._sources = {
+        self._sources: dict[str, Any] = {
             "policies": self.policies,
             "cluster_policies": self.cluster_policies,
             "namespaces": self.namespaces,

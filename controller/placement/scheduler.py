@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.store import Store
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.model import Condition
 
@@ -82,7 +83,7 @@ class Deciding(Generic[T]):
 
     def __init__(self, context: SchedulingContext, cache: Cache[T]) -> None:
         self._context = context
-        self._store = cache.store
+        self._store: Store[T] = cache.store
         self._own_writes = OwnWrites()
 
     def due(self, keys: Iterable[str] | None) -> Iterable[str]:
