@@ -257,7 +257,7 @@ class DeploymentPass:
         session: Session | None,
         work: Callable[[Session], Awaitable[ActionOutcome]],
     ) -> None:
-        """Do something on a cluster, and note the outcome; a cluster may not answer."""
+        """Do something on a cluster, which can be unreachable, and note the outcome."""
         text = f"cluster {cluster} is unreachable"
         outcome = ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, text)
         if session is not None:
