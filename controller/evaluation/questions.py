@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -58,11 +59,12 @@ class _Secret(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Secret).decode
 
 
-class _Read(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
     """A Secret at some time by the clock: its data, None for none, or why it can't be had."""
 
     at: float
-    data: Mapping[str, bytes] | None
+    data: Mapping[str, bytes] | None = field(repr=False)
     fault: ProviderError | None = None
 
 
