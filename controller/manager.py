@@ -11,11 +11,11 @@ import contextlib
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.controller.controller import unguarded
 from harbourmaster.controller.parts import Part, Process
-from harbourmaster.controller.registry import CONTROLLERS, start
+from harbourmaster.controller.registry import start
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
@@ -28,11 +28,11 @@ from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from harbourmaster.controller.controller import Guard
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.kube.caches import SharedCache
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
@@ -87,9 +87,9 @@ class Manager:
             metrics=metrics,
             tracer=tracer,
         )
-        parts = [start(name, process) for name in CONTROLLERS if name in settings.controllers]
+        parts = start(process)
         if settings.dashboard.enabled:
-            shared = [each for part in parts for each in part.shared_caches]
+            shared = {name: each for part in parts for name, each in part.shared_caches.items()}
             parts.append(_dashboard(process, shared, self._note_crash))
         self.background = (
             self._events.run,
@@ -187,7 +187,7 @@ class Manager:
 
 
 def _dashboard(
-    process: Process, shared: Iterable[SharedCache], note_crash: Callable[[str], None]
+    process: Process, shared: Mapping[str, Cache[Any]], note_crash: Callable[[str], None]
 ) -> Part:
     """Start the dashboard; its modules are imported only where it is enabled."""
     from harbourmaster.dashboard.caches import DashboardCaches  # noqa: PLC0415
@@ -196,7 +196,7 @@ def _dashboard(
     settings, lifecycle = process.settings.dashboard, process.settings.lifecycle
     mirrors = DashboardCaches(process.client, metrics=process.metrics.watches, shared=shared)
     if process.follows_definitions:
-        process.follow_definitions(mirrors.optional)
+        process.follow_definitions(mirrors.by_resource)
     server = DashboardServer(
         process.client,
         settings,

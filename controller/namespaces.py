@@ -37,8 +37,8 @@ ANNOTATED: Final = OPT_IN
 """The only value that counts, to the letter (keptn-spec 2.3)."""
 
 
-class Namespace(Struct, frozen=True, gc=False):
-    """What of a Namespace matters here."""
+class LabelledNamespace(Struct, frozen=True, gc=False):
+    """The parts of a Namespace that are used here."""
 
     name: str
     uid: str
@@ -67,11 +67,11 @@ class _Object(Struct, gc=False):
 _decode_object: Final = msgspec.json.Decoder(_Object).decode
 
 
-def decode(raw: msgspec.Raw | bytes) -> Namespace:
+def decode(raw: msgspec.Raw | bytes) -> LabelledNamespace:
     """A Namespace from its JSON."""
     metadata = _decode_object(raw).metadata
     labels = metadata.labels or {}
-    return Namespace(
+    return LabelledNamespace(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
@@ -82,7 +82,7 @@ def decode(raw: msgspec.Raw | bytes) -> Namespace:
     )
 
 
-def decide(namespace: Namespace) -> list[dict[str, Any]]:
+def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
     """The JSON Patch that makes the label follow the annotation; empty where it does."""
     if namespace.is_ending or agrees(namespace):
         return []
@@ -96,7 +96,7 @@ def decide(namespace: Namespace) -> list[dict[str, Any]]:
     return [test, {"op": "add", "path": path, "value": ENABLED}]
 
 
-def agrees(namespace: Namespace) -> bool:
+def agrees(namespace: LabelledNamespace) -> bool:
     """Whether the label is as the annotation wants it."""
     return namespace.label == (ENABLED if namespace.is_annotated else None)
 
@@ -107,7 +107,7 @@ class NamespaceLabels:
     def __init__(
         self,
         client: Client,
-        store: Store[Namespace],
+        store: Store[LabelledNamespace],
         events: EventRecorder,
         excluded: Collection[str],
     ) -> None:
@@ -143,7 +143,7 @@ class NamespaceLabels:
         except NotFoundError:
             return
 
-    async def _apply(self, namespace: Namespace) -> None:
+    async def _apply(self, namespace: LabelledNamespace) -> None:
         operations = decide(namespace)
         if not operations:
             return

@@ -16,7 +16,7 @@ from harbourmaster.controller.evaluation.caches import metric_cache
 from harbourmaster.controller.evaluation.questions import provider_questions
 from harbourmaster.controller.objects import data_of, decode_object
 from harbourmaster.controller.registry import REGISTRATION
-from harbourmaster.kube.caches import Cache, SharedCache
+from harbourmaster.kube.caches import Cache
 from harbourmaster.kube.definitions import DefinitionsWatch
 from harbourmaster.serving.certificates import MountedCertificate, SecretCertificate
 
@@ -49,8 +49,8 @@ class Part(Struct, frozen=True, kw_only=True):
     on_leading: tuple[Callable[..., None], ...] = ()
     """Called with the keyword ``leading`` when this process begins or ends to lead."""
     on_stopping: tuple[Callable[[], None], ...] = ()
-    shared_caches: tuple[SharedCache, ...] = ()
-    """The caches that the dashboard reads."""
+    shared_caches: dict[str, Cache[Any]] = {}
+    """The caches that the dashboard reads, by its names for them."""
 
 
 class Process:
@@ -87,10 +87,6 @@ class Process:
         self.background: list[Run] = []
         """What runs for shared parts."""
         self._definitions: DefinitionsWatch | None = None
-
-    def is_on(self, name: str) -> bool:
-        """Whether the settings switch that controller on."""
-        return name in self.settings.running
 
     def follow_definitions(self, caches: Mapping[Resource, Reflector[Any]]) -> None:
         """Wake the caches of custom resources when their definitions come."""
@@ -142,7 +138,7 @@ class Process:
         directory = self.settings.metrics.custom_metrics_cert_dir
         if directory is not None:
             return MountedCertificate(served, options, directory)
-        if not self.is_on(REGISTRATION):
+        if REGISTRATION not in self.settings.running:
             return None
         found = SecretCertificate(served, options, self.secret_data, self.now, holds=holds)
         self.secret.subscribe(lambda _keys: found.changed())

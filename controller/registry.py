@@ -1,7 +1,8 @@
 """The controllers that a controller process can run, by the names in its settings.
 
 To add one, write a module here with ``start(process: Process) -> Part`` and add its line to
-CONTROLLERS. Settings, metrics and caches stand in the folder of their controller. The rights of
+CONTROLLERS, which alone says whether it is switched on. Settings, metrics and caches stand in the
+folder of their controller. The permissions of
 each stand in ``deploy/rbac`` (``registration/``, ``controller.yaml`` for namespaces,
 ``metrics.yaml``, ``lifecycle.yaml``) or, if it is off by default, in ``rights.yaml`` of the
 component that switches it on (``deploy/components/rescheduling``, ``placement``).
@@ -10,12 +11,13 @@ component that switches it on (``deploy/components/rescheduling``, ``placement``
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harbourmaster.controller.parts import Part, Process
+    from harbourmaster.controller.settings import ControllerSettings
 
 REGISTRATION: Final = "registration"
 NAMESPACES: Final = "namespaces"
@@ -24,19 +26,50 @@ LIFECYCLE: Final = "lifecycle"
 RESCHEDULING: Final = "rescheduling"
 PLACEMENT: Final = "placement"
 
+
+class Registered(NamedTuple):
+    """A controller: its module, and whether the settings switch it on."""
+
+    module: str
+    """Imported when the controller starts."""
+    is_on: Callable[[ControllerSettings], bool] = lambda _settings: True
+    module_if_off: str = ""
+    """What runs in its place where it is switched off."""
+
+
 CONTROLLERS: Final = {
-    REGISTRATION: "registration.controller",
-    NAMESPACES: "namespaces",
-    METRICS: "evaluation.controller",
-    LIFECYCLE: "lifecycle.controller",
-    RESCHEDULING: "rescheduling.controller",
-    PLACEMENT: "placement.controller",
+    REGISTRATION: Registered("registration.controller", lambda found: found.register_webhooks),
+    NAMESPACES: Registered("namespaces"),
+    METRICS: Registered("evaluation.controller"),
+    LIFECYCLE: Registered("lifecycle.controller"),
+    RESCHEDULING: Registered(
+        "rescheduling.controller",
+        lambda found: found.rescheduling.enabled,
+        "rescheduling.switched_off",
+    ),
+    PLACEMENT: Registered("placement.controller", lambda found: found.placement.enabled),
 }
-"""The module of each controller; it is imported when the controller starts."""
 
 
-def start(name: str, process: Process) -> Part:
-    """Make the controller of that name, as far as the settings switch it on."""
-    module = import_module(f"harbourmaster.controller.{CONTROLLERS[name]}")
-    make: Callable[[Process], Part] = module.start
-    return make(process)
+def running(settings: ControllerSettings) -> tuple[str, ...]:
+    """The names of the controllers that are switched on, in the order in which they start."""
+    return tuple(
+        name
+        for name, each in CONTROLLERS.items()
+        if name in settings.controllers and each.is_on(settings)
+    )
+
+
+def start(process: Process) -> list[Part]:
+    """Make the controllers that the settings choose."""
+    chosen, on = process.settings.controllers, process.settings.running
+    modules = [
+        each.module if name in on else each.module_if_off
+        for name, each in CONTROLLERS.items()
+        if name in chosen
+    ]
+    return [
+        import_module(f"harbourmaster.controller.{module}").start(process)
+        for module in modules
+        if module
+    ]

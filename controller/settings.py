@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.placement.settings import PlacementSettings
-from harbourmaster.controller.registry import CONTROLLERS, PLACEMENT, REGISTRATION, RESCHEDULING
+from harbourmaster.controller.registry import CONTROLLERS, running
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.kube.settings import ClusterSettings
@@ -21,9 +22,7 @@ from harbourmaster.registration.settings import CertificateSettings, Registratio
 from harbourmaster.serving.settings import HealthSettings, LogSettings, TracingSettings
 
 
-class LeaderElectionSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class LeaderElectionSettings(DescribedSettings, frozen=True, kw_only=True):
     """Which of several replicas works."""
 
     enabled: Annotated[
@@ -47,9 +46,7 @@ class LeaderElectionSettings(
     ] = 2
 
 
-class ControllerSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class ControllerSettings(DescribedSettings, frozen=True, kw_only=True):
     """All settings of the controller process."""
 
     controllers: Annotated[tuple[str, ...], Meta(description="which controllers run")] = tuple(
@@ -79,11 +76,4 @@ class ControllerSettings(
     @property
     def running(self) -> tuple[str, ...]:
         """The controllers to run, in the order in which they start."""
-        off = {
-            REGISTRATION: not self.register_webhooks,
-            RESCHEDULING: not self.rescheduling.enabled,
-            PLACEMENT: not self.placement.enabled,
-        }
-        return tuple(
-            name for name in CONTROLLERS if name in self.controllers and not off.get(name, False)
-        )
+        return running(self)

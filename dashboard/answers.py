@@ -1,4 +1,4 @@
-"""What is answered instead of a page, and what a page says of its data."""
+"""Answers other than pages, and the notes of a page about its data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from harbourmaster.dashboard.registry import OVERVIEW, SOURCES
 
 if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.attempts import Attempts
+    from harbourmaster.dashboard.attempts import RateLimit
     from harbourmaster.dashboard.registry import Page
-    from harbourmaster.dashboard.sources import Source, Sources
+    from harbourmaster.dashboard.sources import PageSources, Source
     from harbourmaster.dashboard.visibility import Visibility
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
+class PageRefused(Exception):  # noqa: N818 - it is an answer, and named after it
     """An answer that is not a page; ``text`` is what is wrong, ``advice`` what to do."""
 
     def __init__(
@@ -30,15 +30,15 @@ class Refused(Exception):  # noqa: N818 - it is an answer, and named after it
         self.retry_after = retry_after
 
 
-def check(allowed: Attempts, who: str, text: str) -> None:
-    """Raises Refused for who has to wait."""
+def check(allowed: RateLimit, who: str, text: str) -> None:
+    """Raises PageRefused for who has to wait."""
     wait = allowed.wait(who)
     if wait:
         advice = f"Try again in {math.ceil(wait)} s."
-        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
+        raise PageRefused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
 
 
-def forbidden(page: Page, namespace: str, unasked: int = 0) -> Refused:
+def forbidden(page: Page, namespace: str, unasked: int = 0) -> PageRefused:
     """The answer to who may list nothing of a page; ``unasked`` as in a Visibility."""
     kinds = "; or ".join(
         " and ".join(f"{kind.plural}.{kind.group}".rstrip(".") for kind in group)
@@ -49,14 +49,14 @@ def forbidden(page: Page, namespace: str, unasked: int = 0) -> Refused:
     if unasked:
         where = f"in the namespaces that were asked about; {unasked} were too many"
         ask = f"Name yours in the address: {page.path}?namespace=NAME. Or ask"
-    return Refused(
+    return PageRefused(
         HTTPStatus.FORBIDDEN,
         f"You are not allowed to list what this page shows {where}.",
         f"{ask} for the right to list {kinds}: ClusterRole harbourmaster-dashboard-viewer has it.",
     )
 
 
-def notes_on(page: Page, sources: Sources, visible: Visibility) -> list[str]:
+def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]:
     """What is to be known about the data, such as that it is not there yet."""
     shown = [(kind, sources.named(SOURCES[kind])) for kind in page.kinds]
     if page.counts:

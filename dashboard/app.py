@@ -13,8 +13,8 @@ from aiohttp import hdrs, web
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
-from harbourmaster.dashboard.answers import Refused, check, forbidden, notes_on
-from harbourmaster.dashboard.attempts import Attempts
+from harbourmaster.dashboard.answers import PageRefused, check, forbidden, notes_on
+from harbourmaster.dashboard.attempts import RateLimit
 from harbourmaster.dashboard.guard import (
     harden,
     is_from_our_page,
@@ -37,10 +37,10 @@ from harbourmaster.dashboard.stream import (
     MOST,
     MOST_OF_ONE,
     Hub,
-    Reader,
+    StreamReader,
     TooManyStreamsError,
 )
-from harbourmaster.dashboard.tokens import Tokens, fault_of, may_be_token
+from harbourmaster.dashboard.tokens import TriedTokens, fault_of, may_be_token
 from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import look
 from harbourmaster.kube.access import User
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.registry import Page
     from harbourmaster.dashboard.session import Sealer
-    from harbourmaster.dashboard.sources import Sources
-    from harbourmaster.dashboard.visibility import Access, Visibility
+    from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.visibility import UserAccess, Visibility
 
 COOKIE: Final = "harbourmaster"
 _USER: Final = web.RequestKey("user", User)
@@ -69,11 +69,11 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
-class Worlds(Protocol):
+class ReadSources(Protocol):
     """Gives the current sources."""
 
-    def __call__(self, *, counts: bool) -> Awaitable[Sources]:
-        """A sources; with ``counts`` of the pods that policies select."""
+    def __call__(self, *, counts: bool) -> Awaitable[PageSources]:
+        """The sources; with ``counts`` of the pods that policies select."""
 
 
 class Dashboard:
@@ -81,8 +81,8 @@ class Dashboard:
 
     def __init__(
         self,
-        sources: Worlds,
-        access: Access,
+        sources: ReadSources,
+        access: UserAccess,
         sealer: Sealer,
         *,
         is_tls: bool,
@@ -98,8 +98,8 @@ class Dashboard:
         self._assets = read_assets()
         self._by_path = {each.path: each for each in self._assets.values()}
         self._renderer = Renderer()
-        self._tokens = Tokens(access, _elapsed)
-        self._made = Attempts(attempts.PAGES, _elapsed)
+        self._tokens = TriedTokens(access, _elapsed)
+        self._made = RateLimit(attempts.PAGES, _elapsed)
         self._log = get_logger("dashboard")
 
     def app(self) -> web.Application:
@@ -139,45 +139,45 @@ class Dashboard:
             try:
                 self._check_host(request)
                 return await handler(request)
-            except Refused as refused:
-                return self._refusal(request, refused)
+            except PageRefused as error:
+                refused = error
             except web.HTTPException as error:
                 status = HTTPStatus(error.status)
                 if status < HTTPStatus.BAD_REQUEST:
                     raise
-                found = self._refusal(request, Refused(status, _TEXTS.get(status, status.phrase)))
+                refused = PageRefused(status, _TEXTS.get(status, status.phrase))
+                found = self._refusal(request, refused)
                 if hdrs.ALLOW in error.headers:
                     found.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
                 return found
             except TooManyStreamsError:
-                many = Refused(
+                refused = PageRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"Too many open pages: {MOST} at most, and {MOST_OF_ONE} of one user.",
                     "Reload the page to see what is new.",
                     retry_after=60,
                 )
-                return self._refusal(request, many)
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
-                unknown = Refused(
+                refused = PageRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     "The API server did not answer who you are or what you may list.",
                     "Try again in a moment.",
                     retry_after=2,
                 )
-                return self._refusal(request, unknown)
+            return self._refusal(request, refused)
 
         return guarded
 
     def _check_host(self, request: web.Request) -> None:
         if not self._is_tls and not is_host_of_loopback(request):
-            raise Refused(
+            raise PageRefused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "This address is available only on this machine.",
                 "Open http://localhost with the port that you forwarded.",
             )
 
-    def _refusal(self, request: web.Request, refused: Refused) -> web.Response:
+    def _refusal(self, request: web.Request, refused: PageRefused) -> web.Response:
         if _wants_html(request):
             response = self._html(request, "error.html", refused.status, refused=refused)
         else:
@@ -201,7 +201,7 @@ class Dashboard:
         return (self._sealer.open(cookie) or "") if cookie else ""
 
     async def _user(self, request: web.Request) -> User:
-        """Who asks. Raises Refused, and a redirection to the login page for who has none."""
+        """Who asks. Raises PageRefused, and a redirection to the login page for who has none."""
         token = self._token(request)
         is_bearer = hdrs.AUTHORIZATION in request.headers
         user = None
@@ -216,7 +216,7 @@ class Dashboard:
             request[_USER] = user
             return user
         if is_bearer or not _wants_html(request):
-            raise Refused(
+            raise PageRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "The API server rejected this token." if token else "No token was given.",
                 "Log in at /login, or send a ServiceAccount's token as Authorization: Bearer.",
@@ -224,7 +224,13 @@ class Dashboard:
         raise web.HTTPSeeOther(f"/login?next={quote(local_path(request.path_qs), safe='/')}")
 
     async def _visible(
-        self, user: User, kinds: tuple[Resource, ...], sources: Sources, only: str, *, whole: bool
+        self,
+        user: User,
+        kinds: tuple[Resource, ...],
+        sources: PageSources,
+        only: str,
+        *,
+        whole: bool,
     ) -> Visibility:
         """What the user may see; ``whole`` asks about namespaces without any objects, too."""
         known = frozenset() if sources.namespaces is None else frozenset(sources.namespaces.store)
@@ -236,13 +242,8 @@ class Dashboard:
 
     def _page_handler(self, page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            user = await self._user(request)
             query = read_query(request.query)
-            self._note_page(user)
-            sources = await self._read_sources(counts=page.counts)
-            visible = await self._visible(user, page.kinds, sources, query.namespace, whole=False)
-            if page.is_refused(visible):
-                raise forbidden(page, query.namespace, visible.unasked)
+            sources, visible = await self._seen(request, page, query.namespace)
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await in_turns(view)
@@ -259,18 +260,13 @@ class Dashboard:
         return handle
 
     async def _application(self, request: web.Request) -> web.Response:
-        user = await self._user(request)
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         query = read_query(request.query)
         page = APPLICATIONS_PAGE
-        self._note_page(user)
-        sources = await self._read_sources(counts=False)
-        visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
-        if page.is_refused(visible):
-            raise forbidden(page, namespace)
+        sources, visible = await self._seen(request, page, namespace)
         view = application(sources, visible, query, self._now(), namespace, name)
         if view is None:
-            raise Refused(
+            raise PageRefused(
                 HTTPStatus.NOT_FOUND,
                 f"Application {name} has no version in the namespace {namespace}.",
                 "It may have been deleted.",
@@ -284,6 +280,18 @@ class Dashboard:
             notes=notes_on(page, sources, visible),
             live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
         )
+
+    async def _seen(
+        self, request: web.Request, page: Page, namespace: str
+    ) -> tuple[PageSources, Visibility]:
+        """What a page is made of, and what the user may see of it. Raises PageRefused."""
+        user = await self._user(request)
+        self._note_page(user)
+        sources = await self._read_sources(counts=page.counts)
+        visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
+        if page.is_refused(visible):
+            raise forbidden(page, namespace, visible.unasked)
+        return sources, visible
 
     def _note_page(self, user: User) -> None:
         check(self._made, user.name, "Too many requests.")
@@ -327,9 +335,9 @@ class Dashboard:
             async with asyncio.timeout(_FORM_PATIENCE):
                 form = await request.post()
         except TimeoutError:
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form was sent too slowly.") from None
+            raise PageRefused(HTTPStatus.REQUEST_TIMEOUT, "The form was sent too slowly.") from None
         except (ValueError, LookupError):
-            raise Refused(HTTPStatus.BAD_REQUEST, "The form cannot be read.") from None
+            raise PageRefused(HTTPStatus.BAD_REQUEST, "The form cannot be read.") from None
         after, token = local_path(str(form.get("next", "/"))), str(form.get("token", "")).strip()
         if token.lower().startswith(_BEARER):
             token = token[len(_BEARER) :].strip()
@@ -338,7 +346,7 @@ class Dashboard:
             return self._login_form(request, after, fault, HTTPStatus.BAD_REQUEST)
         try:
             user = await self._tokens.tried(token, request.remote or "")
-        except Refused as refused:
+        except PageRefused as refused:
             found = self._login_form(
                 request, after, f"{refused.text} {refused.advice}", refused.status
             )
@@ -370,9 +378,9 @@ class Dashboard:
 
     def _check_form(self, request: web.Request) -> None:
         if request.body_exists and request.content_type != _FORM:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Unknown form.")
+            raise PageRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Unknown form.")
         if not is_from_our_page(request):
-            raise Refused(
+            raise PageRefused(
                 HTTPStatus.FORBIDDEN,
                 "This form was not sent by a page of this dashboard.",
                 "Open the dashboard, and send it from there.",
@@ -384,7 +392,7 @@ class Dashboard:
         user = await self._user(request)
         page = BY_NAME.get(request.query.get("view", ""))
         if page is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "This page does not exist.")
+            raise PageRefused(HTTPStatus.NOT_FOUND, "This page does not exist.")
         only = read_query(request.query).namespace
         # Before anything is asked: it takes as many questions as a page does.
         self.hub.check(user.name)
@@ -408,12 +416,12 @@ class Dashboard:
         first = await visible()
         if page.is_refused(first):
             raise forbidden(page, only, first.unasked)
-        return await self.hub.serve(request, user.name, Reader(page.kinds, first), recheck)
+        return await self.hub.serve(request, user.name, StreamReader(page.kinds, first), recheck)
 
     async def _static(self, request: web.Request) -> web.Response:
         found = self._by_path.get(request.path)
         if found is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "This file does not exist.")
+            raise PageRefused(HTTPStatus.NOT_FOUND, "This file does not exist.")
         headers = {hdrs.CACHE_CONTROL: _FOREVER, hdrs.ETAG: f'"{found.etag}"'}
         if found.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)

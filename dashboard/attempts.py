@@ -1,4 +1,4 @@
-"""How often somebody may do something: a bucket for each of them, and one for all."""
+"""Limits how often somebody may do something: a bucket for each of them, and one for all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MOST: Final = 1024
 """Of whom is remembered what is left."""
 
 
-class Allowance(Struct, frozen=True):
-    """So many at once, and one more after each period; for one, and for all together."""
+class Rate(Struct, frozen=True):
+    """A burst, and one more after each period; for each, and for all together."""
 
     burst: int
     period: float
@@ -23,16 +23,16 @@ class Allowance(Struct, frozen=True):
     period_of_all: float
 
 
-WRONG_TOKENS: Final = Allowance(burst=10, period=6.0, burst_of_all=100, period_of_all=0.6)
+WRONG_TOKENS: Final = Rate(burst=10, period=6.0, burst_of_all=100, period_of_all=0.6)
 """Of an address."""
-PAGES: Final = Allowance(burst=200, period=0.1, burst_of_all=400, period_of_all=0.05)
+PAGES: Final = Rate(burst=200, period=0.1, burst_of_all=400, period_of_all=0.05)
 """Of a user: pages are made by the process that leads."""
 
 
-class Attempts:
-    """What is left; ``clock`` gives seconds that only go forward."""
+class RateLimit:
+    """Counts actions; ``clock`` is monotonic, in seconds."""
 
-    def __init__(self, allowance: Allowance, clock: Callable[[], float]) -> None:
+    def __init__(self, allowance: Rate, clock: Callable[[], float]) -> None:
         self._allowance = allowance
         self._clock = clock
         self._all = _Bucket(allowance.burst_of_all, allowance.period_of_all, clock())

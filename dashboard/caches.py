@@ -1,4 +1,4 @@
-"""The mirrors that pages are made of: those of the controllers that run, and a few of our own.
+"""The caches that pages are made of: those of the controllers that run, and a few of our own.
 
 Policies, the labels of pods and those of namespaces are mirrored here: of the last two no more than
 their metadata comes. Whoever leads needs none of them.
@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
-from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, Sources
-from harbourmaster.kube.reflector import Reflector
+from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, PageSources
+from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY, Policy, PolicyMetadata
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.kube.caches import SharedCache
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -38,7 +38,7 @@ HELD: Final = 2.0
 """Seconds for which counts are given again though something has changed."""
 
 
-class Counter:
+class PodCounter:
     """Counts when somebody wants to know, and not again until something has changed."""
 
     def __init__(
@@ -110,7 +110,7 @@ _object: Final = msgspec.json.Decoder(_Object).decode
 _policy: Final = msgspec.json.Decoder(Policy)
 
 
-class DashboardCaches:
+class DashboardCaches(Caches):
     """The sources of one process. ``on_change`` gets the name of a source, and keys."""
 
     def __init__(
@@ -118,40 +118,23 @@ class DashboardCaches:
         client: Client,
         *,
         metrics: WatchMetrics | None = None,
-        shared: Iterable[SharedCache] = (),
+        shared: Mapping[str, Cache[Any]] | None = None,
     ) -> None:
-        """To be made before any of the mirrors runs."""
+        """``shared`` are the caches of controllers by the names of sources.
+
+        Make this before any of the caches runs.
+        """
+        super().__init__(client, metrics)
         self.on_change: list[Callable[[str, frozenset[str]], None]] = []
-        self._client = client
-        self._metrics = metrics
-        self._sources: dict[str, Any] = {}
-        self.policies = self._mirror("policies", POLICIES, POLICY)
-        self.cluster_policies = self._mirror("cluster_policies", CLUSTER_POLICIES, CLUSTER_POLICY)
-        self.namespaces: Reflector[dict[str, str]] = Reflector(
-            client,
-            NAMESPACES,
-            _labels,
-            on_change=lambda keys: self._tell("namespaces", keys),
-            metrics=metrics,
-            metadata_only=True,
-            name="namespaces of the dashboard",
+        self.policies = self._policies(POLICIES, POLICY)
+        self.cluster_policies = self._policies(CLUSTER_POLICIES, CLUSTER_POLICY)
+        self.namespaces = self.cache(
+            NAMESPACES, _labels, metadata_only=True, name="namespaces of the dashboard"
         )
-        self.pods: Reflector[LabelledPod] = Reflector(
-            client,
-            PODS,
-            _pod,
-            field_selector=UNFINISHED,
-            on_change=lambda _keys: self._counter.outdate(),
-            metrics=metrics,
-            metadata_only=True,
-            name="labels of pods",
+        self.pods = self.cache(
+            PODS, _pod, field_selector=UNFINISHED, metadata_only=True, name="labels of pods"
         )
-        self._sources["namespaces"] = self.namespaces
-        self._sources["labels"] = self.pods
-        for each in shared:
-            self._sources[each.source] = each.cache
-            each.subscribe(partial(self._tell, each.source))
-        self._counter = Counter(
+        self._counter = PodCounter(
             lambda: [
                 each.compiled
                 for source in (self.policies, self.cluster_policies)
@@ -161,38 +144,32 @@ class DashboardCaches:
             self.namespaces.store.get,
             lambda: all(each.synced.is_set() for each in self.reflectors),
         )
+        for cache in self.reflectors:
+            cache.subscribe(lambda _keys: self._counter.outdate())
+        self._sources: dict[str, Any] = {
+            "policies": self.policies,
+            "cluster_policies": self.cluster_policies,
+            "namespaces": self.namespaces,
+            "labels": self.pods,
+            **(shared or {}),
+        }
+        for source, cache in self._sources.items():
+            cache.subscribe(partial(self._tell, source))
 
-    @property
-    def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """Our own mirrors, to be run."""
-        return (self.policies, self.cluster_policies, self.namespaces, self.pods)
-
-    @property
-    def optional(self) -> dict[Resource, Reflector[Any]]:
-        """Those whose definitions may come later."""
-        return {POLICIES: self.policies, CLUSTER_POLICIES: self.cluster_policies}
-
-    async def sources(self, *, counts: bool, **settings: Any) -> Sources:  # noqa: ANN401 - of the Sources
+    async def sources(self, *, counts: bool, **settings: Any) -> PageSources:  # noqa: ANN401 - of the Sources
         """The current sources."""
         if counts:
             settings["counts"] = await self._counter.counts()
-        return Sources(**self._sources, **settings)
+        return PageSources(**self._sources, **settings)
 
-    def _mirror(self, name: str, resource: Resource, kind: str) -> Reflector[KnownPolicy]:
-        found: Reflector[KnownPolicy] = Reflector(
-            self._client,
+    def _policies(self, resource: Resource, kind: str) -> Cache[KnownPolicy]:
+        return self.cache(
             resource,
             known_policy,
             undecodable=lambda key, _raw, error: unreadable_policy(kind, key, error),
-            on_change=lambda keys: self._tell(name, keys),
-            metrics=self._metrics,
         )
-        self._sources[name] = found
-        return found
 
     def _tell(self, name: str, keys: frozenset[str]) -> None:
-        if name in {"policies", "cluster_policies", "namespaces"}:
-            self._counter.outdate()
         for each in self.on_change:
             each(name, keys)
 

@@ -1,4 +1,4 @@
-"""What every request and every answer of the dashboard goes through, whatever it is about."""
+"""Checks of every request, and headers of every answer of the dashboard."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _MOST_PAGES: Final = 100_000
 _MOST_NAMESPACES: Final = 1000
 
 
-class Query(Struct, frozen=True):
+class PageQuery(Struct, frozen=True):
     """``q`` filters by text, ``state`` by what a row is about, ``view`` chooses a list."""
 
     namespace: str = ""
@@ -38,7 +38,7 @@ class Query(Struct, frozen=True):
         return f"?{urlencode(kept)}" if kept else "?"
 
 
-def read_query(parameters: Mapping[str, str]) -> Query:
+def read_query(parameters: Mapping[str, str]) -> PageQuery:
     """What a request asks for; what can't be understood is ignored."""
     texts = {
         each: parameters.get(each, "").strip()[:_LONGEST]
@@ -46,7 +46,7 @@ def read_query(parameters: Mapping[str, str]) -> Query:
     }
     page = parameters.get("page", "")
     number = int(page) if page.isascii() and page.isdecimal() and len(page) < _LONGEST else 1
-    return Query(**texts, page=min(max(number, 1), _MOST_PAGES))
+    return PageQuery(**texts, page=min(max(number, 1), _MOST_PAGES))
 
 
 class Listing(Struct, Generic[T], frozen=True):
@@ -71,45 +71,34 @@ class Listing(Struct, Generic[T], frozen=True):
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
-def listed(
+def listed(  # noqa: PLR0913 - what to filter, sort and show, and by what
     items: Sequence[T],
-    query: Query,
+    query: PageQuery,
     *,
     namespace: Callable[[T], str],
     texts: Callable[[T], Iterable[str]],
     key: Callable[[T], object],
-    holds: Callable[[T], bool] | None = None,
-) -> Listing[T]:
-    """Filter, sort and cut what may be seen."""
+    row: Callable[[T], U],
+    holds: Callable[[T], bool],
+) -> Listing[U]:
+    """Filter, sort and cut what may be seen; ``row`` makes what a page shows of one."""
     needle = query.q.casefold()
     matching = [
         each
         for each in items
         if (not query.namespace or namespace(each) == query.namespace)
         and (not needle or any(needle in text.casefold() for text in texts(each)))
-        and (holds is None or holds(each))
+        and holds(each)
     ]
     matching.sort(key=key)  # type: ignore[arg-type] # keys of one list are of one kind
     pages = max(-(-len(matching) // ROWS), 1)
     page = min(query.page, pages)
     start = (page - 1) * ROWS
     return Listing(
-        rows=tuple(matching[start : start + ROWS]),
+        rows=tuple(row(each) for each in matching[start : start + ROWS]),
         total=len(items),
         matching=len(matching),
         page=page,
         pages=pages,
         namespaces=tuple(sorted({namespace(each) for each in items} - {""})[:_MOST_NAMESPACES]),
-    )
-
-
-def turned(listing: Listing[T], rows: Iterable[U]) -> Listing[U]:
-    """The same page with other rows, one for one."""
-    return Listing(
-        rows=tuple(rows),
-        total=listing.total,
-        matching=listing.matching,
-        page=listing.page,
-        pages=listing.pages,
-        namespaces=listing.namespaces,
     )

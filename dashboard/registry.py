@@ -34,14 +34,14 @@ from harbourmaster.dashboard.pages import (
     reservations,
 )
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
-from harbourmaster.dashboard.query import Query
-from harbourmaster.dashboard.sources import Sources
+from harbourmaster.dashboard.query import PageQuery
+from harbourmaster.dashboard.sources import PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
 if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import Source
 
-Build: TypeAlias = Callable[[Sources, Visibility, Query, datetime], Any]
+Build: TypeAlias = Callable[[PageSources, Visibility, PageQuery, datetime], Any]
 
 SOURCES: Final = {
     APP_VERSIONS: "app_versions",
@@ -69,7 +69,7 @@ class Page(Struct, frozen=True):
     path: str
     title: str
     build: Build
-    """Makes a view, or is a course that comes to one."""
+    """Makes a view, at once or in slices."""
     needed: tuple[tuple[Resource, ...], ...]
     besides: tuple[Resource, ...] = ()
     """Kinds that it shows more of, where they may be listed."""
@@ -102,7 +102,7 @@ OVERVIEW: Final = Page(
     "overview",
     "/",
     "Overview",
-    overview.course,
+    overview.overview,
     (
         (APP_VERSIONS,),
         gates.NEEDED,
@@ -126,7 +126,7 @@ APPLICATIONS_PAGE: Final = Page(
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
-    Page("gates", gates.PATH, "Gates", gates.course, (gates.NEEDED,), besides=DETAILS),
+    Page("gates", gates.PATH, "Gates", gates.gates, (gates.NEEDED,), besides=DETAILS),
     Page(
         "policies",
         policies.PATH,
@@ -148,7 +148,7 @@ PAGES: Final = (
 BY_NAME: Final = {each.name: each for each in PAGES}
 
 
-def places_of(kind: Resource, sources: Sources) -> frozenset[str]:
+def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:
     """The namespaces in which it matters whether a kind may be listed.
 
     Those that have objects of it, and those whose objects are shown with it: a pod waits in its

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.dashboard.caches import DashboardCaches
     from harbourmaster.dashboard.settings import DashboardSettings
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gate_verdict import GateWaitRules
     from harbourmaster.serving.certificates import ServingCertificate
@@ -104,7 +104,7 @@ class DashboardServer:
         finally:
             await site.stop()
 
-    async def _read_sources(self, *, counts: bool) -> Sources:
+    async def _read_sources(self, *, counts: bool) -> PageSources:
         return await self._mirrors.sources(
             counts=counts,
             rules=self._rules,

@@ -1,4 +1,4 @@
-"""Who is logged in: the bearer token itself, sealed in a cookie, so that every replica can read it.
+"""Sessions: the bearer token itself, sealed in a cookie, so that every replica can read it.
 
 Nothing is kept on the server. Whoever has the key of our certificate can open the cookie; nobody
 else can, the browser's user included.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
+
+from harbourmaster.api.settings import DescribedSettings
 
 
-class DashboardSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
     """Pages for people, read-only. Off by default: nothing of it is loaded then."""
 
     enabled: Annotated[bool, Meta(description="serve the dashboard, on every replica")] = False

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.model import Policy
 
 if TYPE_CHECKING:
+    import asyncio
+
     from harbourmaster.evaluation.model import Metric
+    from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import (
         AppVersion,
@@ -39,20 +40,6 @@ class Source(Protocol[T]):
     synced: asyncio.Event
     absent: bool
     error: str | None
-
-
-@dataclass
-class StaticSource(Source[T]):
-    """A store without a mirror behind it."""
-
-    store: Store[T] = field(default_factory=Store)
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
-    absent: bool = False
-    error: str | None = None
-
-    def __post_init__(self) -> None:
-        """What is in the store is all there is."""
-        self.synced.set()
 
 
 class KnownPolicy(Struct, frozen=True, gc=False):
@@ -80,7 +67,7 @@ class MatchCounts(Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
+class PageSources:
     """The sources of all pages; None where nobody mirrors a kind, as its controller is off."""
 
     app_versions: Source[AppVersion] | None = None

@@ -1,4 +1,4 @@
-"""Tells pages that they are outdated: one event at most each second, to each that is open.
+"""Tells open pages that they are outdated, at most once a second each.
 
 An event says nothing but that something changed that its reader may see; the page is then fetched
 as by anybody, with all that is asked before.
@@ -40,7 +40,7 @@ class TooManyStreamsError(Exception):
     """No more streams are served now."""
 
 
-class Reader:
+class StreamReader:
     """One open page: of which kinds it shows what."""
 
     def __init__(self, kinds: tuple[Resource, ...], visible: Visibility) -> None:
@@ -62,7 +62,7 @@ class Hub:
     """All readers."""
 
     def __init__(self) -> None:
-        self._readers: dict[Reader, str] = {}
+        self._readers: dict[StreamReader, str] = {}
         self._is_closing = False
 
     @property
@@ -93,7 +93,7 @@ class Hub:
         self,
         request: web.Request,
         user: str,
-        reader: Reader,
+        reader: StreamReader,
         recheck: Callable[[], Awaitable[Visibility | None]],
     ) -> web.StreamResponse:
         """Serve one stream to its end. Raises TooManyStreamsError.
@@ -117,7 +117,7 @@ class Hub:
     async def _tell(
         self,
         response: web.StreamResponse,
-        reader: Reader,
+        reader: StreamReader,
         recheck: Callable[[], Awaitable[Visibility | None]],
     ) -> None:
         clock = asyncio.get_running_loop().time

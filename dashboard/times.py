@@ -1,4 +1,4 @@
-"""Moments and spans as people read them."""
+"""Times and durations in the form that people read."""
 
 from __future__ import annotations
 

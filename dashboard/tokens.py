@@ -1,4 +1,4 @@
-"""Tokens of strangers: what may be one, and how often somebody may be wrong."""
+"""Checks of bearer tokens: their form, and how often somebody may be wrong."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.dashboard.answers import check
-from harbourmaster.dashboard.attempts import WRONG_TOKENS, Attempts
+from harbourmaster.dashboard.attempts import WRONG_TOKENS, RateLimit
 from harbourmaster.dashboard.session import LONGEST_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.dashboard.visibility import Access
+    from harbourmaster.dashboard.visibility import UserAccess
     from harbourmaster.kube.access import User
 
 _TRIED_AT_ONCE: Final = 4
@@ -22,17 +22,17 @@ _MOST_GOOD: Final = 4096
 """Tokens, by their digests, that were good once and that nobody can guess by, therefore."""
 
 
-class Tokens:
+class TriedTokens:
     """Asks whose a token is; ``clock`` gives seconds that only go forward."""
 
-    def __init__(self, access: Access, clock: Callable[[], float]) -> None:
+    def __init__(self, access: UserAccess, clock: Callable[[], float]) -> None:
         self._access = access
-        self._wrong = Attempts(WRONG_TOKENS, clock)
+        self._wrong = RateLimit(WRONG_TOKENS, clock)
         self._turns = asyncio.Semaphore(_TRIED_AT_ONCE)
         self._good: dict[bytes, None] = {}
 
     async def tried(self, token: str, address: str) -> User | None:
-        """Whose it is; None for nobody's. Raises Refused, and as ``Access.user``."""
+        """Whose it is; None for nobody's. Raises PageRefused, and as ``UserAccess.user``."""
         digest = hashlib.sha256(token.encode()).digest()
         if digest in self._good:
             # Who has a good token does not wait for those who guess.

@@ -8,25 +8,15 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-Course: TypeAlias = Generator[None, None, T]
+Sliced: TypeAlias = Generator[None, None, T]
 """Work that pauses wherever it yields, and returns its result."""
 
 
-def at_once(course: Course[T]) -> T:
-    """Its result, without a pause."""
-    while True:
-        try:
-            next(course)
-        except StopIteration as done:
-            found: T = done.value
-            return found
-
-
-async def in_turns(course: Course[T]) -> T:
+async def in_turns(work: Sliced[T]) -> T:
     """Its result; other work is done at each pause."""
     while True:
         try:
-            next(course)
+            next(work)
         except StopIteration as done:
             found: T = done.value
             return found

@@ -91,8 +91,8 @@ MOST_NAMESPACES: Final = 256
 _AT_ONCE: Final = 32
 
 
-class Access(Protocol):
-    """Who somebody is, and what they may list. Both raise ApiError and TimeoutError."""
+class UserAccess(Protocol):
+    """Who a user is, and what they may list. Both methods raise ApiError and TimeoutError."""
 
     async def user(self, token: str) -> User | None:
         """Whose token it is; None for nobody's."""
@@ -101,7 +101,7 @@ class Access(Protocol):
         """Whether the user may list a kind in a namespace; in all of them for an empty one."""
 
 
-class Scope(Struct, frozen=True):
+class ListScope(Struct, frozen=True):
     """Where one kind may be listed."""
 
     everywhere: bool = False
@@ -119,17 +119,17 @@ class Scope(Struct, frozen=True):
         return self.everywhere or namespace in self.namespaces
 
 
-NOWHERE: Final = Scope()
-EVERYWHERE: Final = Scope(everywhere=True)
+NOWHERE: Final = ListScope()
+EVERYWHERE: Final = ListScope(everywhere=True)
 
 
 class Visibility(Struct, frozen=True):
     """Of each kind that was asked about, where it may be listed."""
 
-    scopes: Mapping[str, Scope] = {}
+    scopes: Mapping[str, ListScope] = {}
     """By the plural and the group of the kind."""
 
-    def of(self, resource: Resource) -> Scope:
+    def of(self, resource: Resource) -> ListScope:
         """Where a kind may be listed."""
         return self.scopes.get(_key(resource), NOWHERE)
 
@@ -144,7 +144,7 @@ class Visibility(Struct, frozen=True):
 
 
 async def look(
-    access: Access,
+    access: UserAccess,
     user: User,
     wanted: Mapping[Resource, Collection[str]],
     others: Collection[str] = (),
@@ -170,7 +170,7 @@ async def look(
 
 
 class _Asker:
-    def __init__(self, access: Access, user: User) -> None:
+    def __init__(self, access: UserAccess, user: User) -> None:
         self._access = access
         self._user = user
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -181,13 +181,13 @@ class _Asker:
         namespaces: Collection[str],
         others: Collection[str],
         only: Collection[str],
-    ) -> Scope:
+    ) -> ListScope:
         if await self._may(resource, ""):
             return EVERYWHERE
         if not resource.namespaced:
             return NOWHERE
         if only:
-            return Scope(namespaces=await self._among(resource, sorted(only)))
+            return ListScope(namespaces=await self._among(resource, sorted(only)))
         wanted = sorted(namespaces)
         found = await self._among(resource, wanted[:MOST_NAMESPACES])
         unasked = max(len(wanted) - MOST_NAMESPACES, 0)
@@ -195,7 +195,7 @@ class _Asker:
             rest = sorted(set(others).difference(wanted))
             found = await self._first(resource, rest[:MOST_NAMESPACES])
             unasked = 0 if found else max(len(rest) - MOST_NAMESPACES, 0)
-        return Scope(namespaces=found, unasked=unasked)
+        return ListScope(namespaces=found, unasked=unasked)
 
     async def _among(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:
         answers = await asyncio.gather(*(self._may(resource, each) for each in namespaces))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.criteria import Target, decode_target, is_fulfilled, wire
+from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled, wire
 from harbourmaster.evaluation.go_json import dumps
 from harbourmaster.evaluation.model import AnalysisObjective
 from harbourmaster.evaluation.targets import parse_number
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ALL: Final = 100.0
 
 
-class Measured(Struct, frozen=True, gc=False):
+class MeasuredObjective(Struct, frozen=True, gc=False):
     """The result of an objective's query: a number as text."""
 
     query: str
@@ -35,7 +35,7 @@ class ObjectiveResult(Struct, frozen=True, gc=False):
     query: str
     value: float = 0.0
     score: float = 0.0
-    target: Target = Target()
+    target: ObjectiveCriteria = ObjectiveCriteria()
     is_failed: bool = False
     is_warned: bool = False
     """Whether the warning criterion is fulfilled, whatever the failure criterion says."""
@@ -125,7 +125,7 @@ def decode_raw(raw: str) -> StoredAnalysis | None:
 
 
 def judge(
-    measured: Iterable[tuple[AnalysisObjective, Measured]], limits: TotalScore
+    measured: Iterable[tuple[AnalysisObjective, MeasuredObjective]], limits: TotalScore
 ) -> AnalysisResult:
     """The verdict on all objectives."""
     results = tuple(judge_objective(objective, found) for objective, found in measured)
@@ -138,12 +138,12 @@ def judge(
     return AnalysisResult(results, total, maximum, passed, warning)
 
 
-def judge_objective(objective: AnalysisObjective, found: Measured) -> ObjectiveResult:
+def judge_objective(objective: AnalysisObjective, found: MeasuredObjective) -> ObjectiveResult:
     """All points where no criterion is fulfilled, half of them with a warning, else none.
 
     An invalid value or target gives no points and an error.
     """
-    target = Target()
+    target = ObjectiveCriteria()
     try:
         target = decode_target(objective.target)
         value = parse_value(found.value)
@@ -175,7 +175,7 @@ def percentage(total: float, maximum: float) -> float:
 
 
 def _result(found: ObjectiveResult) -> dict[str, Any]:
-    target = Target() if found.error else found.target
+    target = ObjectiveCriteria() if found.error else found.target
     told = {
         "result": {
             "failResult": {"operator": wire(target.failure), "fulfilled": found.is_failed},
@@ -191,7 +191,7 @@ def _result(found: ObjectiveResult) -> dict[str, Any]:
     return {**told, "error": found.error} if found.error else told
 
 
-def _objective(found: AnalysisObjective, target: Target) -> dict[str, Any]:
+def _objective(found: AnalysisObjective, target: ObjectiveCriteria) -> dict[str, Any]:
     told: dict[str, Any] = {
         "analysisValueTemplateRef": _reference(found.analysis_value_template_ref),
         "target": target.wire,

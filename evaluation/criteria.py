@@ -32,7 +32,7 @@ OPERATORS: Final = (*_COMPARISONS, _IN, "notInRange")
 """All of them, as they are printed one after the other."""
 
 
-class Operator(Struct, frozen=True, gc=False):
+class CriterionOperator(Struct, frozen=True, gc=False):
     """One comparison; ``bounds`` by name: ``fixedValue``, or ``lowBound`` and ``highBound``."""
 
     name: str
@@ -52,11 +52,11 @@ class Operator(Struct, frozen=True, gc=False):
         return {self.name: {name: bound.text for name, bound in self.bounds.items()}}
 
 
-class Target(Struct, frozen=True, gc=False):
+class ObjectiveCriteria(Struct, frozen=True, gc=False):
     """The criteria of an objective; None for none, which nothing fulfils."""
 
-    failure: tuple[Operator, ...] | None = None
-    warning: tuple[Operator, ...] | None = None
+    failure: tuple[CriterionOperator, ...] | None = None
+    warning: tuple[CriterionOperator, ...] | None = None
 
     @property
     def wire(self) -> dict[str, Any]:
@@ -65,28 +65,28 @@ class Target(Struct, frozen=True, gc=False):
         return {name: wire(found) for name, found in criteria.items() if found is not None}
 
 
-def is_fulfilled(criterion: tuple[Operator, ...] | None, value: float) -> bool:
+def is_fulfilled(criterion: tuple[CriterionOperator, ...] | None, value: float) -> bool:
     """Whether any of the operators holds."""
     return any(each.holds(value) for each in criterion or ())
 
 
-def wire(criterion: tuple[Operator, ...] | None) -> dict[str, Any]:
+def wire(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
     """A criterion as it is printed; empty where there is none."""
     return {name: bounds for each in criterion or () for name, bounds in each.wire.items()}
 
 
-def decode_target(given: object) -> Target:
+def decode_target(given: object) -> ObjectiveCriteria:
     """The criteria as they stand in an AnalysisDefinition. Raises ValueError with one line."""
     if given is None:
-        return Target()
+        return ObjectiveCriteria()
     fields = _fields(given, "target")
-    return Target(
+    return ObjectiveCriteria(
         failure=_criterion(fields.get("failure"), "target.failure"),
         warning=_criterion(fields.get("warning"), "target.warning"),
     )
 
 
-def _criterion(given: object, path: str) -> tuple[Operator, ...] | None:
+def _criterion(given: object, path: str) -> tuple[CriterionOperator, ...] | None:
     if given is None:
         return None
     fields = _fields(given, path)
@@ -100,7 +100,7 @@ def _criterion(given: object, path: str) -> tuple[Operator, ...] | None:
     )
 
 
-def _operator(name: str, given: object, path: str) -> Operator:
+def _operator(name: str, given: object, path: str) -> CriterionOperator:
     fields = _fields(given, path)
     bounds = {}
     for each in (FIXED,) if name in _COMPARISONS else (LOW, HIGH):
@@ -111,7 +111,7 @@ def _operator(name: str, given: object, path: str) -> Operator:
             bounds[each] = parse_quantity(bound)
         except ValueError as error:
             raise ValueError(f"{path}.{each}: {error}") from None
-    return Operator(name, bounds)
+    return CriterionOperator(name, bounds)
 
 
 def _fields(given: object, path: str) -> Mapping[str, object]:

@@ -6,11 +6,12 @@ All of it is in the object's status, so a restarted controller continues where i
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.evaluation.model import PENDING, PROGRESSING
 from harbourmaster.evaluation.objectives import (
     FAILED,
     SUCCEEDED,
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.evaluation.objectives import Objective, Reading
-
-PENDING: Final = "Pending"
-PROGRESSING: Final = "Progressing"
 
 
 class Progress(Struct, frozen=True, gc=False):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.store import Store
@@ -35,13 +34,15 @@ class Cache(Reflector[T]):
         resource: Resource,
         decode: Callable[[msgspec.Raw], T],
         indexes: Mapping[str, Callable[[T], Iterable[Any]]] | None = None,
+        *,
+        store: Store[T] | None = None,
         **options: Any,  # noqa: ANN401 - of a Reflector
     ) -> None:
+        """``store`` replaces the one that is made with ``indexes``."""
         self.resource = resource
         self._listeners: list[Listener] = []
-        super().__init__(
-            client, resource, decode, store=Store(indexes), on_change=self.changed, **options
-        )
+        store = Store(indexes) if store is None else store
+        super().__init__(client, resource, decode, store=store, on_change=self.changed, **options)
 
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener`` with the keys of each change. Subscribe before the cache runs."""
@@ -54,15 +55,6 @@ class Cache(Reflector[T]):
                 listener(keys)
             except Exception:  # noqa: BLE001 - logged with its traceback
                 _log.exception("a listener failed", resource=self.name, keys=len(keys))
-
-
-class SharedCache(Struct, frozen=True):
-    """A cache of a controller that the dashboard reads too."""
-
-    source: str
-    """Its name among the sources of the dashboard."""
-    cache: Reflector[Any]
-    subscribe: Callable[[Listener], None]
 
 
 class Caches:
@@ -80,10 +72,9 @@ class Caches:
         """All caches."""
         return tuple(self._all)
 
-    def shared(self, sources: Mapping[str, str]) -> tuple[SharedCache, ...]:
-        """Caches for the dashboard: its names for them, and the attributes here."""
-        found = ((source, getattr(self, name)) for source, name in sources.items())
-        return tuple(SharedCache(source, cache, cache.subscribe) for source, cache in found)
+    def shared(self, sources: Mapping[str, str]) -> dict[str, Cache[Any]]:
+        """Caches for the dashboard by its names for them, given the names of attributes here."""
+        return {source: getattr(self, name) for source, name in sources.items()}
 
     def definition(self, cache: Reflector[T], name: str, namespaces: Iterable[str]) -> T | None:
         """The object of that name in the first of the namespaces that has it."""

@@ -144,6 +144,14 @@ def networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(ip_network(text, strict=False) for text in texts)
 
 
+def check_networks(field: str, texts: Iterable[str]) -> None:
+    """Raise ValueError for a text in this field that is neither an address nor a network."""
+    try:
+        networks(texts)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}: write 10.1.2.3 or 10.0.0.0/8") from None
+
+
 def _within(address: Address, found: tuple[IPv4Network | IPv6Network, ...]) -> bool:
     return any(address in network for network in found)
 

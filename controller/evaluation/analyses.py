@@ -1,4 +1,4 @@
-"""Runs Analyses to their verdict, each once (keptn-spec 4.5).
+"""Runs each Analysis once, until its verdict (keptn-spec 4.5).
 
 A query never holds up a worker: its answer has the Analysis looked at again. What is known so far
 stands in the status, so another process goes on from there.
@@ -16,7 +16,8 @@ from harbourmaster.controller.evaluation.analysis_queries import UnaskableError,
 from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
-from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.controller.objects import reference as reference_to
+from harbourmaster.evaluation.analysis import MeasuredObjective, judge
 from harbourmaster.evaluation.analysis_progress import (
     LIMIT,
     delay,
@@ -34,7 +35,6 @@ from harbourmaster.evaluation.model import (
     Timeframe,
 )
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.event_series import ObjectReference as Regarding
 from harbourmaster.providers.errors import ProviderError
 from harbourmaster.telemetry.logging import get_logger
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from harbourmaster.controller.evaluation.analysis_queries import Query
+    from harbourmaster.controller.evaluation.analysis_queries import AnalysisQuery
     from harbourmaster.controller.evaluation.caches import MetricContext
     from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, ObjectReference
     from harbourmaster.kube.event_series import EventType
@@ -57,20 +57,20 @@ class _Failure(NamedTuple):
     """Why there is no value. ``due`` is when to try again; None for: when objects change."""
 
     text: str
-    query: Query | None = None
+    query: AnalysisQuery | None = None
     due: datetime | None = None
     attempts: int = 0
     is_passing: bool = False
 
 
 class _Run:
-    """An analysis on its way: values, failures and unanswered queries by template."""
+    """An analysis in progress: values, failures and unanswered queries by template."""
 
     def __init__(self, uid: str, values: dict[ObjectReference, StoredValue]) -> None:
         self.uid = uid
         self.values = values
         self.failures: dict[ObjectReference, _Failure] = {}
-        self.asked: dict[ObjectReference, tuple[Query, asyncio.Task[str]]] = {}
+        self.asked: dict[ObjectReference, tuple[AnalysisQuery, asyncio.Task[str]]] = {}
 
     def withdraw(self, reference: ObjectReference) -> None:
         """Want no answer any more."""
@@ -232,7 +232,7 @@ class Analyses:
         self._ask(found.metadata.key, run, reference, query)
         return None
 
-    def _ask(self, key: str, run: _Run, reference: ObjectReference, query: Query) -> None:
+    def _ask(self, key: str, run: _Run, reference: ObjectReference, query: AnalysisQuery) -> None:
         task = asyncio.create_task(measured(self._context.questions, query))
         run.asked[reference] = (query, task)
         task.add_done_callback(partial(self._answered, key, run, reference))
@@ -259,7 +259,7 @@ class Analyses:
         self._wake(key)
 
     def _note_failure(
-        self, run: _Run, reference: ObjectReference, query: Query, error: BaseException
+        self, run: _Run, reference: ObjectReference, query: AnalysisQuery, error: BaseException
     ) -> None:
         before = run.failures.get(reference)
         attempts = before.attempts + 1 if before is not None else 0
@@ -302,7 +302,7 @@ class Analyses:
         measured = []
         for objective in definition.spec.objectives:
             value = values[objective.analysis_value_template_ref]
-            measured.append((objective, Measured(value.query, value.value)))
+            measured.append((objective, MeasuredObjective(value.query, value.value)))
         verdict = judge(measured, definition.spec.total_score)
         await self._write(
             found,
@@ -340,14 +340,7 @@ class Analyses:
             run.abandon()
 
     def _tell(self, found: Analysis, kind: EventType, reason: str, text: str) -> None:
-        regarding = Regarding(
-            api_version=ANALYSES.api_version,
-            kind=ANALYSES.kind,
-            name=found.metadata.name,
-            namespace=found.metadata.namespace,
-            uid=found.metadata.uid,
-        )
-        self._context.events.emit(regarding, kind, reason, text)
+        self._context.events.emit(reference_to(ANALYSES, found.metadata), kind, reason, text)
 
 
 def _is_over(found: Analysis) -> bool:

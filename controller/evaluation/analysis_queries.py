@@ -1,4 +1,4 @@
-"""What an Analysis asks, of whom, and the one value that results (keptn-spec 4.3, 4.5)."""
+"""The query of an objective, its provider, and the one value that results (keptn-spec 4.3, 4.5)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _SERIES: Final = frozenset(("prometheus", "thanos", "cortex"))
 """Types that give values over time, of which the first one counts."""
 
 
-class Query(Struct, frozen=True):
+class AnalysisQuery(Struct, frozen=True):
     """One objective's question. ``provider`` is that object."""
 
     provider: Provider
     question: Question
 
-    def is_like(self, other: Query) -> bool:
+    def is_like(self, other: AnalysisQuery) -> bool:
         """Whether the answer would be the same, as far as our objects say."""
         return (
             self.question == other.question
@@ -59,7 +59,7 @@ def query_for(
     arguments: Mapping[str, str],
     timeframe: Timeframe,
     caches: MetricCaches,
-) -> Query:
+) -> AnalysisQuery:
     """The question of the template ``reference``; names are looked up in ``namespace``.
 
     That is the definition's, for templates and for their providers (keptn-spec 4.5). Raises
@@ -85,10 +85,10 @@ def query_for(
         begin, end = bounds(timeframe)
     except ValueError as error:
         raise UnaskableError(str(error)) from None
-    return Query(provider, Question(query=text, start=begin, end=end, path=path))
+    return AnalysisQuery(provider, Question(query=text, start=begin, end=end, path=path))
 
 
-async def measured(questions: Questions, query: Query) -> str:
+async def measured(questions: Questions, query: AnalysisQuery) -> str:
     """The value as text: one that is not finite is a value as well. Raises ProviderError."""
     try:
         if query.provider.type in _SERIES:
@@ -99,7 +99,7 @@ async def measured(questions: Questions, query: Query) -> str:
         return next((each for each in ("+Inf", "-Inf") if each in text), "NaN")
 
 
-async def _first(questions: Questions, query: Query) -> str:
+async def _first(questions: Questions, query: AnalysisQuery) -> str:
     """The first value within the time, minute by minute.
 
     Where it is at the very beginning, nothing that comes later needs to be read.

@@ -1,4 +1,4 @@
-"""What the controllers of metrics and analyses know of the cluster."""
+"""The caches of the controllers of metrics and analyses."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _unfinished(found: Analysis) -> list[bool]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MetricContext:
-    """The world of a reconciler: ``now`` tells the time in UTC."""
+    """What a reconciler works with; ``now`` gives the time in UTC."""
 
     client: Client
     caches: MetricCaches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.analyses import Analyses
@@ -12,24 +12,16 @@ from harbourmaster.controller.evaluation.caches import (
     MetricCaches,
     MetricContext,
 )
-from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.evaluation.metrics import MetricReconciler
 from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.parts import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from harbourmaster.controller.controller import Reconciler
     from harbourmaster.controller.parts import Process
-    from harbourmaster.kube.workqueue import WorkQueue
-
-Maker: TypeAlias = "Callable[[MetricContext, Callable[[str], None]], Reconciler]"
-"""Makes a reconciler; the second argument queues a key."""
 
 METRICS: Final = "metrics"
 ANALYSES: Final = "analyses"
-_RECONCILERS: Final[dict[str, Maker]] = {METRICS: Metrics, ANALYSES: Analyses}
 
 
 def start(process: Process) -> Part:
@@ -57,7 +49,7 @@ class MetricsController:
     def __init__(self, process: Process) -> None:
         registry = process.metrics.registry
         self.caches = MetricCaches(process.client, process.metrics.watches, process.keptn_metrics)
-        self._context = MetricContext(
+        context = MetricContext(
             client=process.client,
             caches=self.caches,
             settings=process.settings.metrics,
@@ -67,22 +59,20 @@ class MetricsController:
             schedule=MetricSchedule(registry),
             verdicts=AnalysisMetrics(registry),
         )
-        by_name = {name: self._controller(name, process) for name in _RECONCILERS}
-        self.controllers = tuple(by_name.values())
-        self._subscribe(by_name[METRICS], by_name[ANALYSES])
+
+        def controller(name: str, kind: type[MetricReconciler | Analyses]) -> Controller:
+            return Controller(
+                name,
+                lambda queue: kind(context, queue.add),
+                process.metrics,
+                workers=process.settings.metrics.workers,
+                reflectors=self.caches.reflectors,
+            )
+
+        metrics, analyses = controller(METRICS, MetricReconciler), controller(ANALYSES, Analyses)
+        self.controllers = (metrics, analyses)
+        self._subscribe(metrics, analyses)
         process.follow_definitions(self.caches.by_resource)
-
-    def _controller(self, name: str, process: Process) -> Controller:
-        def begin(queue: WorkQueue) -> Reconciler:
-            return _RECONCILERS[name](self._context, queue.add)
-
-        return Controller(
-            name,
-            begin,
-            process.metrics,
-            workers=process.settings.metrics.workers,
-            reflectors=self.caches.reflectors,
-        )
 
     def _subscribe(self, metrics: Controller, analyses: Controller) -> None:
         """Have each controller look when something changes that it depends on."""

@@ -1,4 +1,4 @@
-"""Measures what KeptnEvaluations want measured, until they succeed or fail (keptn-spec 4.1).
+"""Measures the objectives of KeptnEvaluations until they succeed or fail (keptn-spec 4.1).
 
 A measurement is a try, and tries are counted: nothing but time causes one, neither a metric that
 changed nor a write to the object. A controller that is started again waits for what is left of the

@@ -1,4 +1,4 @@
-"""What the controller knows of one KeptnMetric, and when it is due.
+"""The state of one KeptnMetric between two fetches, and when it is due.
 
 Times are seconds since 1970.
 """
@@ -6,6 +6,7 @@ Times are seconds since 1970.
 from __future__ import annotations
 
 import math
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.times import parse
@@ -14,7 +15,7 @@ from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.evaluation.rounds import Asked, Outcome, Round
+    from harbourmaster.controller.evaluation.rounds import FetchOutcome, Round
     from harbourmaster.evaluation.model import MetricRange, MetricStatus
     from harbourmaster.evaluation.schedule import Slots
 
@@ -28,8 +29,8 @@ _SPREAD: Final = 30.0
 """Seconds within which a new leader asks again what has failed under the last one."""
 
 
-class What(NamedTuple):
-    """Whatever makes a metric be asked for at once where it changes."""
+class FetchInputs(NamedTuple):
+    """A metric is asked for at once when any of this changes."""
 
     uid: str
     place: str
@@ -45,53 +46,50 @@ class What(NamedTuple):
         """What a value answers, from whichever provider."""
         return (self.place, self.query, self.range)
 
+    @property
+    def span(self) -> tuple[str, str]:
+        """Interval and step of the range; empty without one."""
+        return ("", "") if self.range is None else (self.range.interval, self.range.step)
 
-class Entry:
-    """A metric between two looks."""
+    @property
+    def round_key(self) -> tuple[object, ...]:
+        """Metrics that agree in this share a question; each version of a provider has its own."""
+        provider = (self.place, self.provider_uid, self.provider_generation)
+        return (*provider, self.query, *self.span)
 
-    __slots__ = (
-        "_hash",
-        "_question_hash",
-        "asked",
-        "due",
-        "failures",
-        "fetched",
-        "interval",
-        "is_waiting",
-        "outcome",
-        "round",
-        "round_key",
-        "slot",
-        "status",
-        "told",
-        "valued",
-        "what",
-    )
 
-    def __init__(self, key: str, what: What, interval: int) -> None:
-        self.what = what
-        self.interval = interval
-        self.due = -math.inf
-        self.slot = math.nan
-        """The slot for which it is due; not a number where it is due for another reason."""
-        self.fetched = -math.inf
-        """When it was due last."""
-        self.asked = -math.inf
-        """When the question was asked whose outcome it had last."""
-        self.round: Round | None = None
-        self.round_key: Asked | None = None
-        self.is_waiting = False
-        self.outcome: Outcome | None = None
-        """What is to be written."""
-        self.failures = 0
-        self.told = ""
-        """The kind of fault that was told; empty for none."""
-        self.valued: tuple[object, ...] | None = None
-        """What the value in the status is an answer to, where that is known."""
-        self.status: MetricStatus | None = None
-        """What was written, until the cache has it."""
+@dataclass(slots=True, eq=False)
+class MetricEntry:
+    """A metric between two looks, by its ``key``."""
+
+    key: InitVar[str]
+    inputs: FetchInputs
+    interval: int
+    due: float = -math.inf
+    slot: float = math.nan
+    """The slot for which it is due; not a number where it is due for another reason."""
+    fetched: float = -math.inf
+    """When it was due last."""
+    asked: float = -math.inf
+    """When the question was asked whose outcome it had last."""
+    round: Round | None = None
+    is_waiting: bool = False
+    outcome: FetchOutcome | None = None
+    """What is to be written."""
+    failures: int = 0
+    told: str = ""
+    """The kind of fault that was reported; empty for none."""
+    valued: tuple[object, ...] | None = None
+    """What the value in the status is an answer to, where that is known."""
+    status: MetricStatus | None = None
+    """What was written, until the cache has it."""
+    _hash: int = field(init=False)
+    _question_hash: int = field(init=False)
+
+    def __post_init__(self, key: str) -> None:
+        """Spread metrics and questions by hashes."""
         self._hash = stable_hash(key)
-        self._question_hash = _hash_of(what)
+        self._question_hash = _hash_of(self.inputs)
 
     @property
     def slots(self) -> Slots:
@@ -141,15 +139,15 @@ class Entry:
             # It was missed while nobody led, which does not count as late.
             self.slot = math.nan
 
-    def change(self, what: What, interval: int) -> None:
+    def change(self, inputs: FetchInputs, interval: int) -> None:
         """Be another metric from here on, and due at once."""
-        self.what = what
+        self.inputs = inputs
         self.interval = interval
         self.due, self.slot = -math.inf, math.nan
         self.is_waiting, self.outcome = False, None
         self.failures = 0
         self.told = UNKNOWN if self.told else ""
-        self._question_hash = _hash_of(what)
+        self._question_hash = _hash_of(inputs)
 
     def change_interval(self, interval: int) -> None:
         """Be due by another interval; at once where it was never due."""
@@ -159,7 +157,7 @@ class Entry:
         else:
             self.due, self.slot = -math.inf, math.nan
 
-    def settle(self, outcome: Outcome, now: float) -> float:
+    def settle(self, outcome: FetchOutcome, now: float) -> float:
         """Be due again, now that the outcome is written; seconds after the slot, or not a number.
 
         Of a fault the slot does not matter.
@@ -198,8 +196,6 @@ class Entry:
             self.due, self.slot = retry, math.nan
 
 
-def _hash_of(what: What) -> int:
+def _hash_of(inputs: FetchInputs) -> int:
     """The same for all whose questions differ in nothing but the provider's version."""
-    span = what.range
-    interval, step = ("", "") if span is None else (span.interval, span.step)
-    return stable_hash(what.place, what.query, interval, step)
+    return stable_hash(inputs.place, inputs.query, *inputs.span)

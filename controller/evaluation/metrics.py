@@ -17,9 +17,9 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, Entry, What
+from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, FetchInputs, MetricEntry
 from harbourmaster.controller.evaluation.questions import question
-from harbourmaster.controller.evaluation.rounds import Asked, Fault, Outcome, Rounds, Until
+from harbourmaster.controller.evaluation.rounds import Fault, FetchOutcome, Rounds, Until
 from harbourmaster.controller.objects import reference
 from harbourmaster.evaluation.aggregation import aggregate, print_number
 from harbourmaster.evaluation.metric_status import (
@@ -46,7 +46,7 @@ _AGAIN: Final = 5.0
 """Seconds until a metric is looked at again that the API server does not find."""
 
 
-class Metrics:
+class MetricReconciler:
     """Reconciles one KeptnMetric; keys are ``namespace/name``; ``wake`` has one looked at again."""
 
     def __init__(self, context: MetricContext, wake: Callable[[str], None]) -> None:
@@ -55,7 +55,7 @@ class Metrics:
         self._providers = context.caches.providers.store
         self._wake = wake
         self._rounds = Rounds(context.questions, self._deliver)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, MetricEntry] = {}
         self._log = get_logger("metrics")
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
@@ -107,22 +107,22 @@ class Metrics:
         """Leave all questions unanswered that are under way."""
         await self._rounds.close()
 
-    def _deliver(self, key: str, outcome: Outcome) -> None:
+    def _deliver(self, key: str, outcome: FetchOutcome) -> None:
         entry = self._entries.get(key)
         if entry is not None and entry.is_waiting:
             entry.is_waiting = False
             entry.outcome = outcome
             self._wake(key)
 
-    def _is_known(self, found: Metric, entry: Entry) -> bool:
+    def _is_known(self, found: Metric, entry: MetricEntry) -> bool:
         interval = found.spec.fetch_interval_seconds
-        return entry.interval == interval and entry.what == self._what(found)
+        return entry.interval == interval and entry.inputs == self._inputs(found)
 
-    def _what(self, found: Metric) -> What:
+    def _inputs(self, found: Metric) -> FetchInputs:
         metadata, spec = found.metadata, found.spec
         place = f"{metadata.namespace}/{spec.provider.name}"
         provider = self._providers.get(place)
-        return What(
+        return FetchInputs(
             uid=metadata.uid,
             place=place,
             query=spec.query,
@@ -131,54 +131,44 @@ class Metrics:
             provider_generation=0 if provider is None else provider.metadata.generation,
         )
 
-    def _entry(self, key: str, found: Metric) -> Entry:
+    def _entry(self, key: str, found: Metric) -> MetricEntry:
         """The entry of the metric as it is now; what is new in it is due at once."""
-        what, interval = self._what(found), found.spec.fetch_interval_seconds
+        inputs, interval = self._inputs(found), found.spec.fetch_interval_seconds
         entry = self._entries.get(key)
-        if entry is not None and entry.what.uid != what.uid:
+        if entry is not None and entry.inputs.uid != inputs.uid:
             self._forget(key)
             entry = None
         if entry is None:
-            entry = self._entries[key] = Entry(key, what, interval)
+            entry = self._entries[key] = MetricEntry(key, inputs, interval)
             self._join(key, entry)
             is_current = is_answered(found.status, found.spec)
             entry.begin(found.status, self._now(), is_current=is_current)
-        elif entry.what != what:
+        elif entry.inputs != inputs:
             self._leave(key, entry)
-            entry.change(what, interval)
+            entry.change(inputs, interval)
             self._join(key, entry)
         elif entry.interval != interval:
             entry.change_interval(interval)
         return entry
 
-    def _join(self, key: str, entry: Entry) -> None:
+    def _join(self, key: str, entry: MetricEntry) -> None:
         """Have it among those of its question, where there is somebody to ask."""
-        what = entry.what
-        if what.provider_uid:
-            span = what.range
-            entry.round_key = Asked(
-                what.place,
-                what.provider_uid,
-                what.provider_generation,
-                what.query,
-                "" if span is None else span.interval,
-                "" if span is None else span.step,
-            )
-            entry.round = self._rounds.join(entry.round_key, key)
+        if entry.inputs.provider_uid:
+            entry.round = self._rounds.join(entry.inputs.round_key, key)
 
-    def _leave(self, key: str, entry: Entry) -> None:
-        if entry.round_key is not None:
-            self._rounds.leave(entry.round_key, key)
-            entry.round = entry.round_key = None
+    def _leave(self, key: str, entry: MetricEntry) -> None:
+        if entry.round is not None:
+            self._rounds.leave(entry.inputs.round_key, key)
+            entry.round = None
 
     def _forget(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._leave(key, entry)
 
-    def _fetch(self, key: str, found: Metric, entry: Entry, now: float) -> None:
+    def _fetch(self, key: str, found: Metric, entry: MetricEntry, now: float) -> None:
         """Take the outcome that others had, or have the question asked."""
-        provider = self._providers.get(entry.what.place)
+        provider = self._providers.get(entry.inputs.place)
         entry.fetched = now
         fault = ""
         if entry.interval <= 0:
@@ -198,14 +188,14 @@ class Metrics:
                 entry.is_waiting = True
                 self._rounds.ask(entry.round, key, provider, asked, now=now, keep=entry.keep)
                 return
-        entry.outcome = Outcome(now, Fault(fault, "BadMetric", Until.CHANGE))
+        entry.outcome = FetchOutcome(now, Fault(fault, "BadMetric", Until.CHANGE))
 
-    async def _write(self, found: Metric, entry: Entry, outcome: Outcome) -> None:
+    async def _write(self, found: Metric, entry: MetricEntry, outcome: FetchOutcome) -> None:
         """Write the status where it differs, and tell of what has changed."""
         before = found.status if entry.status is None else entry.status
         result = outcome.result
         time = _stamp(_moment(found, outcome))
-        is_foreign = entry.valued is not None and entry.valued != entry.what.question
+        is_foreign = entry.valued is not None and entry.valued != entry.inputs.question
         if isinstance(result, Fault):
             is_told = result.is_sequel and entry.told == result.kind and before.err_msg
             text = before.err_msg if is_told else result.text
@@ -218,7 +208,7 @@ class Metrics:
             await self._patch(found, before, after)
             entry.status = without_raw(after)
         if not isinstance(result, Fault):
-            entry.valued = entry.what.question
+            entry.valued = entry.inputs.question
         elif is_foreign:
             entry.valued = None
         self._tell(found, entry, before, result)
@@ -259,7 +249,7 @@ class Metrics:
         return (stored.uid, stored.generation) == (found.metadata.uid, found.metadata.generation)
 
     def _tell(
-        self, found: Metric, entry: Entry, before: MetricStatus, result: Answer | Fault
+        self, found: Metric, entry: MetricEntry, before: MetricStatus, result: Answer | Fault
     ) -> None:
         """Tell of a fault once, and of its end."""
         kind = result.kind if isinstance(result, Fault) else ""
@@ -282,7 +272,7 @@ class Metrics:
         return self._context.now().timestamp()
 
 
-def _moment(found: Metric, outcome: Outcome) -> float:
+def _moment(found: Metric, outcome: FetchOutcome) -> float:
     """When the result of a question was true."""
     if isinstance(outcome.result, Fault):
         return outcome.asked

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -58,17 +59,13 @@ class _Secret(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Secret).decode
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Read:
     """A Secret at some time by the clock: its data, None for none, or why it can't be had."""
 
-    __slots__ = ("at", "data", "fault")
-
-    def __init__(
-        self, at: float, data: Mapping[str, bytes] | None, fault: ProviderError | None = None
-    ) -> None:
-        self.at = at
-        self.data = data
-        self.fault = fault
+    at: float
+    data: Mapping[str, bytes] | None = field(repr=False)
+    fault: ProviderError | None = None
 
 
 class Questions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -15,7 +16,7 @@ from harbourmaster.providers.errors import (
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from harbourmaster.controller.evaluation.questions import Questions
     from harbourmaster.evaluation.model import Provider
@@ -27,20 +28,8 @@ _SAMPLE: Final = 100
 """Bytes that a sample takes."""
 
 
-class Asked(NamedTuple):
-    """What makes two questions one. Another version of the provider is asked anew."""
-
-    provider: str
-    """As in the stores: ``namespace/name``."""
-    uid: str
-    generation: int
-    query: str
-    interval: str
-    step: str
-
-
 class Until(Enum):
-    """How long a fault lasts that nobody mends."""
+    """When to ask again after a fault."""
 
     SOON = auto()
     """The same question may be answered in a moment."""
@@ -64,27 +53,25 @@ class Fault(NamedTuple):
     """It says less than the fault of its kind that was there before: nobody asked."""
 
 
-class Outcome(NamedTuple):
+class FetchOutcome(NamedTuple):
     """The result of a question of that time, in seconds since 1970."""
 
     asked: float
     result: Answer | Fault
 
 
-Deliver: TypeAlias = "Callable[[str, Outcome], None]"
+Deliver: TypeAlias = "Callable[[str, FetchOutcome], None]"
 
 
+@dataclass(slots=True, eq=False)
 class Round:
     """One question: the keys of all metrics that have it, and of those that wait for an answer."""
 
-    __slots__ = ("members", "outcome", "task", "waiting")
-
-    def __init__(self) -> None:
-        self.members: set[str] = set()
-        self.waiting: set[str] = set()
-        self.outcome: Outcome | None = None
-        """The last one, while it is young enough to be shared."""
-        self.task: asyncio.Task[None] | None = None
+    members: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    outcome: FetchOutcome | None = None
+    """The last one, while it is young enough to be shared."""
+    task: asyncio.Task[None] | None = None
 
 
 class Rounds:
@@ -93,25 +80,25 @@ class Rounds:
     def __init__(self, questions: Questions, deliver: Deliver) -> None:
         self._questions = questions
         self._deliver = deliver
-        self._rounds: dict[Asked, Round] = {}
+        self._rounds: dict[Hashable, Round] = {}
         self._held = 0
         self._log = get_logger("metrics")
 
-    def join(self, asked: Asked, key: str) -> Round:
+    def join(self, question: Hashable, key: str) -> Round:
         """Have ``key`` among those that have the question."""
-        found = self._rounds.get(asked)
+        found = self._rounds.get(question)
         if found is None:
-            found = self._rounds[asked] = Round()
+            found = self._rounds[question] = Round()
         found.members.add(key)
         return found
 
-    def leave(self, asked: Asked, key: str) -> None:
+    def leave(self, question: Hashable, key: str) -> None:
         """Undo ``join``; an answer that nobody waits for any more is not waited for."""
-        found = self._rounds[asked]
+        found = self._rounds[question]
         found.members.discard(key)
         found.waiting.discard(key)
         if not found.members:
-            del self._rounds[asked]
+            del self._rounds[question]
             if found.task is not None:
                 found.task.cancel()
 
@@ -154,13 +141,13 @@ class Rounds:
             text = "the query failed: see the log of the controller"
             result = Fault(text, "Bug", Until.SOON)
         found.task = None
-        outcome = Outcome(now, result)
+        outcome = FetchOutcome(now, result)
         self._hold(found, outcome, keep)
         waiting, found.waiting = found.waiting, set()
         for key in waiting:
             self._deliver(key, outcome)
 
-    def _hold(self, found: Round, outcome: Outcome, keep: float) -> None:
+    def _hold(self, found: Round, outcome: FetchOutcome, keep: float) -> None:
         """Keep the outcome for others, unless too much is kept: they then ask for themselves."""
         size = _size(outcome.result)
         if self._held + size > MOST_HELD:
@@ -170,7 +157,7 @@ class Rounds:
         self._held += size
         asyncio.get_running_loop().call_later(keep, self._release, found, outcome, size)
 
-    def _release(self, found: Round, outcome: Outcome, size: int) -> None:
+    def _release(self, found: Round, outcome: FetchOutcome, size: int) -> None:
         self._held -= size
         if found.outcome is outcome:
             found.outcome = None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from harbourmaster.providers.addresses import networks
+from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.providers.addresses import check_networks
 
 
-class MetricsSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class MetricsSettings(DescribedSettings, frozen=True, kw_only=True):
     """How metric providers are asked."""
 
     query_timeout_seconds: Annotated[
@@ -35,8 +34,7 @@ class MetricsSettings(
         Meta(description="further addresses and networks (CIDR) that providers must not have"),
     ] = ()
     workers: Annotated[
-        int,
-        Meta(ge=1, le=64, description="objects of a kind that are worked on at the same time"),
+        int, Meta(ge=1, le=64, description="objects of a kind that are worked on at the same time")
     ] = 32
     expose: Annotated[
         bool,
@@ -78,17 +76,10 @@ class MetricsSettings(
         ),
     ] = None
     service_name: Annotated[
-        str,
-        Meta(description="Service of custom.metrics.k8s.io, and name in the certificate"),
+        str, Meta(description="Service of custom.metrics.k8s.io, and name in the certificate")
     ] = "harbourmaster-metrics"
 
     def __post_init__(self) -> None:
         """Raise ValueError for an address that is none."""
-        for at, found in (
-            ("allowedAddresses", self.allowed_addresses),
-            ("deniedAddresses", self.denied_addresses),
-        ):
-            try:
-                networks(found)
-            except ValueError as error:
-                raise ValueError(f"{at}: {error}: write 10.1.2.3 or 10.0.0.0/8") from None
+        check_networks("allowedAddresses", self.allowed_addresses)
+        check_networks("deniedAddresses", self.denied_addresses)

@@ -60,22 +60,22 @@ class Results(Struct, frozen=True):
     """The measured value of an objective."""
 
 
-class Source(Protocol):
-    """What the metrics look at."""
+class ResultsSource(Protocol):
+    """The source of the metrics."""
 
     def results(self) -> Results:
         """The current values."""
 
 
 class AnalysisMetrics(Collector):
-    """Both of them, in ``registry`` if there is one. Only who leads shows any: see ``lead``."""
+    """Both metrics, in ``registry`` if there is one. Only the leader shows values: see ``lead``."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._source: Source | None = None
+        self._source: ResultsSource | None = None
         if registry is not None:
             registry.register(self)
 
-    def lead(self, source: Source | None) -> None:
+    def lead(self, source: ResultsSource | None) -> None:
         """Show the results of ``source`` from now on, or none where another leads."""
         self._source = source
 
@@ -127,7 +127,7 @@ class QueryMetrics:
 
 
 class MetricSchedule:
-    """What the controller of metrics tells; without a registry, nobody."""
+    """The lateness of the controller of metrics."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         lateness = Histogram(

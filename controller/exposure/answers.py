@@ -10,7 +10,7 @@ from aiohttp import hdrs
 
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import parse, stamp
-from harbourmaster.controller.exposure.access import GROUP
+from harbourmaster.controller.exposure.documents import GROUP
 from harbourmaster.serving.responses import NamelessResponse
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.controller.exposure.values import Measured
+    from harbourmaster.controller.exposure.values import ExposedValue
 
 _JSON: Final = "application/json"
 _REASONS: Final = {
@@ -61,7 +61,7 @@ class StatusError(Exception):
         return response
 
 
-def value_list(version: str, values: Iterable[Measured]) -> bytes:
+def value_list(version: str, values: Iterable[ExposedValue]) -> bytes:
     """A MetricValueList in JSON."""
     found = {
         "kind": "MetricValueList",
@@ -72,7 +72,7 @@ def value_list(version: str, values: Iterable[Measured]) -> bytes:
     return msgspec.json.encode(found)
 
 
-def _item(version: str, found: Measured) -> dict[str, Any]:
+def _item(version: str, found: ExposedValue) -> dict[str, Any]:
     metadata = found.metric.metadata
     described = {
         "kind": KEPTN_METRICS.kind,

@@ -13,7 +13,6 @@ from harbourmaster.api.resources import CONFIG_MAPS
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
-from harbourmaster.controller.exposure.access import Access
 from harbourmaster.controller.exposure.front_proxy import (
     CONFIG_MAP,
     NAMESPACE,
@@ -21,7 +20,8 @@ from harbourmaster.controller.exposure.front_proxy import (
 )
 from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
 from harbourmaster.controller.exposure.plain import PlainHandler
-from harbourmaster.controller.exposure.values import Values
+from harbourmaster.controller.exposure.values import ExposedValues
+from harbourmaster.kube.access import Decisions
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from harbourmaster.serving.site import Site
@@ -55,8 +55,8 @@ class Exposure:
         certificate: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
-        """``host`` is where ports listen without one of their own; ``intervals`` as in Values."""
-        values = Values(store, intervals, utc_now)
+        """Ports listen on ``host`` if they have none of their own; for ``intervals`` see values."""
+        values = ExposedValues(store, intervals, utc_now)
         self._client = client
         self._certificate = certificate
         self._holder: CertificateHolder | None = None
@@ -73,7 +73,7 @@ class Exposure:
         self._host = settings.expose_host or host
         self._api_port = settings.custom_metrics_port
         self._handler = MetricsApiHandler(
-            values, Access(client, lambda: asyncio.get_running_loop().time()), self._front_proxy
+            values, Decisions(client, lambda: asyncio.get_running_loop().time()), self._front_proxy
         )
         self.plain = (
             Site(PlainHandler(values), host=self._host, port=settings.expose_port)

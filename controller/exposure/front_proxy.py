@@ -1,4 +1,4 @@
-"""For whom the API server asks: its aggregator says so, and proves who it is by a certificate.
+"""The user on whose behalf the API server asks: its aggregator names it, and has a certificate.
 
 The API server publishes the authority of that certificate, the names that it may have, and the
 headers by which it names the user. Who comes without such a certificate is nobody.

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs
 from msgspec import Struct
 
-from harbourmaster.controller.exposure.access import GROUP, RESOURCE, VERSIONS, Wish, documents
 from harbourmaster.controller.exposure.answers import StatusError, value_list
+from harbourmaster.controller.exposure.documents import GROUP, RESOURCE, VERSIONS, documents
 from harbourmaster.controller.exposure.values import parameters_of, parts_of
+from harbourmaster.kube.access import Attributes
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.serving.responses import NamelessResponse, json_response
 from harbourmaster.telemetry.logging import get_logger
@@ -27,10 +28,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.controller.exposure.access import Access
     from harbourmaster.controller.exposure.front_proxy import FrontProxy
-    from harbourmaster.controller.exposure.values import Measured, Values
-    from harbourmaster.kube.access import User
+    from harbourmaster.controller.exposure.values import ExposedValue, ExposedValues
+    from harbourmaster.kube.access import Decisions, User
 
 
 MAX_LENGTH: Final = 4096
@@ -47,7 +47,7 @@ _ONE_VALUE: Final = re.compile(_VALUE)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
-class Requirement(Struct, frozen=True):
+class SelectorTerm(Struct, frozen=True):
     """What one label must be; ``values`` are one for ``<`` and ``>`` and none for a key alone."""
 
     key: str
@@ -75,7 +75,7 @@ class Requirement(Struct, frozen=True):
 class Selector(Struct, frozen=True):
     """Requirements that must all hold; none select everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[SelectorTerm, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels are selected."""
@@ -89,7 +89,7 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(_requirements(text)))
 
 
-def _requirements(text: str) -> Iterator[Requirement]:
+def _requirements(text: str) -> Iterator[SelectorTerm]:
     if not text.strip():
         return
     at = 0
@@ -103,21 +103,21 @@ def _requirements(text: str) -> Iterator[Requirement]:
         at = found.end() + 1
 
 
-def _requirement(found: re.Match[str]) -> Requirement:
+def _requirement(found: re.Match[str]) -> SelectorTerm:
     if found["absent"]:
-        return Requirement(found["missing"], "!")
+        return SelectorTerm(found["missing"], "!")
     key = found["key"]
     if found["sign"]:
         operator = "notin" if found["sign"] == "!=" else "in"
-        return Requirement(key, operator, frozenset((found["value"],)))
+        return SelectorTerm(key, operator, frozenset((found["value"],)))
     if found["order"]:
-        return Requirement(key, found["order"], frozenset((found["number"],)))
+        return SelectorTerm(key, found["order"], frozenset((found["number"],)))
     if found["set"]:
         values = frozenset(each.strip() for each in found["values"].split(","))
         if any(_ONE_VALUE.fullmatch(each) is None for each in values):
             raise ValueError(f"not a label's values from character {found.start('values') + 1} on")
-        return Requirement(key, found["set"], values)
-    return Requirement(key, "exists")
+        return SelectorTerm(key, found["set"], values)
+    return SelectorTerm(key, "exists")
 
 
 ANY: Final = "*"
@@ -128,10 +128,13 @@ class MetricsApiHandler:
     """Answers one request; ``front_proxy`` gives what is known of the aggregator now."""
 
     def __init__(
-        self, values: Values, access: Access, front_proxy: Callable[[], FrontProxy | None]
+        self,
+        values: ExposedValues,
+        decisions: Decisions,
+        front_proxy: Callable[[], FrontProxy | None],
     ) -> None:
         self._values = values
-        self._access = access
+        self._decisions = decisions
         self._front_proxy = front_proxy
         self._documents = documents()
         self._log = get_logger("custom metrics")
@@ -165,7 +168,16 @@ class MetricsApiHandler:
                 metric,
             ) if group == GROUP and version in VERSIONS and resource == RESOURCE:
                 _check_method(request)
-                await self._check_access(Wish(user, version, namespace, name, metric))
+                wish = Attributes(
+                    verb="get",
+                    group=GROUP,
+                    version=version,
+                    resource=RESOURCE,
+                    namespace=namespace,
+                    subresource=metric,
+                    name=name,
+                )
+                await self._check_access(user, wish)
                 found = self._found(request, namespace, name, metric)
                 return json_response(value_list(version, found))
         raise StatusError(
@@ -186,9 +198,9 @@ class MetricsApiHandler:
             raise StatusError(HTTPStatus.FORBIDDEN, "authentication required")
         return user
 
-    async def _check_access(self, wish: Wish) -> None:
+    async def _check_access(self, user: User, wish: Attributes) -> None:
         try:
-            is_allowed = await self._access.is_allowed(wish)
+            is_allowed = await self._decisions.is_allowed(user, wish)
         except (ApiError, TimeoutError) as error:
             self._log.warning("access check failed", error=reason(error))
             raise StatusError(
@@ -199,13 +211,13 @@ class MetricsApiHandler:
         if not is_allowed:
             raise StatusError(
                 HTTPStatus.FORBIDDEN,
-                f'user "{wish.user.name}" cannot get resource "{RESOURCE}/{wish.metric}" '
+                f'user "{user.name}" cannot get resource "{RESOURCE}/{wish.subresource}" '
                 f'in API group "{GROUP}" in the namespace "{wish.namespace}"',
             )
 
     def _found(
         self, request: web.BaseRequest, namespace: str, name: str, metric: str
-    ) -> Iterable[Measured]:
+    ) -> Iterable[ExposedValue]:
         objects, metrics = _selectors(request)
         if name == ANY:
             return [

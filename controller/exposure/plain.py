@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from harbourmaster.controller.exposure.values import Measured, Values
+    from harbourmaster.controller.exposure.values import ExposedValue, ExposedValues
     from harbourmaster.evaluation.model import Metric
 
 
@@ -36,9 +36,9 @@ def gauge_name(name: str) -> str:
     return f"_{found}" if found[:1].isdigit() else found
 
 
-def render(metrics: Iterable[tuple[Metric, Measured | None]]) -> bytes:
+def render(metrics: Iterable[tuple[Metric, ExposedValue | None]]) -> bytes:
     """The text of all values. Metrics without one count only for whether a name is unique."""
-    families: dict[str, list[tuple[Metric, Measured | None]]] = defaultdict(list)
+    families: dict[str, list[tuple[Metric, ExposedValue | None]]] = defaultdict(list)
     for each in metrics:
         families[gauge_name(each[0].metadata.name)].append(each)
     lines: list[str] = []
@@ -47,7 +47,7 @@ def render(metrics: Iterable[tuple[Metric, Measured | None]]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _family(name: str, members: list[tuple[Metric, Measured | None]]) -> list[str]:
+def _family(name: str, members: list[tuple[Metric, ExposedValue | None]]) -> list[str]:
     is_shared = len(members) > 1
     samples = sorted(
         f"{name}{_labels(metric) if is_shared else ''} {_shown(float(found.quantity))}"
@@ -77,7 +77,7 @@ HELD: Final = 1.0
 class PlainHandler:
     """Answers ``/metrics`` and ``/api/v1/metrics/{namespace}/{metric}``."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: ExposedValues) -> None:
         self._values = values
         self._page = b""
         self._rendered_at = -math.inf

@@ -1,4 +1,4 @@
-"""Which values of metrics are shown: those that count, as quantities.
+"""The values of metrics that are shown: those that count, as quantities.
 
 What has no value, an old one or one that is not a number is not shown at all. Keptn shows 0 in its
 place, which readers take for a measurement.
@@ -44,7 +44,7 @@ def parameters_of(request: web.BaseRequest) -> dict[str, str]:
     return found
 
 
-class Measured(NamedTuple):
+class ExposedValue(NamedTuple):
     """A value that counts; ``text`` as the provider said it, ``time`` as the status has it."""
 
     metric: Metric
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
     time: str
 
 
-def measured(metric: Metric, intervals: float, now: datetime) -> Measured | None:
+def measured(metric: Metric, intervals: float, now: datetime) -> ExposedValue | None:
     """The metric's value; None where it has none that counts for so many fetch intervals."""
     if not is_fresh(metric, intervals, now):
         return None
@@ -65,29 +65,29 @@ def measured(metric: Metric, intervals: float, now: datetime) -> Measured | None
     # A number that no client can hold is none.
     if not math.isfinite(float(quantity)):
         return None
-    return Measured(metric, found.text, quantity, found.time)
+    return ExposedValue(metric, found.text, quantity, found.time)
 
 
-class Values:
-    """What the mirror of the metrics shows now."""
+class ExposedValues:
+    """The current values in the cache of metrics."""
 
     def __init__(self, store: Store[Metric], intervals: float, now: Callable[[], datetime]) -> None:
         self._store = store
         self._intervals = intervals
         self._now = now
 
-    def get(self, namespace: str, name: str) -> Measured | None:
+    def get(self, namespace: str, name: str) -> ExposedValue | None:
         """One value; None for an unknown metric too."""
         found = self._store.get(f"{namespace}/{name}")
         return None if found is None else measured(found, self._intervals, self._now())
 
-    def all(self) -> Iterator[tuple[Metric, Measured | None]]:
+    def all(self) -> Iterator[tuple[Metric, ExposedValue | None]]:
         """Every metric, whether it has a value or not."""
         now = self._now()
         for metric in self._store.values():
             yield metric, measured(metric, self._intervals, now)
 
-    def within(self, namespace: str) -> Iterator[Measured]:
+    def within(self, namespace: str) -> Iterator[ExposedValue]:
         """The values of a namespace, in the order of their names."""
         now = self._now()
         metrics = [each for each in self._store.values() if each.metadata.namespace == namespace]

@@ -1,3 +1,3 @@
-"""What a scheduler is told of pods that wait inside it: not yet, and not there (D9)."""
+"""Answers a scheduler about pods that wait in it: not yet, and not on these nodes (D9)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A scheduler's question from bytes to bytes, answered from the mirror of workload versions.
+"""Answers a scheduler's question, from bytes to bytes, from the cache of workload versions.
 
 It fails closed: where nothing is known, or we have a defect, no pod of a workload is scheduled, and
 nobody is evicted. A pod that says of no workload needs nothing to be known.
@@ -6,7 +6,7 @@ nobody is evicted. A pod that says of no workload needs nothing to be known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.reflector import Reflector
     from harbourmaster.lifecycle.extender import FilterQuestion, PreemptionQuestion
     from harbourmaster.lifecycle.model import WorkloadVersion
-
-    Question: TypeAlias = FilterQuestion | PreemptionQuestion
 
 FILTER: Final = "filter"
 PREEMPT: Final = "preempt"
@@ -51,11 +49,11 @@ NAME: Final = "harbourmaster"
 """Begins what the scheduler shows in its own name."""
 
 
-class UnknownError(Exception):
+class CacheOutdatedError(Exception):
     """What workload versions there are is not known; one line."""
 
 
-class Answer(Struct, frozen=True, gc=False):
+class SchedulerAnswer(Struct, frozen=True, gc=False):
     """What to send, and what it counts as; ``fault`` is for the log, empty for none."""
 
     body: bytes
@@ -79,25 +77,16 @@ class Answers:
         self._deadline = deadline
         self._now = now
 
-    def filter(self, body: bytes) -> Answer:
-        """Which nodes a pod may be placed on."""
+    def answer(self, verb: str, body: bytes) -> SchedulerAnswer:
+        """Which nodes a pod may be placed on (FILTER), or which pods to evict for it (PREEMPT)."""
         try:
-            return self._answer(read_filter(body))
+            return self._answer(read_filter(body) if verb == FILTER else read_preemption(body))
         except ArgumentsError as error:
-            return failed(FILTER, MALFORMED, str(error))
-        except UnknownError as error:
-            return failed(FILTER, UNKNOWN, str(error))
+            return failed(verb, MALFORMED, str(error))
+        except CacheOutdatedError as error:
+            return failed(verb, UNKNOWN, str(error))
 
-    def preempt(self, body: bytes) -> Answer:
-        """Whom to evict for a pod."""
-        try:
-            return self._answer(read_preemption(body))
-        except ArgumentsError as error:
-            return failed(PREEMPT, MALFORMED, str(error))
-        except UnknownError as error:
-            return failed(PREEMPT, UNKNOWN, str(error))
-
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: FilterQuestion | PreemptionQuestion) -> SchedulerAnswer:
         given = permission(
             question.pod,
             self._find,
@@ -107,23 +96,27 @@ class Answers:
         )
         body = question.answer(given)
         if given.is_foreign:
-            return Answer(body, FOREIGN, given.refusal)
-        return Answer(body, WAITS if given.refusal else AVOIDING if given.avoided else FREE)
+            return SchedulerAnswer(body, FOREIGN, given.refusal)
+        return SchedulerAnswer(
+            body, WAITS if given.refusal else AVOIDING if given.avoided else FREE
+        )
 
     def _find(self, key: str) -> WorkloadVersion | None:
         mirror = self._versions
         if not mirror.synced.is_set():
-            raise UnknownError(f"workload versions are not cached yet: {mirror.error or 'listing'}")
+            raise CacheOutdatedError(
+                f"workload versions are not cached yet: {mirror.error or 'listing'}"
+            )
         if mirror.error is not None:
             # What has changed meanwhile could let a pod go by checks that failed.
-            raise UnknownError(f"workload versions are out of date: {mirror.error}")
+            raise CacheOutdatedError(f"workload versions are out of date: {mirror.error}")
         return mirror.store.get(key)
 
 
-def failed(verb: str, outcome: str, fault: str) -> Answer:
+def failed(verb: str, outcome: str, fault: str) -> SchedulerAnswer:
     """The answer by which nothing is scheduled and nobody evicted.
 
     A scheduler shows the text of a filter's; in a preemption's there is no place for one.
     """
     body = filter_error(f"{NAME}: {fault}") if verb == FILTER else preemption_refused()
-    return Answer(body, outcome, fault)
+    return SchedulerAnswer(body, outcome, fault)

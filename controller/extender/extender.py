@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.controller.extender.answers import (
     DEFECT,
-    FILTER,
     FOREIGN,
-    OUTCOMES,
-    PREEMPT,
     REFUSED,
     UNKNOWN,
     VERBS,
@@ -36,11 +33,9 @@ from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp import web
 
-    from harbourmaster.controller.extender.answers import Answer
+    from harbourmaster.controller.extender.answers import SchedulerAnswer
     from harbourmaster.controller.parts import Process
     from harbourmaster.kube.caches import Cache
     from harbourmaster.lifecycle.model import WorkloadVersion
@@ -99,10 +94,9 @@ class Extender:
 
     def handler(self) -> Handler:
         """What the port serves."""
-        verbs = {FILTER: self._answers.filter, PREEMPT: self._answers.preempt}
-        return Routes({f"{PATH}/{name}": self._served(name, verbs[name]) for name in verbs})
+        return Routes({f"{PATH}/{verb}": self._served(verb) for verb in VERBS})
 
-    def _served(self, verb: str, answer: Callable[[bytes], Answer]) -> Handler:
+    def _served(self, verb: str) -> Handler:
         async def serve(request: web.BaseRequest) -> web.StreamResponse:
             deadline = asyncio.get_running_loop().time() + BODY_SECONDS
             closes = False
@@ -113,7 +107,7 @@ class Extender:
                         request, limit=MAX_BODY_BYTES, deadline=deadline, admission=admission
                     )
                     began = perf_counter()
-                    found = self._safely(verb, answer, body)
+                    found = self._safely(verb, body)
             except Refusal as refusal:
                 text = refusal.text
                 if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
@@ -132,7 +126,7 @@ class Extender:
 
         return serve
 
-    def _tell(self, verb: str, found: Answer) -> None:
+    def _tell(self, verb: str, found: SchedulerAnswer) -> None:
         if found.outcome == FOREIGN:
             if found.fault not in self._told and len(self._told) < MOST_TOLD:
                 self._told.add(found.fault)
@@ -140,9 +134,9 @@ class Extender:
         elif found.fault and found.outcome not in {DEFECT, UNKNOWN}:
             self._log.warning("scheduler request invalid", verb=verb, error=found.fault)
 
-    def _safely(self, verb: str, answer: Callable[[bytes], Answer], body: bytes) -> Answer:
+    def _safely(self, verb: str, body: bytes) -> SchedulerAnswer:
         try:
-            return answer(body)
+            return self._answers.answer(verb, body)
         except Exception:  # noqa: BLE001 - logged with its traceback
             self._log.exception("scheduler request failed", verb=verb)
             return failed(verb, DEFECT, _INTERNAL)
@@ -165,7 +159,7 @@ def start(process: Process, versions: Cache[WorkloadVersion]) -> Part:
     extender = Extender(
         answers,
         certificate,
-        ExtenderMetrics(process.metrics.registry, VERBS, OUTCOMES),
+        ExtenderMetrics(process.metrics.registry),
         host=settings.extender_host,
         port=settings.extender_port,
     )

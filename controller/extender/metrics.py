@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Histogram
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from harbourmaster.controller.extender.answers import OUTCOMES, VERBS
 
+if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 EXTENDER_ANSWERS: Final = "harbourmaster_extender_answers_total"
@@ -21,9 +21,7 @@ _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 class ExtenderMetrics:
     """Counts for a process. Labels: ``verb`` and, of answers, ``outcome``; no object is named."""
 
-    def __init__(
-        self, registry: CollectorRegistry, verbs: Iterable[str], outcomes: Iterable[str]
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._answers = Counter(
             EXTENDER_ANSWERS,
             "Answers to a scheduler, by what it is told.",
@@ -37,10 +35,9 @@ class ExtenderMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        known = tuple(outcomes)
-        for verb in verbs:
+        for verb in VERBS:
             self._durations.labels(verb)
-            for outcome in known:
+            for outcome in OUTCOMES:
                 self._answers.labels(verb, outcome)
 
     def answered(self, verb: str, outcome: str, seconds: float) -> None:

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from harbourmaster.controller.parts import Process
-    from harbourmaster.kube.client import Client
-    from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.serving.certificates import ServingCertificate
 
 NAME: Final = "scheduler"
@@ -50,7 +47,7 @@ class _Spec(Struct, frozen=True):
     template: _Template
 
 
-class Deployment(Struct, frozen=True):
+class _Deployment(Struct, frozen=True):
     """What of a Deployment matters here."""
 
     metadata: Metadata
@@ -63,10 +60,10 @@ class Deployment(Struct, frozen=True):
         return metadata.annotations if metadata else None
 
 
-_decode: Final = msgspec.json.Decoder(Deployment).decode
+_decode: Final = msgspec.json.Decoder(_Deployment).decode
 
 
-def decide(deployment: Deployment, mark: str) -> list[dict[str, Any]]:
+def _decide(deployment: _Deployment, mark: str) -> list[dict[str, Any]]:
     """The JSON Patch that rolls this very Deployment out; empty where its pods know the mark."""
     annotations = deployment.annotations
     if (annotations or {}).get(MARK) == mark:
@@ -82,19 +79,12 @@ def decide(deployment: Deployment, mark: str) -> list[dict[str, Any]]:
 class Rollouts:
     """One term of leading; it has one key."""
 
-    def __init__(
-        self,
-        client: Client,
-        certificate: ServingCertificate,
-        name: str,
-        namespace: str,
-        events: EventRecorder,
-    ) -> None:
-        self._client = client
+    def __init__(self, process: Process, certificate: ServingCertificate, name: str) -> None:
+        self._client = process.client
         self._certificate = certificate
         self._name = name
-        self._namespace = namespace
-        self._events = events
+        self._namespace = process.namespace
+        self._events = process.events
         # Who takes the annotation away starts the pods anew by that: it is not written twice.
         self._seen = ""
         self._log = get_logger(NAME)
@@ -128,7 +118,7 @@ class Rollouts:
 
     async def _roll_out(self, mark: str) -> None:
         found = _decode(await self._client.get(DEPLOYMENTS, self._name, self._namespace))
-        operations = decide(found, mark)
+        operations = _decide(found, mark)
         if not operations:
             return
         await self._client.patch(DEPLOYMENTS, self._name, JsonPatch(operations), self._namespace)
@@ -143,10 +133,8 @@ class Rollouts:
 
 def rollouts_controller(process: Process, certificate: ServingCertificate, name: str) -> Controller:
     """Make the controller that keeps the Deployment ``name`` in step with the certificate."""
-
-    def begin(_queue: WorkQueue) -> Rollouts:
-        return Rollouts(process.client, certificate, name, process.namespace, process.events)
-
-    controller = Controller(NAME, begin, process.metrics)
+    controller = Controller(
+        NAME, lambda _queue: Rollouts(process, certificate, name), process.metrics
+    )
     certificate.on_change.append(controller.changed_all)
     return controller

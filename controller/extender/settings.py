@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 
-class SchedulerSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
     """What a scheduler asks us about its pods, and what becomes of those that wait in it."""
 
     enabled: Annotated[
@@ -33,8 +32,7 @@ class SchedulerSettings(
         str, Meta(description="address on which the scheduler's questions are answered")
     ] = "127.0.0.1"
     extender_port: Annotated[
-        int,
-        Meta(ge=0, le=65535, description="TLS port of the same; 0 takes a free one"),
+        int, Meta(ge=0, le=65535, description="TLS port of the same; 0 takes a free one")
     ] = 10443
     service_name: Annotated[
         str, Meta(description="Service that the scheduler calls, and name in the certificate")

@@ -1,7 +1,7 @@
-"""Objects on a member cluster: applied in order, deleted in reverse, and only ours are deleted.
+"""Applies objects to a member cluster in order, and deletes only our own, in reverse order.
 
-Every function raises UnreachableError where the cluster does not answer; what goes wrong with one
-object is said of that object.
+Every function raises UnreachableError if the cluster does not answer. A fault of one object is
+reported with that object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.placement.contents import held
 from harbourmaster.controller.placement.watches import Seen, seen
 from harbourmaster.kube.discovery import UnknownKindError
 from harbourmaster.kube.errors import (
@@ -26,6 +25,8 @@ from harbourmaster.kube.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    ServerError,
+    TooManyRequestsError,
     UnreachableError,
 )
 from harbourmaster.placement.inventory import ADOPTED, MADE, Inventory, Key, ObjectRef
@@ -46,6 +47,7 @@ from harbourmaster.placement.manifests import (
 from harbourmaster.placement.ownership import (
     ADOPTED_ANNOTATION,
     Present,
+    is_of_others,
     is_ours,
     origin,
     released,
@@ -53,11 +55,14 @@ from harbourmaster.placement.ownership import (
 from harbourmaster.placement.rollout import ActionOutcome, Done
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.manifests import Item, Prepared
 
+ENOUGH: Final = 10
+"""Objects of others, after which nobody looks for more."""
+_EVENTS: Final = "events"
 PARALLEL: Final = 4
 """Requests of one application to one cluster at the same time."""
 _SHOWN: Final = 3
@@ -74,7 +79,7 @@ _REASONS: Final[tuple[tuple[type[ApiError], str], ...]] = (
 
 
 class Applied(Struct, frozen=True):
-    """An object that was applied, as it then was; ``before`` is what the watch had of it."""
+    """An object after it was applied; ``before`` is what the watch had of it until then."""
 
     ref: ObjectRef
     resource: Resource
@@ -82,8 +87,8 @@ class Applied(Struct, frozen=True):
     before: Seen | None
 
 
-class Refused(Struct, frozen=True):
-    """An object that was not, and why."""
+class RefusedObject(Struct, frozen=True):
+    """An object that was not applied or deleted, and why."""
 
     ref: ObjectRef
     reason: str
@@ -91,9 +96,9 @@ class Refused(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """Whose objects they are, and what is recorded of those on the cluster.
+    """The owner of objects, and what is recorded of those on the cluster.
 
-    ``force`` takes over objects that are there, and fields of others.
+    ``force`` takes over existing objects, and fields of others.
     """
 
     owner: Owner
@@ -101,25 +106,25 @@ class Claim(Struct, frozen=True):
     force: bool = True
 
 
-class Report(Struct, frozen=True):
+class ApplyReport(Struct, frozen=True):
     """The result of applying all; ``is_whole``: everything is there, even if pruning failed."""
 
     outcome: ActionOutcome
     applied: tuple[Applied, ...] = ()
     pruned: Inventory = ()
-    left: tuple[Refused, ...] = ()
+    left: tuple[RefusedObject, ...] = ()
     is_whole: bool = False
 
 
-class Cleared(Struct, frozen=True):
-    """The result of deleting; ``gone`` are no longer there, or not ours any more.
+class DeleteReport(Struct, frozen=True):
+    """The result of deleting; ``gone`` no longer exist, or are not ours any more.
 
-    Of these ``left`` are there still, and why.
+    ``left`` are those of them that still exist, and why.
     """
 
     outcome: ActionOutcome
     gone: Inventory = ()
-    left: tuple[Refused, ...] = ()
+    left: tuple[RefusedObject, ...] = ()
 
 
 class _Partial(Struct, frozen=True):
@@ -153,7 +158,7 @@ async def prepared_for(
 async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOutcome:
     """Whether somebody else holds what would be applied."""
 
-    async def one(ref: ObjectRef) -> Refused | None:
+    async def one(ref: ObjectRef) -> RefusedObject | None:
         try:
             resource = await session.discovery.resource(ref.api_version, ref.kind)
         except UnknownKindError:
@@ -164,7 +169,9 @@ async def check(session: Session, prepared: Prepared, claim: Claim) -> ActionOut
     return _outcome([each for each in found if each is not None])
 
 
-async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inventory) -> Report:
+async def apply(
+    session: Session, prepared: Prepared, claim: Claim, prune: Inventory
+) -> ApplyReport:
     """Apply everything, and then delete what is to be pruned.
 
     What follows an object that failed is left alone.
@@ -174,9 +181,9 @@ async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inven
         batch = list(items)
         results = await _each(lambda item: _apply_one(session, item, claim), batch)
         applied += [each for each in results if isinstance(each, Applied)]
-        refused = [each for each in results if isinstance(each, Refused)]
+        refused = [each for each in results if isinstance(each, RefusedObject)]
         if refused:
-            return Report(_outcome(refused), tuple(applied))
+            return ApplyReport(_outcome(refused), tuple(applied))
         if level == DEFINITIONS:
             for each in definitions(item.body for item in batch):
                 session.discovery.forget(each[0])
@@ -184,9 +191,9 @@ async def apply(session: Session, prepared: Prepared, claim: Claim, prune: Inven
             waiting = [ref for ref in waiting if rank(ref) == DEFINITIONS]
             if waiting:
                 text = f"{waiting[0].text} is not established yet"
-                return Report(ActionOutcome(Done.PARTLY, "Deploying", text), tuple(applied))
+                return ApplyReport(ActionOutcome(Done.PARTLY, "Deploying", text), tuple(applied))
     cleared = await delete(session, prune, claim.owner)
-    return Report(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
+    return ApplyReport(cleared.outcome, tuple(applied), cleared.gone, cleared.left, is_whole=True)
 
 
 async def delete(
@@ -194,30 +201,30 @@ async def delete(
     refs: Iterable[ObjectRef],
     owner: Owner,
     kept: frozenset[str] = frozenset(),
-) -> Cleared:
+) -> DeleteReport:
     """Delete what we made in the background, those first that were applied last; release the rest.
 
     ``kept`` are the uids of what belongs there by another record: two Clusters may lead to one.
     """
-    results: list[ObjectRef | Refused] = []
+    results: list[ObjectRef | RefusedObject] = []
     for _, batch in groupby(for_deletion(refs), key=rank):
         results += await _each(lambda ref: _delete_one(session, ref, owner, kept), list(batch))
-    refused = [each for each in results if isinstance(each, Refused)]
+    refused = [each for each in results if isinstance(each, RefusedObject)]
     left = tuple(each for each in refused if each.reason in _LEFT)
     refused = [each for each in refused if each.reason not in _LEFT]
     gone = tuple(each for each in results if isinstance(each, ObjectRef))
     gone += tuple(each.ref for each in left)
     failed = [each for each in refused if each.reason != "Deleting"]
     if failed:
-        return Cleared(_outcome(failed), gone, left)
+        return DeleteReport(_outcome(failed), gone, left)
     if refused:
         text = _text([replace(each, text="") for each in refused])
         waiting = ActionOutcome(Done.PARTLY, "Deleting", f"waiting for the end of {text}")
-        return Cleared(waiting, gone, left)
-    return Cleared(ActionOutcome(Done.YES), gone, left)
+        return DeleteReport(waiting, gone, left)
+    return DeleteReport(ActionOutcome(Done.YES), gone, left)
 
 
-async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Refused:
+async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | RefusedObject:
     ref, recorded = item.ref, claim.recorded.get(item.ref.key)
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
@@ -227,11 +234,11 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
             recorded.origin if recorded is not None and _is_known(before, recorded, claim) else ""
         )
         if not made:
-            present = await _present(session, resource, ref)
-            refused = _foreign(ref, present, claim)
+            there = await _present(session, resource, ref)
+            refused = _foreign(ref, there, claim)
             if refused is not None:
                 return refused
-            made = origin(present, recorded, claim.owner)
+            made = origin(there, recorded, claim.owner)
         raw = await session.client.patch(
             resource,
             ref.name,
@@ -242,7 +249,7 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
         )
         state = seen(raw, resource)
     except UnknownKindError as error:
-        return Refused(ref, "UnknownKind", str(error))
+        return RefusedObject(ref, "UnknownKind", str(error))
     except UnreachableError:
         raise
     except NotFoundError as error:
@@ -253,7 +260,7 @@ async def _apply_one(session: Session, item: Item, claim: Claim) -> Applied | Re
         return _refused(ref, error)
     except ValueError as error:
         # Also what can't be decoded: a name that is none, or no object.
-        return Refused(ref, "Invalid", str(error))
+        return RefusedObject(ref, "Invalid", str(error))
     return Applied(replace(ref, uid=state.uid, origin=made), resource, state, before)
 
 
@@ -276,25 +283,25 @@ def _adopted(body: dict[str, Any]) -> dict[str, Any]:
 
 async def _delete_one(
     session: Session, ref: ObjectRef, owner: Owner, kept: frozenset[str]
-) -> ObjectRef | Refused:
+) -> ObjectRef | RefusedObject:
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
-        present = await _present(session, resource, ref)
-        if present is None or not is_ours(present, owner) or present.uid in kept:
+        there = await _present(session, resource, ref)
+        if there is None or not is_ours(there, owner) or there.uid in kept:
             return ref
-        left = await _left(session, ref, present, owner)
+        left = await _left(session, ref, there, owner)
         if left is not None:
-            patch = MergePatch(released(present, owner))
+            patch = MergePatch(released(there, owner))
             await session.client.patch(resource, ref.name, patch, ref.namespace or None)
             return left
-        if not present.deletion_timestamp:
+        if not there.deletion_timestamp:
             # Its end is to be told.
             session.watches.follow(resource)
             await session.client.delete(
                 resource,
                 ref.name,
                 ref.namespace or None,
-                uid=present.uid,
+                uid=there.uid,
                 propagation="Background",
                 missing_ok=True,
             )
@@ -308,26 +315,72 @@ async def _delete_one(
     except ApiError as error:
         return _refused(ref, error)
     except ValueError as error:
-        return Refused(ref, "Invalid", str(error))
-    return Refused(ref, "Deleting", "is being deleted")
+        return RefusedObject(ref, "Invalid", str(error))
+    return RefusedObject(ref, "Deleting", "is being deleted")
 
 
-async def _left(session: Session, ref: ObjectRef, present: Present, owner: Owner) -> Refused | None:
+async def _left(
+    session: Session, ref: ObjectRef, there: Present, owner: Owner
+) -> RefusedObject | None:
     """Why an object of ours is not to be deleted; None where it is."""
-    if origin(present, ref, owner) == ADOPTED:
+    if origin(there, ref, owner) == ADOPTED:
         was = "was there before the application"
         unsure = (
             "no origin is recorded, and it is older than the application or others have written "
             "it: delete it where nobody needs it"
         )
-        return Refused(ref, RELEASED, was if ref.origin else unsure)
-    if present.deletion_timestamp or rank(ref) not in _CONTAINERS:
+        return RefusedObject(ref, RELEASED, was if ref.origin else unsure)
+    if there.deletion_timestamp or rank(ref) not in _CONTAINERS:
         return None
-    others = await held(session, ref, owner)
+    others = await _held(session, ref, owner)
     if not others:
         return None
     text = f"it holds {_shown(others)}, not of this application: delete it when nobody needs it"
-    return Refused(ref, _CONTAINERS[rank(ref)], text)
+    return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
+
+
+async def _held(session: Session, ref: ObjectRef, owner: Owner) -> list[str]:
+    """The objects of others in a namespace, or of a definition's kind: some, in words.
+
+    Raises an ApiError where the cluster is in no state to say.
+    """
+    everything = await session.discovery.listable()
+    namespaced = {(each.group, each.kind) for each in everything if each.namespaced}
+    is_namespace = rank(ref) == NAMESPACES
+    found: list[str] = []
+    for resource in everything:
+        is_inside = resource.namespaced and resource.plural != _EVENTS
+        if not (is_inside if is_namespace else f"{resource.plural}.{resource.group}" == ref.name):
+            continue
+        try:
+            async for each in _listed(session, resource, ref.name if is_namespace else None):
+                if is_of_others(resource.kind, each, owner, namespaced):
+                    found.append(f"{resource.kind} {each.name}")
+                if len(found) >= ENOUGH:
+                    return found
+        except NotFoundError:
+            continue
+        except (ServerError, TooManyRequestsError, UnreachableError):
+            raise
+        except ApiError as error:
+            # What nobody may see may be there.
+            found.append(f"perhaps {resource.plural} ({error.message})")
+    return found
+
+
+async def _listed(
+    session: Session, resource: Resource, namespace: str | None
+) -> AsyncIterator[Present]:
+    token = ""
+    while True:
+        page = await session.client.list(
+            resource, namespace, continue_token=token, metadata_only=True
+        )
+        for each in page.items:
+            yield _decode(each).metadata
+        token = page.continue_token
+        if not token:
+            return
 
 
 async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Present | None:
@@ -341,12 +394,12 @@ async def _present(session: Session, resource: Resource, ref: ObjectRef) -> Pres
     return _decode(raw).metadata
 
 
-def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | None:
+def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> RefusedObject | None:
     owner = claim.owner
     whose = stranger(found.labels, owner.uid) if found is not None else ""
     if whose:
         text = f"belongs to application {whose}; to hand it over, remove its label {UID_LABEL}"
-        return Refused(ref, "ForeignObject", text)
+        return RefusedObject(ref, "ForeignObject", text)
     if claim.force or found is None or is_ours(found, owner):
         return None
     if origin(found, claim.recorded.get(ref.key), owner) == MADE:
@@ -356,21 +409,21 @@ def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | N
         "exists and is not of this application: delete it, take it out of the manifests, or take "
         "it over with spec.conflictPolicy: Force"
     )
-    return Refused(ref, "ObjectExists", text)
+    return RefusedObject(ref, "ObjectExists", text)
 
 
-def _refused(ref: ObjectRef, error: ApiError) -> Refused:
+def _refused(ref: ObjectRef, error: ApiError) -> RefusedObject:
     reason = next((name for kind, name in _REASONS if isinstance(error, kind)), "ApplyFailed")
-    return Refused(ref, reason, error.message)
+    return RefusedObject(ref, reason, error.message)
 
 
-def _outcome(refused: Sequence[Refused]) -> ActionOutcome:
+def _outcome(refused: Sequence[RefusedObject]) -> ActionOutcome:
     if not refused:
         return ActionOutcome(Done.YES)
     return ActionOutcome(Done.FAILED, refused[0].reason, _text(refused))
 
 
-def _text(refused: Sequence[Refused]) -> str:
+def _text(refused: Sequence[RefusedObject]) -> str:
     """The first few in one line."""
     return _shown(
         [f"{each.ref.text}: {each.text}" if each.text else each.ref.text for each in refused]

@@ -1,4 +1,4 @@
-"""Finds clouds for Clusters and projects for MagnumClusters, and tells of Clusters' metrics (3.10).
+"""Finds clouds for Clusters, projects for MagnumClusters, and reports Clusters' metrics (3.10).
 
 Both are placed once and for all.
 """
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import CLUSTERS, MAGNUM_CLUSTERS
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.objects import OwnWrites
-from harbourmaster.controller.placement.scheduler import changes, is_news, write
+from harbourmaster.controller.placement.scheduler import Deciding
+from harbourmaster.controller.placement.writes import is_news, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.application_status import changed, moment
 from harbourmaster.placement.backends import (
@@ -28,22 +28,27 @@ from harbourmaster.placement.backends import (
     settled_magnum_cluster,
 )
 from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
-from harbourmaster.placement.model import FALSE, TRUE, Condition, MetricReport, condition
+from harbourmaster.placement.model import (
+    FALSE,
+    TRUE,
+    Condition,
+    MagnumCluster,
+    MetricReport,
+    ReportedCluster,
+    condition,
+)
 from harbourmaster.placement.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.placement.scheduler import SchedulingContext
+    from harbourmaster.controller.placement.snapshots import TimedPass
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.measuring import Measured
-    from harbourmaster.placement.model import (
-        MagnumCluster,
-        Project,
-        ReportedCluster,
-        ReportedStatus,
-    )
+    from harbourmaster.placement.model import Project, ReportedStatus
     from harbourmaster.placement.passes import Pass
 
 
@@ -118,62 +123,33 @@ def _is_news(
     return told is None or abs(now - told) >= FRESH
 
 
-class CloudScheduler:
-    """Reconciles one Cluster; keys are ``namespace/name``."""
+class CloudScheduler(Deciding[ReportedCluster]):
+    """Finds a cloud for each Cluster that wants one, and reports the metrics of Clusters."""
+
+    resource = CLUSTERS
 
     def __init__(self, context: SchedulingContext) -> None:
-        self._context = context
-        self._clusters = context.caches.clusters.store
-        self._own_writes = OwnWrites()
+        super().__init__(context, context.caches.clusters)
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All: what is to be done stands in no single field."""
-        return list(self._clusters.keys()) if keys is None else keys
-
-    async def reconcile(self, key: str) -> float | None:
-        """Find a cloud where one is wanted, and tell of the metrics. Raises ApiError."""
-        context, found = self._context, self._clusters.get(key)
-        if found is None:
-            self._own_writes.forget(key)
-            return None
-        if self._own_writes.hide(found.metadata):
-            return None
-        snapshot = context.snapshots.current()
-        wait = snapshot.wait(found.metadata.namespace, context.clock())
-        if wait is not None:
-            return wait
+    async def _decide(self, found: ReportedCluster, snapshot: TimedPass) -> float | None:
         seen = snapshot.seen
         began = time.perf_counter()
         decision = decide_cluster(found, seen)
         settled = settled_cluster(found, decision, partial(record, seen=seen))
         decided = cast("ReportedStatus", settled)
         if decision.outcome != "Waiting":
-            context.metrics.decided("Cluster", decision.outcome, time.perf_counter() - began)
+            self._count(decision, began)
         before = found.status
         is_new = is_news(before, decided)
-        status = self._told(found, decided if is_new else before, seen)
+        status = _with_metrics(found, decided if is_new else before, seen)
         if status is not before:
-            try:
-                await write(
-                    context.client, CLUSTERS, found.metadata, {"status": changes(before, status)}
-                )
-            except NotFoundError:
+            if not await self._write(found, status):
                 return None
-            self._own_writes.note(found.metadata)
             if is_new:
-                context.tell(CLUSTERS, decision, found, status.conditions)
+                self._tell(decision, found, status.conditions)
         # What was not written counts as well.
         status = replace(status, next_retry_time=decided.next_retry_time)
         return self._wait(replace(found, status=status), seen)
-
-    def _told(self, found: ReportedCluster, status: ReportedStatus, seen: Pass) -> ReportedStatus:
-        metadata = found.metadata
-        if metadata.deletion_timestamp or found.spec.kubeconfig_secret_ref is None:
-            return status
-        for each in seen.clusters(metadata.namespace):
-            if each.name == metadata.name:
-                return reported(status, each, metadata.generation, seen.now)
-        return status
 
     def _wait(self, found: ReportedCluster, seen: Pass) -> float | None:
         again = moment(found.status.next_retry_time)
@@ -182,61 +158,57 @@ class CloudScheduler:
         return FRESH.total_seconds() if found.status.metrics else None
 
 
-class ProjectScheduler:
-    """Reconciles one MagnumCluster; keys are ``namespace/name``."""
+def _with_metrics(found: ReportedCluster, status: ReportedStatus, seen: Pass) -> ReportedStatus:
+    metadata = found.metadata
+    if metadata.deletion_timestamp or found.spec.kubeconfig_secret_ref is None:
+        return status
+    for each in seen.clusters(metadata.namespace):
+        if each.name == metadata.name:
+            return reported(status, each, metadata.generation, seen.now)
+    return status
+
+
+class ProjectScheduler(Deciding[MagnumCluster]):
+    """Finds a project for each MagnumCluster that has none."""
+
+    resource = MAGNUM_CLUSTERS
+    is_global = True
 
     def __init__(self, context: SchedulingContext) -> None:
-        self._context = context
-        self._clusters = context.caches.magnum_clusters.store
-        self._own_writes = OwnWrites()
+        super().__init__(context, context.caches.magnum_clusters)
 
     def due(self, keys: Iterable[str] | None) -> Iterable[str]:
         """Those that have no project."""
-        for key in list(self._clusters.keys()) if keys is None else keys:
-            found = self._clusters.get(key)
+        for key in super().due(keys):
+            found = self._store.get(key)
             if found is None or found.status.project is None:
                 yield key
 
-    async def reconcile(self, key: str) -> float | None:
-        """Find a project where one is wanted. Raises ApiError."""
-        context, found = self._context, self._clusters.get(key)
-        if found is None:
-            self._own_writes.forget(key)
-            return None
-        if self._own_writes.hide(found.metadata):
-            return None
-        snapshot = context.snapshots.current()
-        wait = snapshot.wait("", context.clock())
-        if wait is not None:
-            return wait
+    async def _decide(self, found: MagnumCluster, snapshot: TimedPass) -> float | None:
         seen = snapshot.seen
         began = time.perf_counter()
         decision = decide_magnum_cluster(found, seen)
         projects = seen.snapshot.projects
         status = settled_magnum_cluster(found, decision, projects, partial(record, seen=seen))
         if decision.outcome != "Waiting":
-            context.metrics.decided("MagnumCluster", decision.outcome, time.perf_counter() - began)
+            self._count(decision, began)
         if status is found.status:
             return None
-        try:
-            metadata, target = found.metadata, decision.target
-            if target is not None:
-                version = await self._merge(found, projects[target.namespace, target.name])
-                metadata = replace(metadata, resource_version=version)
-            fields = {"status": changes(found.status, status)}
-            await write(context.client, MAGNUM_CLUSTERS, metadata, fields)
-        except NotFoundError:
-            return None
-        self._own_writes.note(found.metadata)
-        context.tell(MAGNUM_CLUSTERS, decision, found, status.conditions)
+        stored, target = found.metadata, decision.target
+        if target is not None:
+            try:
+                stored = await self._merge(found, projects[target.namespace, target.name])
+            except NotFoundError:
+                return None
+        if await self._write(found, status, stored):
+            self._tell(decision, found, status.conditions)
         return None
 
-    async def _merge(self, found: MagnumCluster, project: Project) -> str:
-        """Give the cluster what it takes over from its project; the new version."""
+    async def _merge(self, found: MagnumCluster, project: Project) -> Metadata:
+        """Give the cluster what it takes over from its project; returns its new metadata."""
         labels, metrics = merged(found, project)
         if labels == found.metadata.labels and metrics == (found.spec.metrics or ()):
-            return found.metadata.resource_version
+            return found.metadata
         value = {"metadata": {"labels": labels}, "spec": {"metrics": to_builtins(metrics)}}
-        return await write(
-            self._context.client, MAGNUM_CLUSTERS, found.metadata, value, subresource=None
-        )
+        client = self._context.client
+        return await write(client, self.resource, found.metadata, value, subresource=None)

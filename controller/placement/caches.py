@@ -1,6 +1,6 @@
-"""What the scheduler knows of the management cluster: one mirror for each kind, with indexes.
+"""The caches of the scheduler: one for each kind of the management cluster, with indexes.
 
-The deployer has mirrors of its own of what both look at: they read different halves.
+The deployer has caches of its own for the kinds that both read: it needs other fields.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BY_METRIC: Final = "metric"
 
 
 class PlacementCaches(Caches):
-    """The mirrors. ``subscribe`` before they run."""
+    """The caches. ``subscribe`` before they run."""
 
     def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
         super().__init__(client, metrics)

@@ -1,4 +1,4 @@
-"""What the reconcilers of placement are given, and what they see of the management cluster."""
+"""What the reconcilers that deploy work with: their caches, settings and member clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_CLUSTER: Final = "cluster"
 
 
 class DeploymentCaches(Caches):
-    """The mirrors of what reaches clusters. ``subscribe`` before they run."""
+    """The caches of the reconcilers that deploy. ``subscribe`` before they run."""
 
     def __init__(self, client: Client, metrics: WatchMetrics | None = None) -> None:
         super().__init__(client, metrics)
@@ -40,7 +40,7 @@ class DeploymentCaches(Caches):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeploymentContext:
-    """The world of these reconcilers: ``now`` tells the time in UTC."""
+    """What these reconcilers work with; ``now`` gives the time in UTC."""
 
     client: Client
     caches: DeploymentCaches

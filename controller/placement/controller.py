@@ -9,12 +9,11 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
-from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.metrics import PlacementMetrics
 from harbourmaster.controller.placement.samples import Sampler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
 from harbourmaster.controller.placement.snapshots import Snapshots
-from harbourmaster.controller.registry import PLACEMENT
 from harbourmaster.placement.candidates import unready
 
 if TYPE_CHECKING:
@@ -31,9 +30,7 @@ _WORKERS: Final = 16
 
 
 def start(process: Process) -> Part:
-    """Start what places applications, if the settings switch it on."""
-    if not process.is_on(PLACEMENT):
-        return Part()
+    """Start what places applications."""
     found = PlacementController(process)
     return Part(
         controllers=(*found.deciding, *found.deployment.controllers),
@@ -47,7 +44,7 @@ class PlacementController:
     def __init__(self, process: Process) -> None:
         client, metrics, settings = process.client, process.metrics, process.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
-        self.deployment = Deployment(
+        self.deployment = DeploymentControllers(
             client, settings.members, events=process.events, metrics=metrics, now=process.now
         )
         self._process = process
@@ -83,15 +80,11 @@ class PlacementController:
     def _start_sampler(self, queue: WorkQueue) -> Reconciler:
         # What an earlier term knew is outdated.
         self._snapshots.outdate()
-        settings = self._process.settings.placement
         return Sampler(
             self._samples,
-            self.caches,
             self._process.questions,
             home=self._process.namespace,
-            interval=settings.sample_interval_seconds,
-            max_age=settings.max_age,
-            clock=self._process.clock,
+            interval=self._process.settings.placement.sample_interval_seconds,
             wake=queue.add,
             tell=self._sampled,
         )

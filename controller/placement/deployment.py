@@ -102,7 +102,7 @@ CLUSTERS: Final = "clusters"
 DEPLOYER: Final = "deployer"
 
 
-class Deployment:
+class DeploymentControllers:
     """The two controllers, their caches and the member clusters that they reach."""
 
     def __init__(

@@ -1,7 +1,8 @@
-"""One pass over one application: what the rollout says next, done and recorded."""
+"""One pass over one application: carries out and records what the rollout says next."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.controller.placement.applying import (
@@ -39,9 +40,9 @@ from harbourmaster.registration.fights import Fights
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from harbourmaster.controller.placement.applying import Refused
+    from harbourmaster.controller.placement.applying import RefusedObject
     from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.deployed import DeployedApplication
@@ -242,65 +243,62 @@ class DeploymentPass:
             case SetFinalizer(present):
                 await self.writer.set_finalizer(present=present)
             case Check(cluster):
-                await self._check(cluster)
-            case Apply():
-                await self._apply(action)
-            case Delete():
-                await self._delete(action)
+                await self._do(CHECK, cluster, self._target, partial(self._check, cluster))
+            case Apply(cluster=cluster):
+                await self._do(APPLY, cluster, self._target, partial(self._apply, action))
+            case Delete(cluster=cluster):
+                session = self._session(cluster)
+                await self._do(DELETE, cluster, session, partial(self._delete, action))
 
-    async def _check(self, cluster: str) -> None:
-        outcome = self._no_answer(cluster)
-        if self._target is not None:
+    async def _do(
+        self,
+        kind: str,
+        cluster: str,
+        session: Session | None,
+        work: Callable[[Session], Awaitable[ActionOutcome]],
+    ) -> None:
+        """Do something on a cluster, which can be unreachable, and note the outcome."""
+        text = f"cluster {cluster} is unreachable"
+        outcome = ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, text)
+        if session is not None:
             try:
-                async with self._target.use(self._found.metadata.key, self._wake):
-                    outcome = await check(self._target, self._prepared, self._claim(cluster))
+                async with session.use(self._found.metadata.key, self._wake):
+                    outcome = await work(session)
             except UnreachableError:
                 self._note_silence(cluster)
-            except ApiError as error:
-                outcome = ActionOutcome(Done.FAILED, "CheckFailed", str(error))
-        self._finish((CHECK, cluster), outcome)
+        self._outcomes[kind, cluster] = outcome
+        if outcome.done is not Done.YES:
+            self.is_unfinished = True
 
-    async def _apply(self, action: Apply) -> None:
-        cluster, target = action.cluster, self._target
-        if target is None:
-            self._finish((APPLY, cluster), self._no_answer(cluster))
-            return
-        known = Known(target, self._prepared, self.now)
-        claim = self._claim(cluster)
+    async def _check(self, cluster: str, target: Session) -> ActionOutcome:
         try:
-            async with target.use(self._found.metadata.key, self._wake):
-                report = await apply(target, self._prepared, claim, action.prune)
+            return await check(target, self._prepared, self._claim(cluster))
         except UnreachableError:
-            self._note_silence(cluster)
-            self._finish((APPLY, cluster), self._no_answer(cluster))
-            return
-        self._finish((APPLY, cluster), report.outcome)
+            raise
+        except ApiError as error:
+            return ActionOutcome(Done.FAILED, "CheckFailed", str(error))
+
+    async def _apply(self, action: Apply, target: Session) -> ActionOutcome:
+        cluster = action.cluster
+        known = Known(target, self._prepared, self.now)
+        report = await apply(target, self._prepared, self._claim(cluster), action.prune)
         self._tell_left(cluster, report.left)
         refs = tuple(each.ref for each in report.applied)
         self.writer.record = self.writer.record.applied(cluster, refs, report.pruned)
         if report.is_whole:
             known.note(report.applied)
             self._memory.known = known
+        return report.outcome
 
-    async def _delete(self, action: Delete) -> None:
+    async def _delete(self, action: Delete, session: Session) -> ActionOutcome:
         cluster = action.cluster
-        session = self._session(cluster)
-        if session is None:
-            self._finish((DELETE, cluster), self._no_answer(cluster))
-            return
-        try:
-            async with session.use(self._found.metadata.key, self._wake):
-                cleared = await delete(session, action.refs, self._owner, self._kept(cluster))
-        except UnreachableError:
-            self._note_silence(cluster)
-            self._finish((DELETE, cluster), self._no_answer(cluster))
-            return
-        self._finish((DELETE, cluster), cleared.outcome)
+        cleared = await delete(session, action.refs, self._owner, self._kept(cluster))
         self._tell_left(cluster, cleared.left)
         self.writer.record = self.writer.record.deleted(cluster, cleared.gone)
         known = self._memory.known
         if known is not None and known.session is session:
             self._memory.known = None
+        return cleared.outcome
 
     def _claim(self, cluster: str) -> Claim:
         """What the application may do with objects of a cluster."""
@@ -309,7 +307,7 @@ class DeploymentPass:
         force = self._found.spec.conflict_policy == FORCE
         return Claim(self._owner, {each.key: each for each in refs}, force)
 
-    def _tell_left(self, cluster: str, left: Iterable[Refused]) -> None:
+    def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
         for each in left:
             text = f"{each.ref.text} stays on cluster {cluster}: {each.text}"
             self.writer.tell(each.reason, text, "Normal" if each.reason == RELEASED else "Warning")
@@ -320,14 +318,6 @@ class DeploymentPass:
             return frozenset()
         others = [each for name, each in self.writer.record.inventory.items() if name != cluster]
         return frozenset(ref.uid for each in others for ref in each if ref.uid)
-
-    def _finish(self, action: tuple[str, str], outcome: ActionOutcome) -> None:
-        self._outcomes[action] = outcome
-        if outcome.done is not Done.YES:
-            self.is_unfinished = True
-
-    def _no_answer(self, cluster: str) -> ActionOutcome:
-        return ActionOutcome(Done.FAILED, CLUSTER_UNKNOWN, f"cluster {cluster} is unreachable")
 
     def _note_silence(self, cluster: str) -> None:
         """A call had no answer: until that is looked into, nothing more is asked there."""

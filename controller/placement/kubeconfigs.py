@@ -32,21 +32,16 @@ _AGAIN: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the next look at what is of no use, before that is done as for all others."""
 
 
-class _Versioned(Struct, frozen=True, gc=False):
-    metadata: Metadata
-
-
 class _Secret(Struct, frozen=True):
     metadata: Metadata
     data: dict[str, bytes] | None = None
 
 
-_decode_version: Final = msgspec.json.Decoder(_Versioned).decode
 _decode: Final = msgspec.json.Decoder(_Secret).decode
 
 
 class Kubeconfig:
-    """What one key of one Secret holds, while ``run`` runs; either ``text`` or ``fault`` is set."""
+    """The value of one key of a Secret while ``run`` runs; either ``text`` or ``fault`` is set."""
 
     def __init__(  # noqa: PLR0913 - what to read, how, and whom to tell
         self,
@@ -129,8 +124,8 @@ class Kubeconfig:
             self._version = found.metadata.resource_version
 
     async def _is_as_before(self) -> bool:
-        raw = await self._get(metadata_only=True)
-        return _decode_version(raw).metadata.resource_version == self._version
+        found = _decode(await self._get(metadata_only=True))
+        return found.metadata.resource_version == self._version
 
     async def _get(self, *, metadata_only: bool) -> bytes:
         name = self._reference.name

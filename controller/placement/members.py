@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.controller.placement.kubeconfigs import READS, Kubeconfig
-from harbourmaster.controller.placement.session import Session, kept
+from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.rollout import Reach
@@ -36,7 +36,7 @@ _LONGEST_TIMER: Final = 86400.0
 
 
 class _Addresses(Addresses):
-    """Who may write Clusters says where we connect to, as with providers of metrics."""
+    """Refuses addresses: anybody who may write Clusters chooses what we connect to."""
 
     def check(self, address: str, host: str) -> None:
         """Raise PermissionError for one that is not allowed."""
@@ -48,7 +48,7 @@ class _Addresses(Addresses):
 
 
 class MemberConnection:
-    """The way to one cluster: its kubeconfig, and the session that it opened or why it did not."""
+    """The kubeconfig of one cluster, and the session that it opened or why it did not."""
 
     def __init__(self, spec: MemberSpec, generation: int, kubeconfig: Kubeconfig) -> None:
         self.spec = spec
@@ -63,7 +63,7 @@ class MemberConnection:
 
 
 class Members:
-    """All member clusters; keys are those of the Clusters. For one term of leadership."""
+    """All member clusters of one term of leading; keys are those of the Clusters."""
 
     def __init__(
         self,
@@ -222,7 +222,9 @@ class Members:
             on_failure=connection.kubeconfig.look,
         )
         connection.session = session
-        connection.running = asyncio.create_task(kept(session, self._on_crash))
+        connection.running = asyncio.create_task(
+            supervise(f"cluster {key}", session.run, self._on_crash)
+        )
         if access.expires is not None:
             self._set_timer(key, connection, access, access.expires)
 

@@ -1,4 +1,4 @@
-"""Says of each Cluster how it stands, and keeps the sessions with all of them.
+"""Reports the state of each Cluster, and keeps the sessions with all of them.
 
 See krake-spec 1.3, 7.1.
 
@@ -8,13 +8,14 @@ is left of them is cleaned up. One that does not answer waits for no cleaning.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import contextlib
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import CLUSTERS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.context import BY_CLUSTER
-from harbourmaster.controller.placement.scheduler import write
+from harbourmaster.controller.placement.writes import write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.cluster_state import CONNECTING, Observation, observe, recorded
 from harbourmaster.placement.deployed import FINALIZER
@@ -59,14 +60,11 @@ class Monitor:
             self._context.members.drop(key)
             return None
         self._context.members.follow(found)
-        try:
-            if await self._keep_finalizer(key, found):
-                # The write is an event, which brings the version to go on with.
-                return None
-            await self._write(key, found)
-        except NotFoundError:
-            # It is gone, and the watch is about to tell.
-            return None
+        # It may be gone, of which the watch is about to tell.
+        with contextlib.suppress(NotFoundError):
+            # A write is an event, which brings the version to go on with.
+            if not await self._keep_finalizer(key, found):
+                await self._write(key, found)
         return None
 
     async def _write(self, key: str, found: MemberCluster) -> None:
@@ -93,17 +91,12 @@ class Monitor:
         before = (status.state, status.conditions, status.custom_resources)
         if before == (verdict.state, verdict.conditions, resources):
             return
-        await self._patch(
-            found,
-            {
-                "status": {
-                    "state": verdict.state,
-                    "conditions": verdict.conditions,
-                    "customResources": resources or None,
-                }
-            },
-            subresource="status",
-        )
+        fields = {
+            "state": verdict.state,
+            "conditions": verdict.conditions,
+            "customResources": resources or None,
+        }
+        await write(self._context.client, CLUSTERS, found.metadata, {"status": fields})
 
     async def _keep_finalizer(self, key: str, found: MemberCluster) -> bool:
         """Hold the object while it is in use, and let it go then; whether that took a write."""
@@ -151,9 +144,5 @@ class Monitor:
         )
 
     async def _set_finalizers(self, found: MemberCluster, finalizers: tuple[str, ...]) -> None:
-        await self._patch(found, {"metadata": {"finalizers": finalizers}})
-
-    async def _patch(
-        self, found: MemberCluster, value: dict[str, Any], *, subresource: str | None = None
-    ) -> None:
-        await write(self._context.client, CLUSTERS, found.metadata, value, subresource=subresource)
+        value = {"metadata": {"finalizers": finalizers}}
+        await write(self._context.client, CLUSTERS, found.metadata, value, subresource=None)

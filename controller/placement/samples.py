@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.metadata import Metadata
@@ -32,27 +33,25 @@ _SOON: Final = 0.01
 """Seconds by which a look is late, so that what it waits for is over."""
 
 
-class Query(NamedTuple):
-    """What is asked of whom; metrics that ask the same share the answer."""
+class MetricQuery(NamedTuple):
+    """A query of a provider; metrics with the same query share its answer."""
 
     provider: ObjectKey
     metric: str
 
 
-class Sample:
-    """What is known of the answer to one query."""
+@dataclass(slots=True, eq=False)
+class SampledValue:
+    """The last answer to one query."""
 
-    __slots__ = ("at", "spec", "started", "task", "told", "trouble", "value")
-
-    def __init__(self, spec: SubmittedProviderSpec) -> None:
-        self.spec = spec
-        self.started = -math.inf
-        self.task: asyncio.Task[None] | None = None
-        self.value: float | None = None
-        self.at = -math.inf
-        self.trouble: MetricFault | None = None
-        """Why the last question has no answer; None where it has one."""
-        self.told: Reading | None = None
+    spec: SubmittedProviderSpec
+    started: float = -math.inf
+    task: asyncio.Task[None] | None = None
+    value: float | None = None
+    at: float = -math.inf
+    trouble: MetricFault | None = None
+    """Why the last question has no answer; None where it has one."""
+    told: Reading | None = None
 
     def reading(self, now: float, max_age: float) -> Reading | None:
         """The value, or why there is none; None before the first answer."""
@@ -68,16 +67,16 @@ class Sample:
 
 
 class Samples:
-    """All that is known; empty where another process leads. ``clock`` gives seconds."""
+    """All values; empty if another process leads. ``clock`` gives seconds."""
 
     def __init__(
         self, caches: PlacementCaches, *, max_age: float, clock: Callable[[], float]
     ) -> None:
-        self._caches = caches
-        self._max_age = max_age
-        self._clock = clock
-        self.held: dict[Query, Sample] = {}
-        self._since: dict[Query, float] = {}
+        self.caches = caches
+        self.max_age = max_age
+        self.clock = clock
+        self.held: dict[MetricQuery, SampledValue] = {}
+        self._since: dict[MetricQuery, float] = {}
         """Since when each is wanted."""
 
     def clear(self) -> None:
@@ -85,10 +84,10 @@ class Samples:
         self.held.clear()
         self._since.clear()
 
-    def wanted(self) -> dict[Query, list[ObjectKey]]:
+    def wanted(self) -> dict[MetricQuery, list[ObjectKey]]:
         """What is to be asked, and for which metrics: those that some target names."""
-        found: dict[Query, list[ObjectKey]] = {}
-        caches = self._caches
+        found: dict[MetricQuery, list[ObjectKey]] = {}
+        caches = self.caches
         for mirror in (caches.metrics, caches.global_metrics):
             for each in mirror.store.values():
                 place = (each.metadata.namespace, each.metadata.name)
@@ -97,7 +96,7 @@ class Samples:
                 if provider is None or provider.spec.type == STATIC:
                     continue
                 if next(caches.users(place), None) is not None:
-                    query = Query((place[0], source.name), source.metric)
+                    query = MetricQuery((place[0], source.name), source.metric)
                     found.setdefault(query, []).append(place)
         return found
 
@@ -106,14 +105,14 @@ class Samples:
 
         Who waits for what all may use stands under an empty namespace.
         """
-        now = self._clock()
+        now = self.clock()
         readings: dict[ObjectKey, Reading] = {}
         waits: dict[str, float] = {}
         wanted = self.wanted()
         self._since = {query: self._since.get(query, now) for query in wanted}
         for query, places in wanted.items():
             sample = self.held.get(query)
-            reading = None if sample is None else sample.reading(now, self._max_age)
+            reading = None if sample is None else sample.reading(now, self.max_age)
             if reading is not None:
                 readings.update(dict.fromkeys(places, reading))
                 continue
@@ -125,44 +124,38 @@ class Samples:
 
     def count_without_value(self) -> int:
         """How many queries have no value now."""
-        now = self._clock()
-        readings = (each.reading(now, self._max_age) for each in self.held.values())
+        now = self.clock()
+        readings = (each.reading(now, self.max_age) for each in self.held.values())
         return sum(not isinstance(each, float) for each in readings)
 
     def namespaces(self, places: Iterable[ObjectKey]) -> set[str]:
         """Where a change of these metrics matters; empty for: everywhere."""
-        caches = self._caches
+        caches = self.caches
         return {each.metadata.namespace for place in places for each in caches.users(place)}
 
 
 class Sampler:
-    """Reconciles one query; ``wake`` has one looked at again, ``tell`` hears of new readings."""
+    """Reconciles one query; ``wake`` queues a key, ``tell`` gets namespaces with new readings."""
 
-    def __init__(  # noqa: PLR0913 - whom to ask, how often, and whom to tell
+    def __init__(
         self,
         samples: Samples,
-        caches: PlacementCaches,
         questions: Questions,
         *,
         home: str,
         interval: float,
-        max_age: float,
-        clock: Callable[[], float],
         wake: Callable[[str], None],
         tell: Callable[[set[str]], None],
     ) -> None:
         """``home`` is our own namespace, where global providers have their Secrets."""
         self._samples = samples
-        self._caches = caches
         self._questions = questions
         self._home = home
         self._interval = interval
-        self._max_age = max_age
-        self._clock = clock
         self._wake = wake
         self._tell = tell
-        self._wanted: dict[Query, list[ObjectKey]] = {}
-        self._queries: dict[str, Query] = {}
+        self._wanted: dict[MetricQuery, list[ObjectKey]] = {}
+        self._queries: dict[str, MetricQuery] = {}
         self._log = get_logger("sampler")
         samples.clear()
 
@@ -171,7 +164,7 @@ class Sampler:
         wanted, held = self._samples.wanted(), self._samples.held
         self._wanted = wanted
         for query in [*wanted, *(each for each in held if each not in wanted)]:
-            sample, provider = held.get(query), self._caches.provider(query.provider)
+            sample, provider = held.get(query), self._samples.caches.provider(query.provider)
             is_known = sample is not None and query in wanted
             if is_known and provider is not None and sample and sample.spec == provider.spec:
                 continue
@@ -184,15 +177,15 @@ class Sampler:
         query = self._queries.get(key)
         if query is None:
             return None
-        held, now = self._samples.held, self._clock()
-        provider, sample = self._caches.provider(query.provider), held.get(query)
+        held, now = self._samples.held, self._samples.clock()
+        provider, sample = self._samples.caches.provider(query.provider), held.get(query)
         if provider is None or query not in self._wanted:
             self._queries.pop(key, None)
             self._drop(query)
             return None
         if sample is None or sample.spec != provider.spec:
             self._drop(query)
-            sample = held[query] = Sample(provider.spec)
+            sample = held[query] = SampledValue(provider.spec)
         due = sample.started + self._interval
         if sample.task is None and now >= due:
             # Later ones keep the pace, whatever an answer takes.
@@ -201,7 +194,7 @@ class Sampler:
             sample.task = asyncio.create_task(asked)
             due = sample.started + self._interval
         self._tell_change(query, sample, now)
-        times = [sample.at + self._max_age]
+        times = [sample.at + self._samples.max_age]
         if sample.task is None:
             times.append(due)
         left = [each - now for each in times if each > now]
@@ -215,11 +208,13 @@ class Sampler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, key: str, query: Query, sample: Sample, provider: Provider) -> None:
+    async def _ask(
+        self, key: str, query: MetricQuery, sample: SampledValue, provider: Provider
+    ) -> None:
         try:
             answer = await self._questions.ask(provider, Question(query=query.metric))
             sample.value, sample.trouble = answer.samples[-1].value, None
-            sample.at = self._clock()
+            sample.at = self._samples.clock()
         except ProviderError as error:
             sample.trouble = fault_of(error, query)
         except Exception as error:  # noqa: BLE001 - the next question may be answered
@@ -228,19 +223,19 @@ class Sampler:
         sample.task = None
         self._wake(key)
 
-    def _tell_change(self, query: Query, sample: Sample, now: float) -> None:
-        reading = sample.reading(now, self._max_age)
+    def _tell_change(self, query: MetricQuery, sample: SampledValue, now: float) -> None:
+        reading = sample.reading(now, self._samples.max_age)
         if reading != sample.told:
             sample.told = reading
             self._tell(self._samples.namespaces(self._wanted[query]))
 
-    def _drop(self, query: Query) -> None:
+    def _drop(self, query: MetricQuery) -> None:
         sample = self._samples.held.pop(query, None)
         if sample is not None and sample.task is not None:
             sample.task.cancel()
 
 
-def fault_of(error: ProviderError, query: Query) -> MetricFault:
+def fault_of(error: ProviderError, query: MetricQuery) -> MetricFault:
     """What matters of an error (krake-spec 3.9)."""
     away = error.is_unreachable or error.reason in {"BadCredentials", "BadProvider"}
     text = f"'{query.provider[1]}' has no value '{query.metric}': {error}"

@@ -7,26 +7,24 @@ from one term to the next, and no event puts off a time that is due.
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
-import msgspec
-from msgspec import Struct, structs
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.controller.objects import OwnWrites, reference
+from harbourmaster.controller.placement.writes import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.application_status import moment, next_time, settled
+from harbourmaster.placement.application_status import next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import (
     FALSE,
     SCHEDULED,
-    ApplicationStatus,
-    ClusterStatus,
+    Application,
+    MagnumCluster,
+    ReportedCluster,
     condition,
 )
 from harbourmaster.placement.records import record
@@ -35,109 +33,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from msgspec import Struct
+
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.metrics import PlacementMetrics
     from harbourmaster.controller.placement.settings import PlacementSettings
-    from harbourmaster.controller.placement.snapshots import Snapshots
+    from harbourmaster.controller.placement.snapshots import Snapshots, TimedPass
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
+    from harbourmaster.kube.store import Store
     from harbourmaster.placement.decision import Decision
-    from harbourmaster.placement.model import Application, Cluster, Condition, MagnumCluster
+    from harbourmaster.placement.model import Condition
 
-    Told: TypeAlias = Application | Cluster | MagnumCluster
-
-Status = TypeVar("Status", ApplicationStatus, ClusterStatus)
-QUIET: Final = timedelta(seconds=10)
-"""For which another failed try is not written."""
-
-
-class _Stored(Struct, frozen=True):
-    metadata: Metadata
-
-
-_decode: Final = msgspec.json.Decoder(_Stored).decode
-
-
-async def write(
-    client: Client,
-    resource: Resource,
-    metadata: Metadata,
-    value: dict[str, Any],
-    *,
-    subresource: str | None = "status",
-) -> str:
-    """Write fields of an object as it was read; its new version. Raises ApiError."""
-    precondition = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-    value = {**value, "metadata": {**value.get("metadata", {}), **precondition}}
-    raw = await client.patch(
-        resource, metadata.name, MergePatch(value), metadata.namespace, subresource=subresource
-    )
-    return _decode(raw).metadata.resource_version
-
-
-def changes(before: Struct, after: Struct) -> dict[str, Any]:
-    """The fields in which two statuses of a kind differ; None takes a field away."""
-    found = {}
-    for field in structs.fields(after):
-        value = getattr(after, field.name)
-        if value != getattr(before, field.name):
-            found[field.encode_name] = None if value == field.default else _whole(value)
-    return found
-
-
-def _whole(value: object) -> Any:  # noqa: ANN401 - JSON
-    """A value that leaves nothing of an older one: a patch merges objects, but not lists."""
-    if not isinstance(value, Struct):
-        return value
-    return {
-        field.encode_name: None
-        if (found := getattr(value, field.name)) == field.default
-        else _whole(found)
-        for field in structs.fields(value)
-    }
-
-
-def is_news(before: Status, after: Status) -> bool:
-    """Whether a status is to be written: that of repeated failed tries only now and then."""
-    if after is before or after.retries_left != -1 or before.retries_left != -1:
-        return after is not before
-    same = structs.replace(
-        after, next_retry_time=before.next_retry_time, last_decision=before.last_decision
-    )
-    stored, wanted = moment(before.next_retry_time), moment(after.next_retry_time)
-    if same != before or stored is None or wanted is None:
-        return True
-    return abs(wanted - stored) >= QUIET
-
+T = TypeVar("T", Application, ReportedCluster, MagnumCluster)
 
 SHORTEST: Final = 0.05
 """Seconds until a look that time alone asks for."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SchedulingContext:
     """What the reconcilers that decide are given: ``now`` is the time in UTC, ``clock`` seconds."""
 
-    def __init__(  # noqa: PLR0913 - the world of a reconciler
-        self,
-        *,
-        client: Client,
-        caches: PlacementCaches,
-        settings: PlacementSettings,
-        snapshots: Snapshots,
-        events: EventRecorder,
-        metrics: PlacementMetrics,
-        now: Callable[[], datetime],
-        clock: Callable[[], float],
-    ) -> None:
-        self.client = client
-        self.caches = caches
-        self.settings = settings
-        self.snapshots = snapshots
-        self.events = events
-        self.metrics = metrics
-        self.now = now
-        self.clock = clock
+    client: Client
+    caches: PlacementCaches
+    settings: PlacementSettings
+    snapshots: Snapshots
+    events: EventRecorder
+    metrics: PlacementMetrics
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
 
     def seconds_until(self, when: datetime | None) -> float | None:
         """What a reconciler returns to be called then."""
@@ -145,19 +73,63 @@ class SchedulingContext:
             return None
         return max((when - self.now()).total_seconds(), SHORTEST)
 
-    def tell(
-        self,
-        resource: Resource,
-        decision: Decision,
-        found: Told,
-        conditions: tuple[Condition, ...],
-    ) -> None:
-        """Have people see what was decided, unless it was so before."""
-        regarding = reference(resource, found.metadata)
+
+class Deciding(Generic[T]):
+    """Decides about the objects of one cache; keys are ``namespace/name``."""
+
+    resource: ClassVar[Resource]
+    is_global: ClassVar[bool] = False
+    """Whether decisions wait only for metrics that all namespaces may use."""
+
+    def __init__(self, context: SchedulingContext, cache: Cache[T]) -> None:
+        self._context = context
+        self._store: Store[T] = cache.store
+        self._own_writes = OwnWrites()
+
+    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """All: what is to be decided stands in no single field."""
+        return list(self._store.keys()) if keys is None else keys
+
+    async def reconcile(self, key: str) -> float | None:
+        """Decide about one object, and write what has changed. Raises ApiError."""
+        context, found = self._context, self._store.get(key)
+        if found is None:
+            self._own_writes.forget(key)
+            return None
+        if self._own_writes.hide(found.metadata):
+            return None
+        snapshot = context.snapshots.current()
+        namespace = "" if self.is_global else found.metadata.namespace
+        wait = snapshot.wait(namespace, context.clock())
+        return await self._decide(found, snapshot) if wait is None else wait
+
+    async def _decide(self, found: T, snapshot: TimedPass) -> float | None:
+        raise NotImplementedError
+
+    def _count(self, decision: Decision, began: float) -> None:
+        seconds = time.perf_counter() - began
+        self._context.metrics.decided(self.resource.kind, decision.outcome, seconds)
+
+    async def _write(self, found: T, status: Struct, stored: Metadata | None = None) -> bool:
+        """Write what differs in the status; False where the object is gone.
+
+        ``stored`` is its metadata, if something else of it was written just now.
+        """
+        fields = {"status": changes(found.status, status)}
+        try:
+            await write(self._context.client, self.resource, stored or found.metadata, fields)
+        except NotFoundError:
+            # The watch is about to tell.
+            return False
+        self._own_writes.note(found.metadata)
+        return True
+
+    def _tell(self, decision: Decision, found: T, conditions: tuple[Condition, ...]) -> None:
+        """Report what was decided as an event, unless it was so before."""
+        emit = partial(self._context.events.emit, reference(self.resource, found.metadata))
         if decision.target is not None:
             reason = SCHEDULED if decision.outcome == "Placed" else "Rescheduled"
-            text = f"to '{decision.target.label}': {decision.reason}"
-            self.events.emit(regarding, "Normal", reason, text)
+            emit("Normal", reason, f"to '{decision.target.label}': {decision.reason}")
             return
         was = condition(found.status.conditions, SCHEDULED)
         now = condition(conditions, SCHEDULED)
@@ -168,50 +140,26 @@ class SchedulingContext:
             now.reason,
             now.message,
         ):
-            self.events.emit(regarding, "Warning", now.reason, now.message)
+            emit("Warning", now.reason, now.message)
 
 
-class Scheduler:
-    """Reconciles one Application; keys are ``namespace/name``."""
+class Scheduler(Deciding[Application]):
+    """Chooses a cluster for each Application."""
+
+    resource = APPLICATIONS
 
     def __init__(self, context: SchedulingContext) -> None:
-        self._context = context
-        self._applications = context.caches.applications.store
-        self._own_writes = OwnWrites()
+        super().__init__(context, context.caches.applications)
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All: what is to be decided stands in no single field."""
-        return list(self._applications.keys()) if keys is None else keys
-
-    async def reconcile(self, key: str) -> float | None:
-        """Decide about one application, and write what has changed. Raises ApiError."""
-        context, found = self._context, self._applications.get(key)
-        if found is None:
-            self._own_writes.forget(key)
-            return None
-        if self._own_writes.hide(found.metadata):
-            return None
-        snapshot = context.snapshots.current()
-        wait = snapshot.wait(found.metadata.namespace, context.clock())
-        if wait is not None:
-            return wait
+    async def _decide(self, found: Application, snapshot: TimedPass) -> float | None:
         began = time.perf_counter()
-        decision = decide(found, snapshot.seen, snapshot.crowd.herd(key))
-        rules = context.settings
+        decision = decide(found, snapshot.seen, snapshot.crowd.herd(found.metadata.key))
+        rules = self._context.settings
         status = settled(found, decision, rules, partial(record, seen=snapshot.seen))
-        context.metrics.decided("Application", decision.outcome, time.perf_counter() - began)
+        self._count(decision, began)
         if is_news(found.status, status):
-            try:
-                await write(
-                    context.client,
-                    APPLICATIONS,
-                    found.metadata,
-                    {"status": changes(found.status, status)},
-                )
-            except NotFoundError:
-                # Gone, which the watch is about to tell.
+            if not await self._write(found, status):
                 return None
-            self._own_writes.note(found.metadata)
-            context.tell(APPLICATIONS, decision, found, status.conditions)
+            self._tell(decision, found, status.conditions)
         after = replace(found, status=status)
-        return context.seconds_until(next_time(after, rules, snapshot.seen.now))
+        return self._context.seconds_until(next_time(after, rules, snapshot.seen.now))

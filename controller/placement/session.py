@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEFINITIONS, NODES
-from harbourmaster.controller.placement.watches import Watches
+from harbourmaster.controller.placement.watches import MemberWatches
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
@@ -43,7 +43,7 @@ _LEAVE_SECONDS: Final = 30.0
 
 
 class BusyError(Exception):
-    """Enough others are at work there: the one who asked is woken when it is his turn."""
+    """The cluster has enough users now; the caller is woken when it may come again."""
 
 
 class _Status(Struct, frozen=True, gc=False):
@@ -90,7 +90,7 @@ class Session:
             retries=1,
         )
         self.discovery = Discovery(self.client)
-        self.watches = Watches(self.client, self._start, on_objects)
+        self.watches = MemberWatches(self.client, self._start, on_objects)
         self.reach = Reach.UNKNOWN
         self.fault = ""
         """Why it does not answer."""
@@ -267,8 +267,3 @@ class Session:
             self._later.append(run)
             return
         self._tasks.create_task(supervise(f"mirror of {self.key}", run, self._on_crash))
-
-
-async def kept(session: Session, on_crash: Callable[[str], None]) -> None:
-    """Run a session without end, also after a crash."""
-    await supervise(f"cluster {session.key}", session.run, on_crash)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.placement.rules import Rules
-from harbourmaster.providers.addresses import networks
+from harbourmaster.providers.addresses import check_networks
 
 
-class MemberSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     """How member clusters are reached."""
 
     request_timeout_seconds: Annotated[
-        float,
-        Meta(gt=0, le=60, description="seconds that one request to a member may take"),
+        float, Meta(gt=0, le=60, description="seconds that one request to a member may take")
     ] = 5.0
     probe_interval_seconds: Annotated[
         float, Meta(gt=0, le=600, description="seconds between two questions whether it answers")
@@ -63,10 +63,7 @@ class MemberSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     def __post_init__(self) -> None:
         """Raise ValueError for an address that is none."""
-        try:
-            networks(self.allowed_addresses)
-        except ValueError as error:
-            raise ValueError(f"allowedAddresses: {error}: write 10.1.2.3 or 10.0.0.0/8") from None
+        check_networks("allowedAddresses", self.allowed_addresses)
 
 
 class PlacementSettings(Rules, frozen=True, kw_only=True):

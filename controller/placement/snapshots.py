@@ -1,4 +1,4 @@
-"""The world as the decisions of one moment see it, and who has moved where lately.
+"""The snapshots that decisions are made on, and which objects have moved where lately.
 
 Constraints and ranking of one pass see the same values. A pass lasts until something that it shows
 has changed, and a moment at most; who moves where by choice counts for as long as the values that
@@ -8,7 +8,7 @@ all of them follow.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.placement.decisions import Herd
 from harbourmaster.placement.passes import Pass
@@ -30,7 +30,7 @@ LASTS: Final = 0.25
 
 
 class Crowd:
-    """The objects that went to each target; one that decides again is one all the same."""
+    """The objects that went to each target; an object that is decided on again counts once."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -56,18 +56,17 @@ class _Herd(Herd):
         self._crowd.arrivals.setdefault(where, set()).add(self._key)
 
 
-class TimedPass:
-    """One pass, and what it waits for: seconds by the clock, by namespace."""
+class TimedPass(NamedTuple):
+    """One pass, begun ``at`` some second; ``waits`` are until when namespaces wait for metrics."""
 
-    def __init__(self, seen: Pass, crowd: Crowd, waits: dict[str, float], at: float) -> None:
-        self.seen = seen
-        self.crowd = crowd
-        self.at = at
-        self._waits = waits
+    seen: Pass
+    crowd: Crowd
+    waits: dict[str, float]
+    at: float
 
     def wait(self, namespace: str, now: float) -> float | None:
         """Seconds until decisions of a namespace need wait no more; None where they need not."""
-        waits = (self._waits.get(namespace, 0.0), self._waits.get("", 0.0))
+        waits = (self.waits.get(namespace, 0.0), self.waits.get("", 0.0))
         left = max(waits) - now
         return left if left > 0 else None
 

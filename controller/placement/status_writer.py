@@ -1,24 +1,22 @@
-"""What is written on an Application, and told of it: each write against the version last seen."""
+"""Writes the status of an Application, each time against the last version, and its events."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import reference
+from harbourmaster.controller.placement.writes import write
 from harbourmaster.placement.cluster_state import UNKNOWN, updated
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
 from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference
 from harbourmaster.placement.readiness import summary
 
 if TYPE_CHECKING:
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.controller.placement.applying import Applied
     from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.controller.placement.session import Session
@@ -97,23 +95,14 @@ _PHASES: Final = {"Deploying": "Reconciling", "Migrating": "Migrating"}
 _CLEANING: Final = frozenset(("CleanupPending", "ClusterNotFound"))
 
 
-class _Stored(Struct, frozen=True):
-    metadata: Metadata
-
-
-_decode: Final = msgspec.json.Decoder(_Stored).decode
-
-
 class StatusWriter:
-    """The record of one application during one pass; ``replaced`` are versions that are no more."""
+    """The record of an application during one pass; ``replaced`` are versions before our writes."""
 
     def __init__(self, context: DeploymentContext, found: DeployedApplication) -> None:
         self.record = record_of(found.status)
-        self.finalizers = found.metadata.finalizers
         self.replaced: set[str] = set()
         self._context = context
-        self._metadata = found.metadata
-        self._version = found.metadata.resource_version
+        self._metadata: Metadata = found.metadata
         self._status = found.status
         self._written = self.record
         self._changed = found.status
@@ -121,7 +110,7 @@ class StatusWriter:
     @property
     def has_finalizer(self) -> bool:
         """Whether ours is there."""
-        return FINALIZER in self.finalizers
+        return FINALIZER in self._metadata.finalizers
 
     async def record_now(self, record: Record, reason: str) -> None:
         """Write a record before what it announces is done. Raises ApiError."""
@@ -131,16 +120,9 @@ class StatusWriter:
 
     async def set_finalizer(self, *, present: bool) -> None:
         """Put ours on the object or take it off. Raises ApiError."""
-        others = tuple(each for each in self.finalizers if each != FINALIZER)
+        others = tuple(each for each in self._metadata.finalizers if each != FINALIZER)
         finalizers = (*others, FINALIZER) if present else others
-        metadata = {**self._precondition, "finalizers": finalizers}
-        raw = await self._context.client.patch(
-            APPLICATIONS,
-            self._metadata.name,
-            MergePatch({"metadata": metadata}),
-            self._metadata.namespace,
-        )
-        self._take(raw)
+        await self._patch({"metadata": {"finalizers": finalizers}}, subresource=None)
 
     async def close(self, rest: Rest, unready: str | None) -> None:
         """Write how things stand at the end of a pass; ``unready`` is None where nobody knows."""
@@ -179,14 +161,7 @@ class StatusWriter:
             "observedGeneration": changed.observed_generation,
             "conditions": changed.conditions,
         }
-        raw = await self._context.client.patch(
-            APPLICATIONS,
-            self._metadata.name,
-            MergePatch({"metadata": self._precondition, "status": fields}),
-            self._metadata.namespace,
-            subresource="status",
-        )
-        self._take(raw)
+        await self._patch({"status": fields}, subresource="status")
         self._written, self._status = self.record, changed
 
     def tell(self, reason: str, text: str, kind: EventType = "Normal") -> None:
@@ -239,10 +214,6 @@ class StatusWriter:
             observed_generation=self._metadata.generation,
         )
 
-    @property
-    def _precondition(self) -> dict[str, str]:
-        return {"uid": self._metadata.uid, "resourceVersion": self._version}
-
     def _references(self) -> dict[str, TargetReference]:
         """The clusters of the record that there are now."""
         clusters = self._context.caches.clusters.store
@@ -254,9 +225,9 @@ class StatusWriter:
             if each is not None
         }
 
-    def _take(self, raw: bytes) -> None:
-        stored = _decode(raw).metadata
-        if stored.resource_version != self._version:
-            self.replaced.add(self._version)
-        self._version = stored.resource_version
-        self.finalizers = stored.finalizers
+    async def _patch(self, fields: dict[str, Any], *, subresource: str | None) -> None:
+        before, client = self._metadata, self._context.client
+        stored = await write(client, APPLICATIONS, before, fields, subresource=subresource)
+        if stored.resource_version != before.resource_version:
+            self.replaced.add(before.resource_version)
+        self._metadata = stored

@@ -1,4 +1,4 @@
-"""What our objects on a member cluster look like now: one watch for each kind that was applied.
+"""Watches our objects on a member cluster: one watch for each kind that was applied.
 
 Only objects with our label are watched, and only their metadata where that says enough: what
 others hold there is never read.
@@ -92,7 +92,7 @@ def _digest(entries: Iterable[_ManagedFields]) -> str:
     return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
 
 
-class Watches:
+class MemberWatches:
     """The watches on one cluster; ``start`` runs something as long as the cluster is ours."""
 
     def __init__(

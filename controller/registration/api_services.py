@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import API_SERVICES
-from harbourmaster.controller.registration.carried import BundleField, Metadata, ServiceReference
+from harbourmaster.controller.registration.carried import BundleField, Carrier, ServiceReference
 
 SERVED: Final = tuple(f"{version}.custom.metrics.k8s.io" for version in ("v1beta1", "v1beta2"))
 PLACE: Final = BundleField(API_SERVICES, "/spec", "caBundle", "caBundle of the APIService")
@@ -23,26 +24,16 @@ class _Spec(Struct, frozen=True, rename="camel"):
     insecure: bool = msgspec.field(default=False, name="insecureSkipTLSVerify")
 
 
-class ApiService(Struct, frozen=True):
-    """An APIService, as far as it matters here."""
-
+class _ApiService(Struct, frozen=True):
     metadata: Metadata
     spec: _Spec = _Spec()
 
-    @property
-    def service(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service that serves it; None for the API server itself."""
-        return self.spec.service.place if self.spec.service else None
 
-    @property
-    def ca_bundle(self) -> object:
-        """As it is stored, in base64."""
-        return self.spec.ca_bundle
-
-    @property
-    def is_unverified(self) -> bool:
-        """Whether any server that answers is trusted."""
-        return self.spec.insecure
+_decode: Final = msgspec.json.Decoder(_ApiService).decode
 
 
-decode_api_service: Final = msgspec.json.Decoder(ApiService).decode
+def decode_api_service(raw: msgspec.Raw | bytes) -> Carrier:
+    """An APIService; one without a Service is served by the API server itself."""
+    found = _decode(raw)
+    spec = found.spec
+    return Carrier(found.metadata, spec.service, spec.ca_bundle, is_unverified=spec.insecure)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import Resource
 from harbourmaster.controller.objects import reference
-from harbourmaster.controller.registration.configurations import RESYNC
+from harbourmaster.controller.registration.configurations import RESYNC, report_repair
 from harbourmaster.kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.registration.drift import certificates_in
 from harbourmaster.registration.fights import Fights
@@ -25,20 +25,11 @@ from harbourmaster.registration.trust import bundle_of
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from harbourmaster.kube.client import Client
-    from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.store import Store
-    from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
-
-
-class Metadata(Struct, frozen=True, rename="camel"):
-    """What of an object's metadata is used here."""
-
-    name: str
-    uid: str = ""
-    resource_version: str = ""
+    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.registration.configurations import Configurations
+    from harbourmaster.kube.caches import Cache
 
 
 class ServiceReference(Struct, frozen=True):
@@ -47,30 +38,16 @@ class ServiceReference(Struct, frozen=True):
     name: str = ""
     namespace: str = ""
 
-    @property
-    def place(self) -> tuple[str, str]:
-        """Namespace and name."""
-        return self.namespace, self.name
 
+class Carrier(Struct, frozen=True):
+    """An object that leads to a Service, or to none, and may hold a caBundle."""
 
-class Carrier(Protocol):
-    """An object that leads to a Service and may hold a caBundle."""
-
-    @property
-    def metadata(self) -> Metadata:
-        """Its name."""
-
-    @property
-    def service(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service; None where it leads to none."""
-
-    @property
-    def ca_bundle(self) -> object:
-        """As it is stored, in base64."""
-
-    @property
-    def is_unverified(self) -> bool:
-        """Whether any server that answers is trusted."""
+    metadata: Metadata
+    service: ServiceReference | None
+    ca_bundle: Any
+    """As it is stored, in base64."""
+    is_unverified: bool = False
+    """Whether any server that answers is trusted."""
 
 
 class BundleField(Struct, frozen=True):
@@ -88,28 +65,26 @@ class BundleField(Struct, frozen=True):
 class Carried:
     """Reconciles the objects of one kind; one for each time that we lead."""
 
-    def __init__(  # noqa: PLR0913 - what to keep, where it is seen, and whom to tell
+    def __init__(
         self,
-        client: Client,
+        process: Process,
         place: BundleField,
-        service: tuple[str, str],
-        stores: Mapping[str, Store[Any]],
-        *,
+        service: str,
+        caches: Mapping[str, Cache[Carrier]],
         ca_bundle: Callable[[], bytes],
-        events: EventRecorder,
-        metrics: RegistrationMetrics,
     ) -> None:
-        """``service`` is namespace and name of ours; ``stores`` hold Carriers, by their names.
+        """``service`` is the name of ours; ``caches`` hold one object each, by its name.
 
         ``ca_bundle`` gives the PEM, empty for none yet.
         """
-        self._client = client
+        self._client = process.client
         self._place = place
-        self._service = service
-        self._stores: Mapping[str, Store[Carrier]] = stores
+        home = process.settings.webhook.service_namespace or process.namespace
+        self._service = ServiceReference(service, home)
+        self._caches = caches
         self._ca_bundle = ca_bundle
-        self._events = events
-        self._metrics = metrics
+        self._events = process.events
+        self._metrics = process.metrics.registration
         self._fights = Fights()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[str, str] = {}
@@ -120,7 +95,7 @@ class Carried:
         """The caBundle of each object that leads to us; for one that refuses us nobody waits."""
         return [
             bundle_of({"clientConfig": {"caBundle": found.ca_bundle}})
-            for name in self._stores
+            for name in self._caches
             if name not in self._refused and (found := self._ours(name)) is not None
         ]
 
@@ -133,19 +108,12 @@ class Carried:
         if not bundle:
             return RESYNC
         wanted = base64.b64encode(bundle).decode()
-        waits, faults = [], []
-        for name in self._stores:
-            try:
-                waits.append(await self._keep(name, wanted))
-            except ApiError as error:
-                faults.append(error)
-        if faults:
-            raise faults[0]
+        waits = await in_turn(self._keep(name, wanted) for name in self._caches)
         # An authority may expire meanwhile, of which no watch tells.
         return min((wait for wait in waits if wait), default=RESYNC)
 
     def _ours(self, name: str) -> Carrier | None:
-        found = self._stores[name].get(name)
+        found = self._caches[name].store.get(name)
         return found if found is not None and found.service == self._service else None
 
     async def _keep(self, name: str, wanted: str) -> float:
@@ -176,11 +144,10 @@ class Carried:
         return 0.0
 
     def _patch(self, found: Carrier, wanted: str) -> list[dict[str, Any]]:
-        namespace, service = self._service
         at = self._place.path
         patch: list[dict[str, Any]] = [
-            {"op": "test", "path": f"{at}/service/namespace", "value": namespace},
-            {"op": "test", "path": f"{at}/service/name", "value": service},
+            {"op": "test", "path": f"{at}/service/namespace", "value": self._service.namespace},
+            {"op": "test", "path": f"{at}/service/name", "value": self._service.name},
             {"op": "add", "path": f"{at}/caBundle", "value": wanted},
         ]
         if found.is_unverified:
@@ -192,25 +159,64 @@ class Carried:
         before = self._agreed.get(name)
         by_hand = before is not None and not _is_right(found, before)
         self._log.info("caBundle repaired", kind=kind, name=name, by_hand=by_hand)
-        regarding = reference(self._place.resource, msgspec.to_builtins(found.metadata))
+        regarding = reference(self._place.resource, found.metadata)
         title = self._place.title
         if not by_hand:
             if before is None:
                 note = f"{title} carries our authorities"
                 self._events.emit(regarding, "Normal", "Updated", note)
             return
-        self._metrics.repairs.labels(kind, self._place.field).inc()
         note = f"{title} was changed by hand and carries our authorities again"
-        self._events.emit(regarding, "Warning", "DriftRepaired", note)
-        if self._fights.record(name, wanted, now):
-            self._metrics.fights.labels(kind, self._place.field).inc()
-            self._events.emit(
-                regarding,
-                "Warning",
-                "FieldFight",
-                f"{title} is changed repeatedly by another client and is now repaired once a "
-                "minute: find that client, or set registerWebhooks to false",
-            )
+        is_fight = self._fights.record(name, wanted, now)
+        report_repair(
+            self._events,
+            self._metrics,
+            regarding,
+            self._place.field,
+            note,
+            fight=title if is_fight else "",
+        )
+
+
+class Carriers:
+    """All that a new authority has to reach before a serving certificate of it is served."""
+
+    def __init__(self, configurations: Configurations, *others: Carried) -> None:
+        self._configurations = configurations
+        self._others = others
+
+    def bundles(self) -> list[bytes]:
+        """The caBundle seen wherever one should be, in PEM; empty where it is missing."""
+        return [*self._configurations.bundles(), *self._carried()]
+
+    def present_bundles(self) -> list[bytes]:
+        """The caBundle of each webhook, conversion and APIService that is there.
+
+        None where no webhook is: the others come with the manifests, long before we serve.
+        """
+        present = list(self._configurations.present_bundles())
+        return [*present, *self._carried()] if present else []
+
+    async def reconcile(self) -> float:
+        """Repair what needs it; one that fails keeps no other from it. Raises ApiError."""
+        carriers: tuple[Configurations | Carried, ...] = (self._configurations, *self._others)
+        return min(await in_turn(each.reconcile() for each in carriers))
+
+    def _carried(self) -> list[bytes]:
+        return [bundle for each in self._others for bundle in each.bundles()]
+
+
+async def in_turn(works: Iterable[Awaitable[float]]) -> list[float]:
+    """Await all, one after the other; the first ApiError is raised when all are done."""
+    results, faults = [], []
+    for each in works:
+        try:
+            results.append(await each)
+        except ApiError as error:
+            faults.append(error)
+    if faults:
+        raise faults[0]
+    return results
 
 
 def _is_right(found: Carrier, wanted: str) -> bool:

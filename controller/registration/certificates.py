@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -25,28 +25,16 @@ from harbourmaster.registration.trust import carries
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from harbourmaster.certs.overlap import Action
-    from harbourmaster.kube.client import Client
-    from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.store import Store
-    from harbourmaster.registration.settings import CertificateSettings
+    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.registration.carried import Carriers
     from harbourmaster.registration.trust import Trust
 
 PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"
 """Annotation: since when every configuration has carried the next authority."""
 _SOONEST: Final = 0.05
-
-
-class Carriers(Protocol):
-    """What carries the authorities to the API servers. Bundles are PEM."""
-
-    def bundles(self) -> list[bytes]:
-        """One of each that should be there; empty for a missing one."""
-
-    def present_bundles(self) -> Iterable[bytes]:
-        """One of each that is there."""
 
 
 class _Pending(Struct, frozen=True):
@@ -62,31 +50,25 @@ class _Pending(Struct, frozen=True):
 class Certificates:
     """Reconciles the Secret; one for each time that we lead."""
 
-    def __init__(  # noqa: PLR0913 - what to keep, where it is seen, and whom to tell
+    def __init__(
         self,
-        client: Client,
-        settings: CertificateSettings,
-        namespace: str,
+        process: Process,
         names: tuple[str, ...],
-        store: Store[dict[str, Any]],
-        *,
         trust: Trust,
         carriers: Carriers,
         on_announcement: Callable[[], None],
-        events: EventRecorder,
-        clock: Callable[[], datetime],
     ) -> None:
         """``on_announcement`` is called when the carriers must carry more at once."""
-        self._client = client
-        self._settings = settings
-        self._namespace = namespace
+        self._client = process.client
+        self._settings = settings = process.settings.certificates
+        self._namespace = process.namespace
         self._names = names
-        self._store = store
+        self._store = process.secret.store
         self._trust = trust
         self._carriers = carriers
         self._on_announcement = on_announcement
-        self._events = events
-        self._clock = clock
+        self._events = process.events
+        self._clock = process.now
         self._lifetimes = Lifetimes(
             authority=timedelta(seconds=settings.ca_lifetime_seconds),
             serving=timedelta(seconds=settings.leaf_lifetime_seconds),
@@ -95,22 +77,13 @@ class Certificates:
         self._pending: _Pending | None = None
         self._log = get_logger("certificates")
 
-    @property
-    def key(self) -> str:
-        """The Secret in its store."""
-        return f"{self._namespace}/{self._settings.secret_name}"
-
-    def data(self) -> dict[str, bytes]:
-        """What the Secret holds; empty without one."""
-        return data_of(self._store.get(self.key))
-
     async def reconcile(self) -> float:
         """Write what is due; seconds until the next look.
 
         Raises ApiError: a ConflictError where the watch is behind, which then asks again.
         """
         now = self._clock()
-        secret = self._store.get(self.key)
+        secret = self._store.get(f"{self._namespace}/{self._settings.secret_name}")
         data = data_of(secret) if secret is not None else await self._adopted()
         since = _published_since(secret)
         seen = published(now, data, self._carriers.bundles(), since)

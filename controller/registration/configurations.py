@@ -1,4 +1,4 @@
-"""Keeps both webhook configurations as the settings want them.
+"""Keeps both webhook configurations as the settings define them.
 
 Level-triggered: whatever is stored now is compared with what is wanted now. What somebody changed
 by hand is mended and told of; what somebody changes without end, once a minute.
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.kube.client import Client
+    from harbourmaster.controller.parts import Process
     from harbourmaster.kube.event_series import ObjectReference
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
     from harbourmaster.registration.break_glass import BreakGlass
-    from harbourmaster.registration.settings import RegistrationSettings
     from harbourmaster.telemetry.controller_metrics import RegistrationMetrics
 
 RESOURCES: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
@@ -45,25 +44,20 @@ _FOREIGN: Final = "webhooks"
 class Configurations:
     """Reconciles both configurations; one for each time that we lead."""
 
-    def __init__(  # noqa: PLR0913 - what to keep, where it is seen, and whom to tell
+    def __init__(
         self,
-        client: Client,
-        settings: RegistrationSettings,
-        namespace: str,
+        process: Process,
         stores: Mapping[Resource, Store[dict[str, Any]]],
-        *,
         ca_bundle: Callable[[], bytes],
-        events: EventRecorder,
-        metrics: RegistrationMetrics,
     ) -> None:
         """``ca_bundle`` gives the PEM wanted now; empty where there is none yet."""
-        self._client = client
-        self._settings = settings
-        self._home = Home(namespace)
+        self._client = process.client
+        self._settings = process.settings.webhook
+        self._home = Home(process.namespace)
         self._stores = stores
         self._ca_bundle = ca_bundle
-        self._events = events
-        self._metrics = metrics
+        self._events = process.events
+        self._metrics = process.metrics.registration
         self._fights = Fights()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[Resource, dict[str, Any]] = {}
@@ -183,18 +177,16 @@ class Configurations:
         self, resource: Resource, regarding: ObjectReference, repair: Repair, note: str, now: float
     ) -> None:
         """Tell of what somebody else changed, and of a fight where it goes on and on."""
-        self._metrics.repairs.labels(resource.kind, repair.field or "webhook").inc()
-        self._events.emit(regarding, "Warning", "DriftRepaired", note)
-        if self._fights.record(_field(resource, repair), repr(repair.wanted), now):
-            self._metrics.fights.labels(resource.kind, repair.field or "webhook").inc()
-            subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {NAME}"
-            self._events.emit(
-                regarding,
-                "Warning",
-                "FieldFight",
-                f"{subject} is changed repeatedly by another client and is now repaired once a "
-                "minute: find that client, or set registerWebhooks to false",
-            )
+        is_fight = self._fights.record(_field(resource, repair), repr(repair.wanted), now)
+        subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {NAME}"
+        report_repair(
+            self._events,
+            self._metrics,
+            regarding,
+            repair.field or "webhook",
+            note,
+            fight=subject if is_fight else "",
+        )
 
     def _wanted(
         self, resource: Resource, bundle: bytes, glass: BreakGlass | None
@@ -234,6 +226,29 @@ class Configurations:
     def _entry(self, resource: Resource, name: str) -> dict[str, Any]:
         entries = (self._stores[resource].get(NAME) or {}).get("webhooks") or ()
         return next((entry for entry in entries if entry.get("name") == name), {})
+
+
+def report_repair(
+    events: EventRecorder,
+    metrics: RegistrationMetrics,
+    regarding: ObjectReference,
+    field: str,
+    note: str,
+    *,
+    fight: str,
+) -> None:
+    """Report what was repaired; ``fight`` names it where others change it again and again."""
+    metrics.repairs.labels(regarding.kind, field).inc()
+    events.emit(regarding, "Warning", "DriftRepaired", note)
+    if fight:
+        metrics.fights.labels(regarding.kind, field).inc()
+        events.emit(
+            regarding,
+            "Warning",
+            "FieldFight",
+            f"{fight} is changed repeatedly by another client and is now repaired once a "
+            "minute: find that client, or set registerWebhooks to false",
+        )
 
 
 def _field(resource: Resource, repair: Repair) -> tuple[Resource, str, str]:

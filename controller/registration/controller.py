@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import API_SERVICES, DEFINITIONS
 from harbourmaster.api.times import utc_now
@@ -18,13 +18,12 @@ from harbourmaster.controller.objects import decode_object
 from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registration import api_services, conversions
 from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
-from harbourmaster.controller.registration.carried import Carried
+from harbourmaster.controller.registration.carried import Carried, Carriers
 from harbourmaster.controller.registration.certificates import Certificates
 from harbourmaster.controller.registration.configurations import RESOURCES, Configurations
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
 from harbourmaster.controller.registry import REGISTRATION
-from harbourmaster.kube.caches import Cache
-from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.caches import Caches
 from harbourmaster.registration import break_glass
 from harbourmaster.registration.desired import NAME
 from harbourmaster.registration.trust import Trust
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.parts import Process
-    from harbourmaster.controller.registration.carried import BundleField
+    from harbourmaster.controller.registration.carried import Carrier
     from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.workqueue import WorkQueue
 
 CERTIFICATES: Final = "certificates"
@@ -47,9 +47,7 @@ _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 
 
 def start(process: Process) -> Part:
-    """Start the controller, if the settings switch it on."""
-    if not process.is_on(REGISTRATION):
-        return Part()
+    """Start the controller."""
     for role, key in _ROLES.items():
         process.metrics.certificate_expiry.labels(role).set_function(
             partial(_seconds_left, process.secret_data, key)
@@ -62,89 +60,55 @@ class RegistrationController:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._client = process.client
-        self._settings = settings = process.settings
-        self._namespace = process.namespace
-        self._events = process.events
-        self._metrics = process.metrics
-        self.controller = Controller(REGISTRATION, self._start, process.metrics)
+        self._caches = caches = Caches(process.client, process.metrics.watches)
+        caches.include(process.secret)
         self._configurations = {
-            resource: Cache(
-                process.client,
-                resource,
-                partial(decode_object, resource),
-                field_selector=f"metadata.name={NAME}",
-                metrics=process.metrics.watches,
+            resource: caches.cache(
+                resource, partial(decode_object, resource), field_selector=f"metadata.name={NAME}"
             )
             for resource in RESOURCES
         }
-        self._definitions = self._named(
-            DEFINITIONS, CONVERTED, decode_converted, lambda name: f"conversion of {name}"
+        self._definitions = self._named(DEFINITIONS, CONVERTED, decode_converted, "conversion of")
+        served = SERVED if process.settings.metrics.custom_metrics_api else ()
+        self._api_services = self._named(API_SERVICES, served, decode_api_service, "apiservice")
+        self.controller = Controller(
+            REGISTRATION, self._start, process.metrics, reflectors=caches.reflectors
         )
-        self._api_services = self._named(
-            API_SERVICES,
-            SERVED if settings.metrics.custom_metrics_api else (),
-            decode_api_service,
-            lambda name: f"apiservice {name}",
-        )
-        caches = (
-            process.secret,
-            *self._configurations.values(),
-            *self._definitions.values(),
-            *self._api_services.values(),
-        )
-        self.controller.reflectors = caches
-        for each in caches:
+        for each in caches.reflectors:
             each.subscribe(self.controller.changed)
         for each in self._configurations.values():
             each.subscribe(self._note_break_glass)
 
     def _start(self, queue: WorkQueue) -> _Work:
-        trust = Trust()
+        process, settings, trust = self._process, self._process.settings, Trust()
 
         def ca_bundle() -> bytes:
-            return trust.bundle(self._process.secret_data(), self._process.now())
+            return trust.bundle(process.secret_data(), process.now())
 
-        configurations = Configurations(
-            self._client,
-            self._settings.webhook,
-            self._namespace,
-            {resource: each.store for resource, each in self._configurations.items()},
-            ca_bundle=ca_bundle,
-            events=self._events,
-            metrics=self._metrics.registration,
-        )
-        home = self._settings.webhook.service_namespace or self._namespace
-
-        def carried(place: BundleField, service: str, caches: Mapping[str, Cache[Any]]) -> Carried:
-            return Carried(
-                self._client,
-                place,
-                (home, service),
-                {name: each.store for name, each in caches.items()},
-                ca_bundle=ca_bundle,
-                events=self._events,
-                metrics=self._metrics.registration,
-            )
-
+        stores = {resource: each.store for resource, each in self._configurations.items()}
+        configurations = Configurations(process, stores, ca_bundle)
         carriers = Carriers(
             configurations,
-            carried(conversions.PLACE, self._settings.webhook.service_name, self._definitions),
-            carried(api_services.PLACE, self._settings.metrics.service_name, self._api_services),
+            Carried(
+                process,
+                conversions.PLACE,
+                settings.webhook.service_name,
+                self._definitions,
+                ca_bundle,
+            ),
+            Carried(
+                process,
+                api_services.PLACE,
+                settings.metrics.service_name,
+                self._api_services,
+                ca_bundle,
+            ),
         )
         # A leader before us may have trusted what the Secret has lost since.
-        trust.remember(configurations.present_bundles(), self._process.now())
+        trust.remember(configurations.present_bundles(), process.now())
+        names = names_of(settings, process.namespace)
         certificates = Certificates(
-            self._client,
-            self._settings.certificates,
-            self._namespace,
-            names_of(self._settings, self._namespace),
-            self._process.secret.store,
-            trust=trust,
-            carriers=carriers,
-            on_announcement=lambda: queue.add(CARRIERS),
-            events=self._events,
-            clock=self._process.now,
+            process, names, trust, carriers, on_announcement=lambda: queue.add(CARRIERS)
         )
         return _Work(certificates, carriers)
 
@@ -152,64 +116,26 @@ class RegistrationController:
         # On every replica: another may lead next, and break-glass mode stays on.
         for resource, cache in self._configurations.items():
             is_on = break_glass.standing(cache.store.get(NAME)) is not None
-            self._metrics.registration.break_glass.labels(resource.kind).set(is_on)
+            gauge = self._process.metrics.registration.break_glass
+            gauge.labels(resource.kind).set(is_on)
 
     def _named(
         self,
         resource: Resource,
         names: Iterable[str],
-        decode: Callable[[msgspec.Raw], Any],
-        title: Callable[[str], str],
-    ) -> dict[str, Cache[Any]]:
-        """One cache for each object, by its name; ``title`` gets the first part of the name."""
+        decode: Callable[[msgspec.Raw], Carrier],
+        title: str,
+    ) -> dict[str, Cache[Carrier]]:
+        """One cache for each object, by its name."""
         return {
-            name: Cache(
-                self._client,
+            name: self._caches.cache(
                 resource,
                 decode,
                 field_selector=f"metadata.name={name}",
-                metrics=self._metrics.watches,
-                name=title(name.partition(".")[0]),
+                name=f"{title} {name.partition('.')[0]}",
             )
             for name in names
         }
-
-
-class Carriers:
-    """All that a new authority has to reach before a serving certificate of it is served."""
-
-    def __init__(self, configurations: Configurations, *others: Carried) -> None:
-        self._configurations = configurations
-        self._others = others
-
-    def bundles(self) -> list[bytes]:
-        """The caBundle seen wherever one should be; empty where it is missing."""
-        return [*self._configurations.bundles(), *self._carried()]
-
-    def present_bundles(self) -> list[bytes]:
-        """The caBundle of each webhook, conversion and APIService that is there.
-
-        None where no webhook is: the others come with the manifests, long before we serve.
-        """
-        present = list(self._configurations.present_bundles())
-        return [*present, *self._carried()] if present else []
-
-    async def reconcile(self) -> float:
-        """Repair what needs it; one that fails keeps no other from it. Raises ApiError."""
-        waits = []
-        faults = []
-        carriers: tuple[Configurations | Carried, ...] = (self._configurations, *self._others)
-        for each in carriers:
-            try:
-                waits.append(await each.reconcile())
-            except ApiError as error:
-                faults.append(error)
-        if faults:
-            raise faults[0]
-        return min(waits)
-
-    def _carried(self) -> list[bytes]:
-        return [bundle for each in self._others for bundle in each.bundles()]
 
 
 class _Work:

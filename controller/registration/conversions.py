@@ -7,8 +7,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APP_VERSIONS, APPS, DEFINITIONS
-from harbourmaster.controller.registration.carried import BundleField, Metadata, ServiceReference
+from harbourmaster.controller.registration.carried import BundleField, Carrier, ServiceReference
 
 CONVERTED: Final = tuple(f"{each.plural}.{each.group}" for each in (APPS, APP_VERSIONS))
 """The definitions with versions that differ by more than their names."""
@@ -38,31 +39,18 @@ class _Spec(Struct, frozen=True):
     conversion: _Conversion = _Conversion()
 
 
-class Converted(Struct, frozen=True):
-    """A definition, without its schemas."""
-
+class _Definition(Struct, frozen=True):
     metadata: Metadata
     spec: _Spec = _Spec()
 
-    @property
-    def service(self) -> tuple[str, str] | None:
-        """Namespace and name of the Service that converts; None where none does."""
-        conversion = self.spec.conversion
-        if conversion.strategy != "Webhook" or conversion.webhook is None:
-            return None
-        service = conversion.webhook.client_config.service
-        return service.place if service else None
 
-    @property
-    def ca_bundle(self) -> object:
-        """As it is stored, in base64."""
-        webhook = self.spec.conversion.webhook
-        return webhook.client_config.ca_bundle if webhook else None
-
-    @property
-    def is_unverified(self) -> bool:
-        """A converter is always verified."""
-        return False
+_decode: Final = msgspec.json.Decoder(_Definition).decode
 
 
-decode_converted: Final = msgspec.json.Decoder(Converted).decode
+def decode_converted(raw: msgspec.Raw | bytes) -> Carrier:
+    """A definition, without its schemas; it leads to a Service where that converts it."""
+    found = _decode(raw)
+    conversion = found.spec.conversion
+    client = conversion.webhook.client_config if conversion.webhook else _ClientConfig()
+    service = client.service if conversion.strategy == "Webhook" else None
+    return Carrier(found.metadata, service, client.ca_bundle)

@@ -1,16 +1,16 @@
-"""What stands on nodes, and what should: adopts, renews and removes reservations (6.3, 6.6).
+"""Adopts, renews and removes reservations on nodes (rescheduler-spec 6.3, 6.6).
 
-A node is judged by what is on it and by the current flows, never by what was meant to be written:
-so a crash, a lost answer and a stranger's write all end the same way.
+It compares what is on a node with the current flows, never with what should have been written, so
+a crash, a lost answer and a write of somebody else all end the same way.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State, observe
+from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
@@ -18,10 +18,10 @@ from harbourmaster.rescheduling.taints import NO_SCHEDULE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.controller.rescheduling.planning import Planning
-    from harbourmaster.controller.rescheduling.reservations import Reservations
+    from harbourmaster.controller.rescheduling.reservations import NodeWrites
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.reservation import Held, Reservation
 
@@ -33,7 +33,11 @@ class Adoption:
     """Keeps the reservations on nodes as the flows want them."""
 
     def __init__(
-        self, context: Context, flows: Flows, planning: Planning, reservations: Reservations
+        self,
+        context: ReschedulingContext,
+        flows: Flows,
+        planning: Planning,
+        reservations: NodeWrites,
     ) -> None:
         self._context = context
         self._flows = flows
@@ -125,9 +129,8 @@ class Adoption:
 
     def _adopted(self, node: Node, one: Reservation) -> EvictionFlow | None:
         context = self._context
-        found = context.caches.pods.store.get(one.pod)
         pending = context.caches.pending(one.pod)
-        seen = observe(one.uid, None if found is None else bare(found), pending)
+        seen = observation_of(one.uid, context.caches.pods.store.get(one.pod))
         flow = self._flows.by_key.get(one.pod)
         if flow is not None and flow.uid != one.uid:
             flow = None

@@ -1,40 +1,40 @@
-"""What the rescheduler knows of the cluster: mirrors that feed one account of it.
+"""What the rescheduler knows of the cluster: caches that feed one account of it.
 
 Every event goes into the account as it is applied, so a plan sees what the watches have brought.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.kube.reading import readable
-from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
+from harbourmaster.rescheduling.flow import observe
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import msgspec
+
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reading import Metadata
-    from harbourmaster.rescheduling.model import Budget, Criteria, Node, Pod
+    from harbourmaster.rescheduling.flow import Observation
+    from harbourmaster.rescheduling.model import Criteria, Pod
 
 T = TypeVar("T")
 
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _ENABLED: Final = "enabled"
-_BESIDE: Final = frozenset((DISRUPTION_BUDGETS, NAMESPACES))
-"""Kinds of which the account's own stamp says nothing."""
 _YES: Final = frozenset(("true", "yes", "on", "1"))
 
 
@@ -50,8 +50,8 @@ class Switch(Struct, frozen=True):
         return found is None or found.strip().lower() in _YES
 
 
-class Caches:
-    """The mirrors, and the account. ``on_change`` of each kind gets keys; set before they run."""
+class ReschedulingCaches(Caches):
+    """The caches, and the account that they feed."""
 
     def __init__(
         self,
@@ -62,52 +62,47 @@ class Caches:
         namespace: str,
         switch: str,
     ) -> None:
-        self._client = client
-        self._metrics = metrics
-        self.cluster = Cluster()
-        cluster = self.cluster
+        super().__init__(client, metrics)
+        cluster = self.cluster = Cluster()
         self._beside = 0
-        self._listeners: dict[Resource, list[Callable[[frozenset[str]], None]]] = defaultdict(list)
-        self.pods: Reflector[Pod | PendingPod] = self._mirror(
+        self.pods = self.cache(
             PODS,
             partial(decode_pod, criteria=criteria),
-            _ClusterStore(cluster.put_pod, lambda found: cluster.remove_pod(bare(found).uid), _uid),
+            store=_ClusterStore(
+                cluster.put_pod, lambda found: cluster.remove_pod(bare(found).uid), _uid
+            ),
             name="all-pods",
             field_selector=UNFINISHED,
         )
-        self.nodes: Reflector[Node] = self._mirror(
+        self.nodes = self.cache(
             NODES,
             decode_node,
-            _ClusterStore(cluster.put_node, lambda found: cluster.remove_node(found.name)),
+            store=_ClusterStore(cluster.put_node, lambda found: cluster.remove_node(found.name)),
         )
-        self.budgets: Reflector[Budget] = self._mirror(
+        self.budgets = self.cache(
             DISRUPTION_BUDGETS,
             decode_budget,
-            _ClusterStore(cluster.put_budget, lambda found: cluster.remove_budget(found.key)),
+            store=_ClusterStore(cluster.put_budget, lambda found: cluster.remove_budget(found.key)),
         )
-        self.namespaces: Reflector[tuple[str, dict[str, str]]] = self._mirror(
+        self.namespaces = self.cache(
             NAMESPACES,
             decode_namespace,
-            _ClusterStore(
+            store=_ClusterStore(
                 lambda found: cluster.put_namespace(*found),
                 lambda found: cluster.remove_namespace(found[0]),
             ),
             name="labels-of-namespaces",
         )
         self._switch_key = f"{namespace}/{switch}"
-        self.switch: Reflector[Switch] = self._mirror(
+        self.switch = self.cache(
             CONFIG_MAPS,
-            msgspec.json.Decoder(Switch).decode,
-            Store(),
+            decoder(Switch),
             name="kill-switch",
             namespace=namespace,
             field_selector=f"metadata.name={switch}",
         )
-
-    @property
-    def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """All mirrors."""
-        return (self.pods, self.nodes, self.budgets, self.namespaces, self.switch)
+        for cache in (self.budgets, self.namespaces):
+            cache.subscribe(self._note_change)
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -130,36 +125,20 @@ class Caches:
         found = self.pods.store.get(key)
         return found if isinstance(found, PendingPod) else None
 
-    def subscribe(self, resource: Resource, listener: Callable[[frozenset[str]], None]) -> None:
-        """Call ``listener`` with the keys of each change; to be made before the caches run."""
-        self._listeners[resource].append(listener)
-
-    def _mirror(
-        self,
-        resource: Resource,
-        decode: Callable[[msgspec.Raw], T],
-        store: Store[T],
-        **options: Any,  # noqa: ANN401 - those of the reflector
-    ) -> Reflector[T]:
-        def changed(keys: frozenset[str]) -> None:
-            self._beside += resource in _BESIDE
-            for listener in self._listeners[resource]:
-                listener(keys)
-
-        return Reflector(
-            self._client,
-            resource,
-            decode,
-            store=store,
-            on_change=changed,
-            metrics=self._metrics,
-            **options,
-        )
+    def _note_change(self, _keys: frozenset[str]) -> None:
+        """The stamp of the account says nothing of budgets and labels of namespaces."""
+        self._beside += 1
 
 
 def bare(found: Pod | PendingPod) -> Pod:
     """The pod itself."""
     return found.pod if isinstance(found, PendingPod) else found
+
+
+def observation_of(uid: str, found: Pod | PendingPod | None) -> Observation:
+    """What is seen of the pod with this uid, given the one that has its name now."""
+    pending = found if isinstance(found, PendingPod) else None
+    return observe(uid, None if found is None else bare(found), pending)
 
 
 def pods_of(node: str) -> str:

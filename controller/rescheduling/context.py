@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import PODS
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.rescheduling.limits import (
     FAIR_SHARE,
     HOUR,
@@ -14,15 +16,16 @@ from harbourmaster.rescheduling.limits import (
     Budgets,
     Recent,
 )
+from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from harbourmaster.controller.rescheduling.caches import Caches
+    from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
     from harbourmaster.controller.rescheduling.notices import Notices
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
-    from harbourmaster.rescheduling.model import Criteria
+    from harbourmaster.rescheduling.model import Criteria, PendingPod, Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
 
 MANY_BUSY: Final = 10
@@ -30,7 +33,7 @@ MANY_BUSY: Final = 10
 
 
 class History:
-    """What was done lately; it outlives a term, for a term that ends gives nothing back."""
+    """Recent actions; it outlives a term, because the limits count across terms."""
 
     def __init__(self, settings: ReschedulingSettings) -> None:
         self.budgets = Budgets(settings.limits)
@@ -41,12 +44,12 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Context:
-    """One per process. ``clock`` is one that nobody sets; ``now`` is the time of day in seconds."""
+class ReschedulingContext:
+    """One per process. ``clock`` is monotonic; ``now`` is the time of day; both in seconds."""
 
     client: Client
     settings: ReschedulingSettings
-    caches: Caches
+    caches: ReschedulingCaches
     criteria: Criteria
     planning: PlannerSettings
     notices: Notices
@@ -55,6 +58,14 @@ class Context:
     now: Callable[[], float]
     chance: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | PendingPod | None:
+        """A pod as the API has it now; None where there is none. Raises ApiError."""
+        try:
+            raw = await self.client.get(PODS, name, namespace)
+        except NotFoundError:
+            return None
+        return decode_pod(raw, self.criteria)
 
     def often_evicted(self) -> frozenset[str]:
         """The owners whose pods have been evicted often enough lately."""

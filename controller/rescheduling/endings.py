@@ -14,7 +14,7 @@ from harbourmaster.rescheduling.limits import FAILURES, MINUTE, PAUSE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.flow import EvictionFlow, Step
 
@@ -22,10 +22,12 @@ FREE_PLANS: Final = 5
 """Plans in a row without an eviction, after which a pod waits as after a failed attempt."""
 
 
-class Endings:
+class FlowEndings:
     """Ends flows; ``wake`` queues a node, a pod or the plans."""
 
-    def __init__(self, context: Context, flows: Flows, wake: Callable[..., None]) -> None:
+    def __init__(
+        self, context: ReschedulingContext, flows: Flows, wake: Callable[..., None]
+    ) -> None:
         self._context = context
         self._flows = flows
         self._wake = wake

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
     EvictionState,
@@ -23,12 +21,11 @@ from harbourmaster.rescheduling.answers import (
 from harbourmaster.rescheduling.classes import is_required
 from harbourmaster.rescheduling.flow import Action, EvictionFlow, State
 from harbourmaster.rescheduling.victims import VIOLATING
-from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.evictions import Evictions
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.answers import Reply
@@ -38,7 +35,7 @@ _DELETED: Final = frozenset((EvictionOutcome.EVICTED, EvictionOutcome.BACKGROUND
 
 
 class EvictionResult(Struct, frozen=True):
-    """How far it came: the flow from here on; or why the node, or the pod, can't be had."""
+    """The flow after evictions, and what to do next if they did not succeed, and why."""
 
     flow: EvictionFlow
     action: Action = Action.WAIT
@@ -48,7 +45,7 @@ class EvictionResult(Struct, frozen=True):
 class Evicting:
     """Carries out the evictions of flows."""
 
-    def __init__(self, context: Context, flows: Flows, evictions: Evictions) -> None:
+    def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions
@@ -108,12 +105,8 @@ class Evicting:
 
         Where the watch is only behind it is neither. Raises ApiError.
         """
-        try:
-            raw = await self._context.client.get(PODS, victim.name, victim.namespace)
-        except NotFoundError:
-            return True
-        found = bare(decode_pod(raw, self._context.criteria))
-        return found.uid != victim.uid or found.is_finished
+        found = await self._context.read_pod(victim.namespace, victim.name)
+        return found is None or bare(found).uid != victim.uid or bare(found).is_finished
 
     async def _shorten(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         """Have a pod that already terminates go sooner, never by an eviction (0, finding 3)."""

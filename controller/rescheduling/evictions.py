@@ -1,4 +1,4 @@
-"""How a pod is moved: the only place that knows by which call (rescheduler-spec 3.4, 6.5)."""
+"""The API calls that evict, delete or mark a pod (rescheduler-spec 3.4, 6.5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JSON: Final = "application/json"
 
 
 class Evictions:
-    """Calls about victims, each for the very pod that was chosen; none is repeated by itself."""
+    """Calls about victims, each with the UID of the chosen pod; no call is repeated."""
 
     def __init__(self, client: Client, now: Callable[[], datetime] = utc_now) -> None:
         self._client = client

@@ -11,7 +11,7 @@ from harbourmaster.rescheduling.plans import Circumstances
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from harbourmaster.controller.rescheduling.caches import Caches
+    from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
     from harbourmaster.controller.rescheduling.notices import Notices
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import Pod
@@ -33,7 +33,7 @@ _ALL: Final = 1_000_000
 class Flows:
     """Flows by the key of their pod. Times are of the monotonic clock."""
 
-    def __init__(self, caches: Caches, notices: Notices) -> None:
+    def __init__(self, caches: ReschedulingCaches, notices: Notices) -> None:
         self._caches = caches
         self._notices = notices
         self.by_key: dict[str, EvictionFlow] = {}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.adoption import Adoption
-from harbourmaster.controller.rescheduling.endings import Endings
+from harbourmaster.controller.rescheduling.endings import FlowEndings
 from harbourmaster.controller.rescheduling.evicting import Evicting
 from harbourmaster.controller.rescheduling.evictions import Evictions
 from harbourmaster.controller.rescheduling.flows import Flows
-from harbourmaster.controller.rescheduling.observer import Observer
+from harbourmaster.controller.rescheduling.observer import FlowObserver
 from harbourmaster.controller.rescheduling.planning import Planning, costs
 from harbourmaster.controller.rescheduling.qualifying import Qualifying
-from harbourmaster.controller.rescheduling.reservations import Reservations
+from harbourmaster.controller.rescheduling.reservations import NodeWrites
 from harbourmaster.controller.rescheduling.shortening import Shortening
 from harbourmaster.controller.rescheduling.verifying import Verifying
 from harbourmaster.rescheduling.flow import Action, EvictionFlow, Observation, State, advance
@@ -24,7 +24,7 @@ from harbourmaster.rescheduling.flow import Action, EvictionFlow, Observation, S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.rescheduling.flow import Step
     from harbourmaster.rescheduling.model import PendingPod
@@ -50,27 +50,33 @@ def key_of(kind: str, name: str = "") -> str:
 
 
 class LeaderTerm:
-    """The reconciler. What it knows of earlier terms stands on the nodes."""
+    """The reconciler. What it needs of earlier terms is stored on the nodes."""
 
-    def __init__(self, context: Context, queue: WorkQueue, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, context: ReschedulingContext, queue: WorkQueue, is_stopping: Callable[[], bool]
+    ) -> None:
         self._context = context
         self._is_stopping = is_stopping
         self._queue = queue
         self._flows = Flows(context.caches, context.notices)
-        self._observer = Observer(context, self._flows)
+        self._observer = FlowObserver(context, self._flows)
         evictions = Evictions(context.client)
-        reservations = Reservations(context.client, context.sleep)
+        reservations = NodeWrites(context.client, context.sleep)
         self._verifying = Verifying(context, self._flows, evictions)
         self._shortening = Shortening(context, evictions)
         self._evicting = Evicting(context, self._flows, evictions)
-        self._planning = Planning(
-            context, self._flows, reservations, self._verifying, self._wake_pod
-        )
-        self._planning.nominated = self._observer.stuck_on
-        self._adoption = Adoption(context, self._flows, self._planning, reservations)
         self._qualifying = Qualifying(context, context.clock())
-        self._planning.qualify = self._qualifying.wait
-        self._endings = Endings(context, self._flows, self._wake)
+        self._planning = Planning(
+            context,
+            self._flows,
+            reservations,
+            self._verifying,
+            self._observer,
+            self._qualifying,
+            self._wake_pod,
+        )
+        self._adoption = Adoption(context, self._flows, self._planning, reservations)
+        self._endings = FlowEndings(context, self._flows, self._wake)
         self._reported_at = -REPORT_SECONDS
         self._counted: set[str] = set()
         """The uids of the pods that were counted as unschedulable."""

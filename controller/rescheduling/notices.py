@@ -1,4 +1,4 @@
-"""What the rescheduler tells: events on pods and nodes, metrics, and the log.
+"""What the rescheduler reports: events on pods and nodes, metrics, and the log.
 
 See rescheduler-spec 7.
 """
@@ -45,7 +45,7 @@ _SHOWN: Final = 8
 
 
 class Notices:
-    """Tells of all that happens; nothing here waits or fails."""
+    """Reports all that happens; nothing here waits or fails."""
 
     def __init__(
         self,

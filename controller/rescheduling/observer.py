@@ -1,34 +1,31 @@
-"""What is known of a pod, its victims and its node at this moment."""
+"""What the caches show of a pod, its victims and its node now."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.rescheduling.fit import fits, static_reasons
-from harbourmaster.rescheduling.flow import Inputs, Observation, State, observe, preemption_is_stuck
+from harbourmaster.rescheduling.flow import Inputs, Observation, State, preemption_is_stuck
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
 
 
-class Observer:
-    """Looks into the caches; nothing here waits."""
+class FlowObserver:
+    """Reads the caches; nothing here waits."""
 
-    def __init__(self, context: Context, flows: Flows) -> None:
+    def __init__(self, context: ReschedulingContext, flows: Flows) -> None:
         self._context = context
         self._flows = flows
         self._nominated: dict[str, tuple[str, float]] = {}
 
     def of(self, flow: EvictionFlow) -> Observation:
         """What is seen of the pod."""
-        caches = self._context.caches
-        found = caches.pods.store.get(flow.key)
-        pod = None if found is None else bare(found)
-        return observe(flow.uid, pod, caches.pending(flow.key))
+        return observation_of(flow.uid, self._context.caches.pods.store.get(flow.key))
 
     def nominated_to(self, node: str) -> list[str]:
         """The keys of the pods for which the scheduler preempts on a node."""
@@ -39,7 +36,7 @@ class Observer:
         """Whether a flow begins with this pod."""
         if not self._context.caches.is_on or not pending.pod.is_critical:
             return False
-        seen = observe(pending.pod.uid, None, pending)
+        seen = observation_of(pending.pod.uid, pending)
         return seen in {Observation.WAITING, Observation.NOMINATED}
 
     def look(self, flow: EvictionFlow) -> Inputs:

@@ -6,26 +6,27 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.rescheduling import notices as reasons
-from harbourmaster.controller.rescheduling.caches import bare
+from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.flows import UNTRUSTED
 from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.fit import static_reasons
-from harbourmaster.rescheduling.flow import Observation, State, observe
+from harbourmaster.rescheduling.flow import Observation, State
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, reserve
-from harbourmaster.rescheduling.wire import decode_node, decode_pod
+from harbourmaster.rescheduling.wire import decode_node
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Callable, Collection
 
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
-    from harbourmaster.controller.rescheduling.reservations import Reservations
+    from harbourmaster.controller.rescheduling.observer import FlowObserver
+    from harbourmaster.controller.rescheduling.qualifying import Qualifying
+    from harbourmaster.controller.rescheduling.reservations import NodeWrites
     from harbourmaster.controller.rescheduling.verifying import Verifying
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.plans import Candidate, Plan
@@ -38,25 +39,27 @@ _UNSAFE: Final = frozenset((WriteResult.REFUSED, WriteResult.BUSY))
 
 
 class Planning:
-    """Chooses nodes. Only one plan is made at a time; ``wake`` has a pod looked at."""
+    """Chooses nodes, one plan at a time; ``wake`` queues a pod."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a term that it works with
         self,
-        context: Context,
+        context: ReschedulingContext,
         flows: Flows,
-        reservations: Reservations,
+        reservations: NodeWrites,
         verifying: Verifying,
+        observer: FlowObserver,
+        qualifying: Qualifying,
         wake: Callable[[str], None],
     ) -> None:
         self._context = context
         self._flows = flows
         self._reservations = reservations
         self._verifying = verifying
+        self._observer = observer
+        self._qualifying = qualifying
         self._wake = wake
         self._planned_at: dict[str, tuple[object, float]] = {}
         """The stamp of the cluster and the time of each pod's last plan, by uid."""
-        self.nominated: Callable[[EvictionFlow], str] = lambda _flow: ""
-        self.qualify: Callable[[EvictionFlow, PendingPod], Awaitable[float | None]] = _at_once
 
     async def plan_all(self) -> None:
         """Plan for the pods that wait for it. Raises ApiError.
@@ -128,7 +131,9 @@ class Planning:
             pending,
             context.planning,
             context.now(),
-            self._flows.circumstances(flow, begun, context.often_evicted(), self.nominated(flow)),
+            self._flows.circumstances(
+                flow, begun, context.often_evicted(), self._observer.stuck_on(flow)
+            ),
         )
         plan: Plan | None = None
         while plan is None:
@@ -160,7 +165,7 @@ class Planning:
         if context.settings.dry_run:
             await self._report_dry_run(flow, candidate)
             return
-        is_closed = await self.qualify(flow, pending) is not None
+        is_closed = await self._qualifying.wait(flow, pending) is not None
         now = context.clock()
         if not flows.is_current(flow):
             return
@@ -228,20 +233,16 @@ class Planning:
         """Write the reservation, if the API still has pod and node as they were planned with."""
         context = self._context
         namespace, _, name = flow.key.partition("/")
-        try:
-            found = decode_pod(await context.client.get(PODS, name, namespace), context.criteria)
-        except NotFoundError:
-            return WriteResult.DECLINED
-        pending = found if isinstance(found, PendingPod) else None
-        seen = observe(flow.uid, bare(found), pending)
-        is_stuck = seen is Observation.NOMINATED and bool(self.nominated(flow))
-        if pending is None or not (seen is Observation.WAITING or is_stuck):
+        found = await context.read_pod(namespace, name)
+        seen = observation_of(flow.uid, found)
+        is_stuck = seen is Observation.NOMINATED and bool(self._observer.stuck_on(flow))
+        if not isinstance(found, PendingPod) or not (seen is Observation.WAITING or is_stuck):
             return WriteResult.DECLINED
         key = context.settings.taint_key
 
         def accept(raw: bytes) -> bool:
             node = decode_node(raw)
-            return not static_reasons(pending, node, taint_key=key)
+            return not static_reasons(found, node, taint_key=key)
 
         one = self.record(flow)
         return await self._reservations.write(
@@ -293,11 +294,6 @@ class Planning:
         ready = sum(each.is_ready for each in self._context.caches.cluster.nodes())
         most = min(self._context.settings.max_concurrent_reservations, max(1, int(ready * _SHARE)))
         return len(kept) < most
-
-
-async def _at_once(_flow: EvictionFlow, _pending: PendingPod) -> float | None:
-    """As ``Qualifying.wait`` where nothing is in the way."""
-    return None
 
 
 def costs(candidate: Candidate) -> tuple[int, int]:

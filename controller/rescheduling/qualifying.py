@@ -19,7 +19,7 @@ from harbourmaster.rescheduling.taints import NO_SCHEDULE
 from harbourmaster.rescheduling.wire import decode_pending
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.rescheduling.flow import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
 
@@ -49,7 +49,7 @@ _decode_pod: Final = msgspec.json.Decoder(_Pod).decode
 class Qualifying:
     """The checks of one term, which began at ``begun``."""
 
-    def __init__(self, context: Context, begun: float) -> None:
+    def __init__(self, context: ReschedulingContext, begun: float) -> None:
         self._context = context
         self._begun = begun
         self._lease = Renewals(FRESH)

@@ -23,7 +23,7 @@ FIRST_PAUSE: Final = 0.1
 
 
 class WriteResult(Enum):
-    """What became of a write."""
+    """The result of a write."""
 
     DONE = "done"
     NOTHING = "nothing to do"
@@ -33,7 +33,7 @@ class WriteResult(Enum):
     BUSY = "others keep changing the node"
 
 
-class Reservations:
+class NodeWrites:
     """Writes on nodes."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What plans go by, as the settings say."""
+"""The criteria and the rules of plans, from the settings."""
 
 from __future__ import annotations
 

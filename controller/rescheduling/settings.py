@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.rescheduling.flow import Times
 from harbourmaster.rescheduling.limits import Backoff, Limits
 from harbourmaster.rescheduling.model import TAINT_KEY
@@ -15,9 +16,7 @@ _SPARE: Final = 30.0
 """Seconds that a pod may take beyond its grace period."""
 
 
-class ReschedulingSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
     """How room is made for critical add-ons. Off by default: it evicts other people's pods."""
 
     enabled: Annotated[
@@ -136,8 +135,7 @@ class ReschedulingSettings(
         bool, Meta(description="prefer nodes whose victims fit elsewhere")
     ] = False
     housekeeping_interval_seconds: Annotated[
-        float,
-        Meta(gt=0, description="seconds between two looks that no event asks for"),
+        float, Meta(gt=0, description="seconds between two looks that no event asks for")
     ] = 10.0
     verify_delay_seconds: Annotated[
         float,
@@ -155,7 +153,7 @@ class ReschedulingSettings(
         Annotated[float, Meta(gt=0)] | None,
         Meta(
             description="seconds for evicted pods to go; by default the limit of the grace and 30 "
-            "more",
+            "more"
         ),
     ] = None
     bind_timeout_seconds: Annotated[

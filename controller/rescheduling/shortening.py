@@ -1,4 +1,4 @@
-"""Has the scheduler's preemption go faster, where that is wanted (rescheduler-spec 3.8, rule 4)."""
+"""Speeds up the scheduler's preemption, if the settings say so (rescheduler-spec 3.8, rule 4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.evictions import Evictions
     from harbourmaster.rescheduling.model import PendingPod, Pod
 
@@ -50,7 +50,7 @@ class Shortening:
     would take a second victim (0, finding 3).
     """
 
-    def __init__(self, context: Context, evictions: Evictions) -> None:
+    def __init__(self, context: ReschedulingContext, evictions: Evictions) -> None:
         self._context = context
         self._evictions = evictions
         self._done: set[str] = set()

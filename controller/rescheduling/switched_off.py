@@ -1,6 +1,6 @@
-"""Where rescheduling is switched off: nodes that were kept are given back, and that is all.
+"""Releases reserved nodes while rescheduling is switched off.
 
-Nothing is watched. Where the rights for it are not there, nothing can be on nodes either.
+Nothing is watched. Without the permissions there can be no reservations either.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
-from harbourmaster.controller.rescheduling.reservations import Reservations, WriteResult
+from harbourmaster.controller.rescheduling.reservations import NodeWrites, WriteResult
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held
@@ -23,11 +24,10 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.rescheduling.reservation import Held
-    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
 
 _ALL: Final = "all nodes"
 _VERBS: Final = ("list", "get", "patch")
@@ -44,17 +44,20 @@ class _Review(msgspec.Struct, frozen=True):
 _decode_review: Final = msgspec.json.Decoder(_Review).decode
 
 
+def start(process: Process) -> Part:
+    """Start a controller that only releases what rescheduling may have reserved."""
+    found = SwitchedOff(process.client, process.settings.rescheduling)
+    return Part(controllers=(Controller(RESCHEDULING, lambda _queue: found, process.metrics),))
+
+
 class SwitchedOff:
     """One look at all nodes at the beginning of each term."""
 
-    def __init__(
-        self, client: Client, settings: ReschedulingSettings, metrics: ControllerMetrics
-    ) -> None:
+    def __init__(self, client: Client, settings: ReschedulingSettings) -> None:
         self._client = client
         self._key = settings.taint_key
-        self._reservations = Reservations(client)
+        self._reservations = NodeWrites(client)
         self._log = get_logger(RESCHEDULING)
-        self.job = Controller(RESCHEDULING, self._start, metrics)
 
     def due(self, keys: Iterable[str] | None) -> tuple[str, ...]:
         """All nodes, once."""
@@ -69,9 +72,6 @@ class SwitchedOff:
             if written is WriteResult.DONE:
                 self._log.info("released node", node=name)
         return None
-
-    def _start(self, _queue: WorkQueue) -> SwitchedOff:
-        return self
 
     def _emptied(self, held: Held) -> list[dict[str, Any]]:
         return arrange(held, [], self._key)

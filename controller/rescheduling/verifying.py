@@ -9,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.rescheduling.caches import bare, pods_of, read_all
+from harbourmaster.controller.rescheduling.caches import observation_of, pods_of, read_all
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
@@ -21,18 +20,19 @@ from harbourmaster.rescheduling.answers import (
     pause,
     read,
 )
-from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State, observe
-from harbourmaster.rescheduling.model import PendingPod, Pod
+from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State
+from harbourmaster.rescheduling.model import Pod
 from harbourmaster.rescheduling.plans import Candidate
 from harbourmaster.rescheduling.victims import VIOLATING
 from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.rescheduling.context import Context
+    from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.evictions import Evictions
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.kube.reading import Metadata
     from harbourmaster.rescheduling.answers import Reply
+    from harbourmaster.rescheduling.model import PendingPod
     from harbourmaster.rescheduling.plans import Victim
 
 BEHIND: Final = 1.0
@@ -41,7 +41,7 @@ _ENDED: Final = frozenset((Observation.BOUND, Observation.GONE, Observation.EXCU
 
 
 class CheckResult(Struct, frozen=True):
-    """The result of a look: the flow from here on, or why the node can't be had."""
+    """The result of a check: the flow after it, or why the node cannot be used."""
 
     flow: EvictionFlow
     candidate: Candidate | None = None
@@ -51,9 +51,9 @@ class CheckResult(Struct, frozen=True):
 
 
 class Verifying:
-    """Looks again at one node."""
+    """Checks one node again."""
 
-    def __init__(self, context: Context, flows: Flows, evictions: Evictions) -> None:
+    def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions
@@ -120,14 +120,8 @@ class Verifying:
 
     async def _is_behind(self, flow: EvictionFlow, pending: PendingPod) -> bool:
         """Whether the API shows an end of the flow that the watch does not show yet."""
-        context, pod = self._context, pending.pod
-        try:
-            raw = await context.client.get(PODS, pod.name, pod.namespace)
-        except NotFoundError:
-            return True
-        found = decode_pod(raw, context.criteria)
-        waiting = found if isinstance(found, PendingPod) else None
-        seen = observe(flow.uid, bare(found), waiting)
+        found = await self._context.read_pod(pending.pod.namespace, pending.pod.name)
+        seen = observation_of(flow.uid, found)
         return seen in _ENDED or (seen is Observation.NOMINATED and not pending.nominated)
 
     async def pods_on(self, node: str, unread: list[str]) -> list[Pod]:

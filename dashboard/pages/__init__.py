@@ -1,1 +1,1 @@
-"""What stands on each page, made of stores, of what a user may see, and of a query. Pure."""
+"""The content of each page, from caches, what a user may see, and a query. Pure."""

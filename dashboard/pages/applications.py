@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.dashboard.pages.phases import (
     PhaseRow,
-    Step,
+    PhaseStep,
     name_of_current,
     phase_rows,
     ran,
@@ -19,13 +20,12 @@ from harbourmaster.dashboard.pages.phases import (
 )
 from harbourmaster.dashboard.pages.states import (
     Notice,
-    Part,
-    Shown,
-    Tally,
-    plural,
+    ShownState,
+    StateCount,
+    Topic,
     shown,
 )
-from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import found, values
 from harbourmaster.dashboard.times import moment, seconds_between, span
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
@@ -35,21 +35,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from harbourmaster.dashboard.pages.states import Tone
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.pages.states import (
+        Tally,
+        Tone,
+    )
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
 
 
 PATH: Final = "/applications"
+_TOPIC: Final = Topic("Applications", PATH, ("application", "applications"))
 _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
     (FAILED, "failed", "bad"),
     (WARNING, "with warnings", "warn"),
     (PROGRESSING, "in progress", "busy"),
     (SUCCEEDED, "succeeded", "good"),
 )
-_MOST_NOTICES: Final = 5
 
 
 class ApplicationRow(Struct, frozen=True, gc=False):
@@ -59,9 +62,9 @@ class ApplicationRow(Struct, frozen=True, gc=False):
     name: str
     link: str
     version: str
-    state: Shown
+    state: ShownState
     phase: str
-    steps: tuple[Step, ...]
+    steps: tuple[PhaseStep, ...]
     start: str
     took: str
     workloads: int
@@ -69,55 +72,48 @@ class ApplicationRow(Struct, frozen=True, gc=False):
     """Of the workloads."""
 
 
-class Applications(Struct, frozen=True):
+class ApplicationsPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[ApplicationRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
 
 
 def applications(
-    sources: Sources, visible: Visibility, query: Query, now: datetime
-) -> Applications:
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> ApplicationsPage:
     """The page, the most urgent first."""
     newest = _visible(sources, visible)
-    found = listed(
+    listing = listed(
         newest,
         query,
         namespace=lambda each: each.metadata.namespace,
         texts=lambda each: (each.spec.app_name, each.metadata.namespace, each.spec.version),
         key=_rank,
+        row=lambda each: _row(each, now),
         holds=lambda each: not query.state or each.status.status == query.state,
     )
-    return Applications(
-        turned(found, [_row(each, now) for each in found.rows]), tuple(_parts(newest))
-    )
+    return ApplicationsPage(listing, tuple(_parts(newest)))
 
 
-def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     newest = _visible(sources, visible)
     failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
-    return Tally(
-        title="Applications",
-        link=PATH,
-        total=len(newest),
-        unit=plural(len(newest), "application", "applications"),
-        parts=tuple(_parts(newest)),
-        notices=tuple(
-            Notice(
-                tone="bad",
-                what="Application",
-                name=f"{each.metadata.namespace}/{each.spec.app_name}",
-                text=f"version {each.spec.version} failed in its {_where(each)}",
-                link=link_of(each),
-            )
-            for each in failed[:_MOST_NOTICES]
-        ),
-        urgent=len(failed),
+    return _TOPIC.tally(
+        newest,
+        _parts(newest),
+        failed,
+        _notice,
         is_off=sources.app_versions is None,
         is_refused=visible.of(APP_VERSIONS).is_empty,
     )
+
+
+def _notice(version: AppVersion) -> Notice:
+    text = f"version {version.spec.version} failed in its {_where(version)}"
+    name = f"{version.metadata.namespace}/{version.spec.app_name}"
+    return Notice("bad", "Application", name, text, link_of(version))
 
 
 def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
@@ -131,7 +127,7 @@ def link_of(version: AppVersion) -> str:
     return f"{PATH}/{quote(metadata.namespace, safe='')}/{quote(version.spec.app_name, safe='')}"
 
 
-def _visible(sources: Sources, visible: Visibility) -> list[AppVersion]:
+def _visible(sources: PageSources, visible: Visibility) -> list[AppVersion]:
     """The newest version of each application that may be seen."""
     scope = visible.of(APP_VERSIONS)
     found: dict[tuple[str, str], AppVersion] = {}
@@ -159,16 +155,13 @@ def _rank(version: AppVersion) -> tuple[int, str, str]:
     return shown(version.status.status).urgency, metadata.namespace, version.spec.app_name
 
 
-def _parts(newest: Iterable[AppVersion]) -> Iterable[Part]:
-    counts: dict[str, int] = {}
-    for each in newest:
-        counts[each.status.status] = counts.get(each.status.status, 0) + 1
+def _parts(newest: Iterable[AppVersion]) -> Iterable[StateCount]:
+    counts = Counter(each.status.status for each in newest)
     for state, label, tone in _PARTS:
-        count = counts.pop(state, 0)
-        if count:
-            yield Part(label, count, tone, state)
+        if count := counts.pop(state, 0):
+            yield StateCount(label, count, tone, state)
     for state, count in sorted(counts.items()):
-        yield Part(shown(state).label, count, "idle", state)
+        yield StateCount(shown(state).label, count, "idle", state)
 
 
 def _row(version: AppVersion, now: datetime) -> ApplicationRow:
@@ -198,7 +191,7 @@ class VersionLink(Struct, frozen=True, gc=False):
 
     version: str
     object: str
-    state: Shown
+    state: ShownState
     link: str
     is_current: bool
 
@@ -209,7 +202,7 @@ class Lane(Struct, frozen=True, gc=False):
     kind: str
     name: str
     version: str
-    state: Shown
+    state: ShownState
     phases: tuple[PhaseRow, ...] = ()
     failed_nodes: tuple[str, ...] = ()
 
@@ -221,7 +214,7 @@ class ApplicationPage(Struct, frozen=True):
     name: str
     version: str
     object: str
-    state: Shown
+    state: ShownState
     start: str
     end: str
     took: str
@@ -237,7 +230,12 @@ class ApplicationPage(Struct, frozen=True):
 
 
 def application(
-    sources: Sources, visible: Visibility, query: Query, now: datetime, namespace: str, name: str
+    sources: PageSources,
+    visible: Visibility,
+    query: PageQuery,
+    now: datetime,
+    namespace: str,
+    name: str,
 ) -> ApplicationPage | None:
     """The page of the version that is asked for, else of the newest; None where there is none."""
     if not visible.sees(APP_VERSIONS, namespace):
@@ -267,7 +265,7 @@ def application(
             name,
             version.spec.version,
             shown(status.status),
-            _rows(version, start, end, now),
+            phase_rows(version, start, end, now),
         )
     ]
     for workload, number, each in workloads:
@@ -276,7 +274,8 @@ def application(
             continue
         nodes = tuple(one.name for one in each.status.failed_nodes)
         state = shown(each.status.status)
-        lanes.append(Lane("Workload", workload, number, state, _rows(each, start, end, now), nodes))
+        rows = phase_rows(each, start, end, now)
+        lanes.append(Lane("Workload", workload, number, state, rows, nodes))
     return ApplicationPage(
         namespace=namespace,
         name=name,
@@ -305,11 +304,9 @@ def application(
     )
 
 
-def _rows(version: Version, start: datetime, end: datetime, now: datetime) -> tuple[PhaseRow, ...]:
-    return tuple(phase_rows(version, start, end, now))
-
-
-def _workload(sources: Sources, app: AppVersion, name: str, version: str) -> WorkloadVersion | None:
+def _workload(
+    sources: PageSources, app: AppVersion, name: str, version: str
+) -> WorkloadVersion | None:
     names = names_of(app.spec.app_name, name, version)
     return found(sources.workload_versions, f"{app.metadata.namespace}/{names.version}")
 

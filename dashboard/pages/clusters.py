@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -10,13 +11,13 @@ from msgspec import Struct
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.dashboard.pages.states import (
     Notice,
-    Part,
-    Shown,
-    Tally,
-    plural,
+    ShownState,
+    StateCount,
+    Topic,
+    parts_by_urgency,
     shown,
 )
-from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 from harbourmaster.placement.model import DecisionRecord
 
@@ -24,15 +25,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.pages.states import (
+        Tally,
+    )
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.placement.model import Application, ReportedCluster, TargetReference
 
 PATH: Final = "/clusters"
 PLACED: Final = "placed"
 """The view of applications."""
-_MOST_NOTICES: Final = 5
+PLACED_PATH: Final = f"{PATH}?view={PLACED}"
+_PLACED_TOPIC: Final = Topic(
+    "Placements", PLACED_PATH, ("application placed", "applications placed")
+)
+_TOPIC: Final = Topic("Clusters", PATH, ("cluster", "clusters"))
 
 
 class MetricValue(Struct, frozen=True, gc=False):
@@ -49,7 +57,7 @@ class ClusterRow(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    state: Shown
+    state: ShownState
     faults: tuple[str, ...]
     """What its conditions say that is not as it should be."""
     metrics: tuple[MetricValue, ...]
@@ -74,7 +82,7 @@ class PlacementRow(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    state: Shown
+    state: ShownState
     target: str
     """Where it is to run."""
     running_on: str
@@ -88,21 +96,23 @@ class PlacementRow(Struct, frozen=True, gc=False):
     faults: tuple[str, ...]
 
 
-class Clusters(Struct, frozen=True):
+class ClustersPage(Struct, frozen=True):
     """The page: one of two lists."""
 
     is_placed: bool
     clusters: Listing[ClusterRow] | None
     placements: Listing[PlacementRow] | None
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
 
 
-def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime) -> Clusters:
+def clusters(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> ClustersPage:
     """The page, the most urgent first."""
     if query.view == PLACED:
-        seen = _applications(sources, visible)
-        placed = listed(
-            seen,
+        placed = _applications(sources, visible)
+        placements = listed(
+            placed,
             query,
             namespace=lambda each: each.metadata.namespace,
             texts=lambda each: (
@@ -112,10 +122,10 @@ def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime
                 _name(each.status.running_on),
             ),
             key=lambda each: (shown(each.status.phase).urgency, each.metadata.key),
+            row=_placement,
             holds=lambda each: not query.state or each.status.phase == query.state,
         )
-        rows = [_placement(each) for each in placed.rows]
-        return Clusters(True, None, turned(placed, rows), tuple(_parts(_phases(seen))))
+        return ClustersPage(True, None, placements, tuple(_phases(placed)))
     members = _clusters(sources, visible)
     running = _running(sources, visible)
     found = listed(
@@ -124,103 +134,80 @@ def clusters(sources: Sources, visible: Visibility, query: Query, _now: datetime
         namespace=lambda each: each.metadata.namespace,
         texts=lambda each: (each.metadata.name, each.metadata.namespace),
         key=lambda each: (shown(each.status.state).urgency, each.metadata.key),
+        row=lambda each: _cluster(each, running),
         holds=lambda each: not query.state or each.status.state == query.state,
     )
-    turned_rows = turned(found, [_cluster(each, running) for each in found.rows])
-    states = tuple(_parts(each.status.state for each in members))
-    return Clusters(False, turned_rows, None, states)
+    return ClustersPage(False, found, None, tuple(_states(members)))
 
 
-def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the clusters."""
     members = _clusters(sources, visible)
-    bad = [each for each in members if shown(each.status.state).tone in {"bad", "warn"}]
-    return Tally(
-        title="Clusters",
-        link=PATH,
-        total=len(members),
-        unit=plural(len(members), "cluster", "clusters"),
-        parts=tuple(_parts(each.status.state for each in members)),
-        notices=tuple(
-            Notice(
-                shown(each.status.state).tone,
-                "Cluster",
-                each.metadata.key,
-                "; ".join(_faults(each)) or each.status.state,
-                PATH,
-            )
-            for each in bad[:_MOST_NOTICES]
-        ),
-        urgent=len(bad),
+    return _TOPIC.tally(
+        members,
+        _states(members),
+        [each for each in members if shown(each.status.state).tone in {"bad", "warn"}],
+        _notice,
         is_off=sources.clusters is None,
         is_refused=visible.of(CLUSTERS).is_empty,
     )
 
 
-def tally_placed(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally_placed(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the applications that are placed."""
     seen = _applications(sources, visible)
-    link = f"{PATH}?view={PLACED}"
-    bad = [each for each in seen if shown(each.status.phase).tone == "bad"]
-    return Tally(
-        title="Placements",
-        link=link,
-        total=len(seen),
-        unit=plural(len(seen), "application placed", "applications placed"),
-        parts=tuple(_parts(_phases(seen))),
-        notices=tuple(
-            Notice(
-                "bad",
-                "Placement",
-                each.metadata.key,
-                "; ".join(_application_faults(each)) or each.status.phase,
-                f"{link}&{_found_by(each)}",
-            )
-            for each in bad[:_MOST_NOTICES]
-        ),
-        urgent=len(bad),
+    return _PLACED_TOPIC.tally(
+        seen,
+        _phases(seen),
+        [each for each in seen if shown(each.status.phase).tone == "bad"],
+        _notice_placed,
         is_off=sources.applications is None,
         is_refused=visible.of(APPLICATIONS).is_empty,
     )
 
 
-def _clusters(sources: Sources, visible: Visibility) -> list[ReportedCluster]:
+def _notice(cluster: ReportedCluster) -> Notice:
+    text = "; ".join(_faults(cluster)) or cluster.status.state
+    return Notice(shown(cluster.status.state).tone, "Cluster", cluster.metadata.key, text, PATH)
+
+
+def _notice_placed(application: Application) -> Notice:
+    metadata = application.metadata
+    text = "; ".join(_application_faults(application)) or application.status.phase
+    found_by = urlencode({"namespace": metadata.namespace, "q": metadata.name})
+    return Notice("bad", "Placement", metadata.key, text, f"{PLACED_PATH}&{found_by}")
+
+
+def _clusters(sources: PageSources, visible: Visibility) -> list[ReportedCluster]:
     scope = visible.of(CLUSTERS)
     return [each for each in values(sources.clusters) if scope.sees(each.metadata.namespace)]
 
 
-def _applications(sources: Sources, visible: Visibility) -> list[Application]:
+def _applications(sources: PageSources, visible: Visibility) -> list[Application]:
     scope = visible.of(APPLICATIONS)
     return [each for each in values(sources.applications) if scope.sees(each.metadata.namespace)]
 
 
-def _phases(seen: Iterable[Application]) -> Iterator[str]:
-    return (each.status.phase for each in seen)
+def _phases(seen: Iterable[Application]) -> Iterator[StateCount]:
+    return parts_by_urgency(each.status.phase for each in seen)
 
 
-def _parts(states: Iterable[str]) -> Iterator[Part]:
-    counts: dict[str, int] = {}
-    for each in states:
-        counts[each] = counts.get(each, 0) + 1
-    for state in sorted(counts, key=lambda each: (shown(each).urgency, each)):
-        found = shown(state)
-        yield Part(found.label, counts[state], found.tone, state)
+def _states(members: Iterable[ReportedCluster]) -> Iterator[StateCount]:
+    return parts_by_urgency(each.status.state for each in members)
 
 
-def _running(sources: Sources, visible: Visibility) -> dict[str, int] | None:
+def _running(sources: PageSources, visible: Visibility) -> Counter[str] | None:
     """How many applications run on each cluster, by its key."""
     if visible.of(APPLICATIONS).is_empty:
         return None
-    counts: dict[str, int] = {}
-    for each in _applications(sources, visible):
-        target = each.status.running_on
-        if target is not None:
-            key = f"{target.namespace or each.metadata.namespace}/{target.name}"
-            counts[key] = counts.get(key, 0) + 1
-    return counts
+    return Counter(
+        f"{target.namespace or each.metadata.namespace}/{target.name}"
+        for each in _applications(sources, visible)
+        if (target := each.status.running_on) is not None
+    )
 
 
-def _cluster(cluster: ReportedCluster, running: dict[str, int] | None) -> ClusterRow:
+def _cluster(cluster: ReportedCluster, running: Counter[str] | None) -> ClusterRow:
     weights = {each.name: each.weight for each in cluster.spec.metrics or ()}
     reported = {each.name: each for each in cluster.status.metrics}
     metrics = []
@@ -236,7 +223,7 @@ def _cluster(cluster: ReportedCluster, running: dict[str, int] | None) -> Cluste
         state=shown(cluster.status.state),
         faults=tuple(_faults(cluster)),
         metrics=tuple(metrics),
-        applications=None if running is None else running.get(cluster.metadata.key, 0),
+        applications=None if running is None else running[cluster.metadata.key],
         is_closed=cluster.spec.unschedulable,
     )
 
@@ -286,11 +273,6 @@ def _candidates(record: DecisionRecord) -> Iterator[CandidateRow]:
             reason=each.reason,
             is_chosen=each.cluster == record.chosen,
         )
-
-
-def _found_by(application: Application) -> str:
-    metadata = application.metadata
-    return urlencode({"namespace": metadata.namespace, "q": metadata.name})
 
 
 def _name(reference: TargetReference | None) -> str:

@@ -1,9 +1,11 @@
-"""What is known of waiting pods besides themselves, found for one after the other."""
+"""Finds the facts about waiting pods, one pod after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     EVALUATION_DEFINITIONS,
@@ -24,16 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.dashboard.sources import Source, Sources
+    from harbourmaster.dashboard.sources import PageSources, Source
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import (
         AppVersion,
-        Evaluation,
-        EvaluationDefinition,
-        Task,
-        TaskDefinition,
     )
 
 T = TypeVar("T")
@@ -52,24 +50,13 @@ DEFINITIONS: Final = (TASK_DEFINITIONS, EVALUATION_DEFINITIONS, KEPTN_METRICS)
 """What may also lie in a namespace that serves all others."""
 
 
-class _Known(NamedTuple):
-    """What may be seen in a namespace of what checks are judged by."""
-
-    tasks: Mapping[str, Task]
-    evaluations: Mapping[str, Evaluation]
-    task_definitions: Mapping[str, TaskDefinition]
-    definitions: Mapping[str, EvaluationDefinition]
-    metrics: Mapping[MetricReference, Metric]
-    unread: tuple[str, ...]
-
-
 class Gatherer:
     """Finds what is known of pods, one after the other; no more than may be seen."""
 
-    def __init__(self, sources: Sources, visible: Visibility) -> None:
+    def __init__(self, sources: PageSources, visible: Visibility) -> None:
         self._sources = sources
         self._visible = visible
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Facts] = {}
         self._apps: dict[tuple[str, str], list[AppVersion]] = {}
         for each in values(sources.app_versions):
             place = (each.metadata.namespace, each.spec.app_name)
@@ -90,23 +77,14 @@ class Gatherer:
                 workload = found(sources.workloads, f"{namespace}/{names.workload}")
             if version is not None:
                 app = app_version_of(version, self._apps.get((namespace, version.spec.app), ()))
-        return Facts(
-            workload=workload,
-            version=version,
-            app=app,
-            tasks=known.tasks,
-            evaluations=known.evaluations,
-            task_definitions=known.task_definitions,
-            definitions=known.definitions,
-            metrics=known.metrics,
-            unread=known.unread,
-        )
+        return replace(known, workload=workload, version=version, app=app)
 
-    def _in(self, namespace: str) -> _Known:
+    def _in(self, namespace: str) -> Facts:
+        """What may be seen in a namespace of what checks are judged by."""
         sources = self._sources
         places = tuple(dict.fromkeys((namespace, *sources.definition_namespaces)))
         metrics = self._named(sources.metrics, KEPTN_METRICS, places)
-        return _Known(
+        return Facts(
             tasks=self._named(sources.tasks, TASKS, (namespace,)),
             evaluations=self._named(sources.evaluations, EVALUATIONS, (namespace,)),
             task_definitions=self._named(sources.task_definitions, TASK_DEFINITIONS, places),

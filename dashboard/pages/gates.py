@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -13,10 +13,9 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.dashboard.pages.gate_facts import Gatherer
-from harbourmaster.dashboard.pages.states import Notice, Part, Tally, Tone, plural
-from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, Tone, Topic
+from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
-from harbourmaster.dashboard.turns import at_once
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
 from harbourmaster.lifecycle.gate_verdict import verdict_on
 
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
-    from harbourmaster.dashboard.turns import Course
+    from harbourmaster.dashboard.pages.states import Tally
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gate_verdict import GateVerdict
     from harbourmaster.lifecycle.gated_pods import Pod
 
-T = TypeVar("T")
-K = TypeVar("K")
 
 PATH: Final = "/gates"
+_TOPIC: Final = Topic("Gates", PATH, ("pod waits", "pods wait"))
 NEEDED: Final = (PODS, WORKLOAD_VERSIONS, APP_VERSIONS)
 """What one must be allowed to list to see a waiting pod: else it can't be told why."""
 _TONES: Final[dict[str, Tone]] = {
@@ -63,8 +62,6 @@ _WORDS: Final = {
     "deployment-due": "deployment due",
 }
 _ORDER: Final = tuple(_WORDS)
-_URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
-_MOST_NOTICES: Final = 5
 _SLICE: Final = 100
 """Pods that are judged in one go: some milliseconds."""
 
@@ -77,60 +74,46 @@ class GateRow(Struct, frozen=True, gc=False):
     tone: Tone
 
 
-class Gates(Struct, frozen=True):
+class GatesPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[GateRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
     is_bounded: bool
     """Whether pods may wait only for so long."""
 
 
-def gates(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Gates:
-    """The page: what nothing will release first, then who waits longest."""
-    return at_once(course(sources, visible, query, now))
+def gates(
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> Sliced[GatesPage]:
+    """The page: what nothing will release first, then who waits longest.
 
-
-def course(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Course[Gates]:
-    """The same in turns: to find out why a pod waits takes long, and a page of it is short."""
+    To find out why a pod waits takes long, and a page of it is short.
+    """
     waiting = yield from _waiting(sources, visible, now)
-    found_rows = listed(
+    listing = listed(
         waiting,
         query,
         namespace=lambda each: each.pod.namespace,
         texts=lambda each: (each.pod.key, each.workload),
         key=_rank,
+        row=lambda each: GateRow(
+            gate_report(each.pod, each.facts, sources.rules, now), each.word, each.tone
+        ),
         holds=lambda each: not query.state or each.verdict.code == query.state,
     )
-    rows = [
-        GateRow(gate_report(each.pod, each.facts, sources.rules, now), each.word, each.tone)
-        for each in found_rows.rows
-    ]
-    is_bounded = sources.rules.max_age_seconds > 0
-    return Gates(turned(found_rows, rows), tuple(_parts(waiting)), is_bounded)
+    return GatesPage(listing, tuple(_parts(waiting)), sources.rules.max_age_seconds > 0)
 
 
-def tally(sources: Sources, visible: Visibility, now: datetime) -> Course[Tally]:
+def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
     """What the overview says of them, in turns."""
     waiting = yield from _waiting(sources, visible, now)
     urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
-    return Tally(
-        title="Gates",
-        link=PATH,
-        total=len(waiting),
-        unit=plural(len(waiting), "pod waits", "pods wait"),
-        parts=tuple(_parts(waiting)),
-        notices=tuple(
-            Notice(
-                tone="bad" if each.tone == "bad" else "warn",
-                what="Pod",
-                name=each.pod.key,
-                text=f"waits for {each.verdict.text}",
-                link=f"{PATH}?{urlencode({'namespace': each.pod.namespace, 'q': each.pod.name})}",
-            )
-            for each in urgent[:_MOST_NOTICES]
-        ),
-        urgent=len(urgent),
+    return _TOPIC.tally(
+        waiting,
+        _parts(waiting),
+        urgent,
+        _notice,
         is_off=sources.gated_pods is None,
         is_refused=any(visible.of(each).is_empty for each in NEEDED),
     )
@@ -155,7 +138,14 @@ class _Waiting(NamedTuple):
         return self.tone == "bad" or self.is_overdue
 
 
-def _waiting(sources: Sources, visible: Visibility, now: datetime) -> Course[list[_Waiting]]:
+def _notice(waiting: _Waiting) -> Notice:
+    pod = waiting.pod
+    link = f"{PATH}?{urlencode({'namespace': pod.namespace, 'q': pod.name})}"
+    tone: Tone = "bad" if waiting.tone == "bad" else "warn"
+    return Notice(tone, "Pod", pod.key, f"waits for {waiting.verdict.text}", link)
+
+
+def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:
     scopes = [visible.of(each) for each in NEEDED]
     gatherer = Gatherer(sources, visible)
     waiting = []
@@ -178,15 +168,15 @@ def _waiting(sources: Sources, visible: Visibility, now: datetime) -> Course[lis
 
 
 def _rank(each: _Waiting) -> tuple[int, str, str]:
-    return _URGENCY[each.tone], each.pod.creation_timestamp, each.pod.key
+    return URGENCY[each.tone], each.pod.creation_timestamp, each.pod.key
 
 
-def _parts(waiting: Sequence[_Waiting]) -> Iterator[Part]:
+def _parts(waiting: Sequence[_Waiting]) -> Iterator[StateCount]:
     counts: dict[str, tuple[int, Tone]] = {}
     for each in waiting:
         code = each.verdict.code
         count, tone = counts.get(code, (0, each.tone))
         counts[code] = (count + 1, tone)
-    for name in sorted(counts, key=lambda each: (_URGENCY[counts[each][1]], _ORDER.index(each))):
+    for name in sorted(counts, key=lambda each: (URGENCY[counts[each][1]], _ORDER.index(each))):
         count, tone = counts[name]
-        yield Part(_WORDS[name], count, tone, name)
+        yield StateCount(_WORDS[name], count, tone, name)

@@ -1,4 +1,4 @@
-"""All of it in a few numbers, and what needs attention first."""
+"""Everything in a few numbers, and what needs attention first."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.states import Notice, Tally
-from harbourmaster.dashboard.turns import at_once
+from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
-    from harbourmaster.dashboard.turns import Course
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
 
-MOST_OF_ONE: Final = 5
-"""Notices of one kind: a hundred failed applications must not hide the one cluster."""
 _TALLIES: Final = (
     applications.tally,
     policies.tally,
@@ -44,7 +41,7 @@ class Further(Struct, frozen=True, gc=False):
     count: int
 
 
-class Overview(Struct, frozen=True):
+class OverviewPage(Struct, frozen=True):
     """The page."""
 
     tallies: tuple[Tally, ...]
@@ -52,24 +49,21 @@ class Overview(Struct, frozen=True):
     further: tuple[Further, ...]
 
 
-def overview(sources: Sources, visible: Visibility, query: Query, now: datetime) -> Overview:
+def overview(
+    sources: PageSources, visible: Visibility, _query: PageQuery, now: datetime
+) -> Sliced[OverviewPage]:
     """The page."""
-    return at_once(course(sources, visible, query, now))
-
-
-def course(sources: Sources, visible: Visibility, _query: Query, now: datetime) -> Course[Overview]:
-    """The same in turns."""
     tallies = []
     for each in _TALLIES:
         tallies.append(each(sources, visible, now))
         yield
     # Second on the page, and the one that takes long.
     tallies.insert(1, (yield from gates.tally(sources, visible, now)))
-    notices = [notice for tally in tallies for notice in tally.notices[:MOST_OF_ONE]]
+    notices = [notice for tally in tallies for notice in tally.notices]
     notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
     further = tuple(
-        Further(each.title, each.link, each.urgent - MOST_OF_ONE)
+        Further(each.title, each.link, each.urgent - MOST_NOTICES)
         for each in tallies
-        if each.urgent > MOST_OF_ONE
+        if each.urgent > MOST_NOTICES
     )
-    return Overview(tuple(tallies), tuple(notices), further)
+    return OverviewPage(tuple(tallies), tuple(notices), further)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.dashboard.pages.states import Shown, shown
+from harbourmaster.dashboard.pages.states import ShownState, shown
 from harbourmaster.dashboard.times import moment, seconds_between, span
 from harbourmaster.lifecycle.model import PENDING, PROGRESSING, AppVersion
 from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
@@ -27,11 +27,11 @@ _WORDS: Final = (
 )
 
 
-class Step(Struct, frozen=True, gc=False):
+class PhaseStep(Struct, frozen=True, gc=False):
     """One phase in a row of them."""
 
     name: str
-    state: Shown
+    state: ShownState
 
 
 class Bar(Struct, frozen=True, gc=False):
@@ -41,11 +41,11 @@ class Bar(Struct, frozen=True, gc=False):
     width: int
 
 
-class Check(Struct, frozen=True, gc=False):
+class CheckRow(Struct, frozen=True, gc=False):
     """A task or an evaluation of a phase."""
 
     name: str
-    state: Shown
+    state: ShownState
     object: str
     start: str
     end: str
@@ -55,11 +55,11 @@ class PhaseRow(Struct, frozen=True, gc=False):
     """A phase with its time. ``bar`` is None where it has none yet."""
 
     name: str
-    state: Shown
+    state: ShownState
     start: str
     took: str
     bar: Bar | None
-    checks: tuple[Check, ...]
+    checks: tuple[CheckRow, ...]
 
 
 class Ran(Struct, frozen=True, gc=False):
@@ -87,10 +87,11 @@ def name_of_current(version: Version) -> str:
     return next((name_of(each) for each in phases_of(version) if each.name == current), "")
 
 
-def steps(version: Version) -> tuple[Step, ...]:
+def steps(version: Version) -> tuple[PhaseStep, ...]:
     """All phases in order."""
     return tuple(
-        Step(name_of(each), shown(state_of(version.status, each))) for each in _counted(version)
+        PhaseStep(name_of(each), shown(state_of(version.status, each)))
+        for each in _counted(version)
     )
 
 
@@ -116,7 +117,9 @@ def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
     return tuple(found)
 
 
-def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) -> list[PhaseRow]:
+def phase_rows(
+    version: Version, start: datetime, end: datetime, now: datetime
+) -> tuple[PhaseRow, ...]:
     """The phases on a time line that reaches from one moment to another."""
     whole = max(seconds_between(start, end), 1.0)
 
@@ -128,7 +131,7 @@ def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) 
         width = max(width, _LEAST)
         return Bar(min(x, WIDTH - _LEAST), min(width, WIDTH - min(x, WIDTH - _LEAST)))
 
-    return [
+    return tuple(
         PhaseRow(
             name=name_of(each.phase),
             state=shown(state_of(version.status, each.phase)),
@@ -138,7 +141,7 @@ def phase_rows(version: Version, start: datetime, end: datetime, now: datetime) 
             checks=tuple(_checks(version, each.phase)),
         )
         for each in ran(version, now)
-    ]
+    )
 
 
 def _counted(version: Version) -> tuple[Phase, ...]:
@@ -166,12 +169,12 @@ def _of_items(
     return min(starts), now if is_open or not ends else max(ends)
 
 
-def _checks(version: Version, phase: Phase) -> Iterator[Check]:
+def _checks(version: Version, phase: Phase) -> Iterator[CheckRow]:
     items = {each.definition_name: each for each in _items(version, phase)}
     listed: tuple[str, ...] = getattr(version.spec, phase.checks) if phase.checks else ()
     for name in dict.fromkeys((*listed, *items)):
         item = items.get(name)
         if item is None:
-            yield Check(name, shown(PENDING), "", "", "")
+            yield CheckRow(name, shown(PENDING), "", "", "")
         else:
-            yield Check(name, shown(item.status), item.name, item.start_time, item.end_time)
+            yield CheckRow(name, shown(item.status), item.name, item.start_time, item.end_time)

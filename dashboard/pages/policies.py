@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
-from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
-from harbourmaster.dashboard.query import Listing, listed, turned
+from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
+from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 
 if TYPE_CHECKING:
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.selectors import LabelSelector
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import KnownPolicy, Sources
+    from harbourmaster.dashboard.pages.states import Tally
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import KnownPolicy, PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.policies.model import PolicySpec
 
 PATH: Final = "/policies"
+_TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"))
 FAULTY: Final = "faulty"
 UNUSED: Final = "unused"
-_MOST_NOTICES: Final = 5
 
 
 class Selects(Struct, frozen=True, gc=False):
@@ -50,11 +51,11 @@ class PolicyRow(Struct, frozen=True, gc=False):
     fault: str
 
 
-class Policies(Struct, frozen=True):
+class PoliciesPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[PolicyRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
     pods: int
     """That may be seen."""
     is_counted: bool
@@ -63,16 +64,19 @@ class Policies(Struct, frozen=True):
     sees_all_pods: bool
 
 
-def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime) -> Policies:
+def policies(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> PoliciesPage:
     """The page, in the order in which policies apply; those at fault first."""
     seen = _visible(sources, visible)
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
-    found = listed(
+    listing = listed(
         seen,
         query,
         namespace=lambda each: each.policy.metadata.namespace or "",
         texts=lambda each: (each.policy.metadata.name or "", each.policy.metadata.namespace or ""),
         key=lambda each: (each.compiled.fault is None, each.compiled.rank),
+        row=lambda each: _row(each, counts[each.compiled.reference]),
         holds=lambda each: (
             not query.state
             or (query.state == FAULTY and each.compiled.fault is not None)
@@ -81,8 +85,8 @@ def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime
     )
     scope = visible.of(PODS)
     pods = sum(count for space, count in sources.counts.pods.items() if scope.sees(space))
-    return Policies(
-        turned(found, [_row(each, counts[each.compiled.reference]) for each in found.rows]),
+    return PoliciesPage(
+        listing,
         tuple(_parts(seen, counts)),
         pods,
         is_counted=sources.counts.is_whole,
@@ -91,29 +95,25 @@ def policies(sources: Sources, visible: Visibility, query: Query, _now: datetime
     )
 
 
-def tally(sources: Sources, visible: Visibility, _now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     seen = _visible(sources, visible)
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
     faulty = [each for each in seen if each.compiled.fault is not None]
     faulty.sort(key=lambda each: each.compiled.rank)
-    return Tally(
-        title="Policies",
-        link=PATH,
-        total=len(seen),
-        unit=plural(len(seen), "policy", "policies"),
-        parts=tuple(_parts(seen, counts)),
-        notices=tuple(
-            Notice("bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH)
-            for each in faulty[:_MOST_NOTICES]
+    return _TOPIC.tally(
+        seen,
+        _parts(seen, counts),
+        faulty,
+        lambda each: Notice(
+            "bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH
         ),
-        urgent=len(faulty),
         is_off=sources.policies is None,
         is_refused=visible.of(POLICIES).is_empty and visible.of(CLUSTER_POLICIES).is_empty,
     )
 
 
-def _visible(sources: Sources, visible: Visibility) -> list[KnownPolicy]:
+def _visible(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
     scope = visible.of(POLICIES)
     found = [
         each
@@ -125,7 +125,7 @@ def _visible(sources: Sources, visible: Visibility) -> list[KnownPolicy]:
     return found
 
 
-def _count(sources: Sources, visible: Visibility, policy: KnownPolicy) -> int | None:
+def _count(sources: PageSources, visible: Visibility, policy: KnownPolicy) -> int | None:
     scope = visible.of(PODS)
     namespace = policy.policy.metadata.namespace
     if not sources.counts.is_whole or scope.is_empty or (namespace and not scope.sees(namespace)):
@@ -134,13 +134,13 @@ def _count(sources: Sources, visible: Visibility, policy: KnownPolicy) -> int | 
     return sum(count for space, count in found.items() if scope.sees(space))
 
 
-def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[Part]:
+def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[StateCount]:
     faulty = sum(each.compiled.fault is not None for each in seen)
     if faulty:
-        yield Part("with a fault, skipped", faulty, "bad", FAULTY)
+        yield StateCount("with a fault, skipped", faulty, "bad", FAULTY)
     unused = sum(count == 0 for count in counts.values())
     if unused:
-        yield Part("without a pod", unused, "idle", UNUSED)
+        yield StateCount("without a pod", unused, "idle", UNUSED)
 
 
 def _row(known: KnownPolicy, count: int | None) -> PolicyRow:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import NODES
-from harbourmaster.dashboard.pages.states import Notice, Part, Tally, plural
+from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 from harbourmaster.dashboard.times import moment
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from harbourmaster.dashboard.query import Query
-    from harbourmaster.dashboard.sources import Sources
+    from harbourmaster.dashboard.pages.states import Tally
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.rescheduling.model import Node
 
 PATH: Final = "/reservations"
+_TOPIC: Final = Topic("Reservations", PATH, ("reservation", "reservations"))
 OVERDUE: Final = "overdue"
-_MOST_NOTICES: Final = 5
 
 
 class ReservationRow(Struct, frozen=True, gc=False):
@@ -43,16 +44,16 @@ class ReservationRow(Struct, frozen=True, gc=False):
     victims: tuple[str, ...] = ()
 
 
-class Reservations(Struct, frozen=True):
+class ReservationsPage(Struct, frozen=True):
     """The page."""
 
     listing: Listing[ReservationRow]
-    parts: tuple[Part, ...]
+    parts: tuple[StateCount, ...]
 
 
 def reservations(
-    sources: Sources, visible: Visibility, query: Query, now: datetime
-) -> Reservations:
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
+) -> ReservationsPage:
     """The page, the earliest deadline first."""
     rows = _rows(sources, visible, now)
     found = listed(
@@ -61,38 +62,32 @@ def reservations(
         namespace=lambda each: each.namespace,
         texts=lambda each: (each.node, each.pod, each.namespace),
         key=lambda each: (each.deadline, each.node, each.pod),
+        row=lambda each: each,
         holds=lambda each: not query.state or each.is_overdue,
     )
-    return Reservations(found, tuple(_parts(rows)))
+    return ReservationsPage(found, tuple(_parts(rows)))
 
 
-def tally(sources: Sources, visible: Visibility, now: datetime) -> Tally:
+def tally(sources: PageSources, visible: Visibility, now: datetime) -> Tally:
     """What the overview says of them."""
     rows = _rows(sources, visible, now)
     overdue = [each for each in rows if each.is_overdue]
-    return Tally(
-        title="Reservations",
-        link=PATH,
-        total=len(rows),
-        unit=plural(len(rows), "reservation", "reservations"),
-        parts=tuple(_parts(rows)),
-        notices=tuple(
-            Notice(
-                "warn",
-                "Reservation",
-                each.node,
-                f"is kept for {each.namespace}/{each.pod} beyond its deadline",
-                PATH,
-            )
-            for each in overdue[:_MOST_NOTICES]
-        ),
-        urgent=len(overdue),
+    return _TOPIC.tally(
+        rows,
+        _parts(rows),
+        overdue,
+        _notice,
         is_off=sources.nodes is None,
         is_refused=visible.of(NODES).is_empty,
     )
 
 
-def _rows(sources: Sources, visible: Visibility, now: datetime) -> list[ReservationRow]:
+def _notice(row: ReservationRow) -> Notice:
+    text = f"is kept for {row.namespace}/{row.pod} beyond its deadline"
+    return Notice("warn", "Reservation", row.node, text, PATH)
+
+
+def _rows(sources: PageSources, visible: Visibility, now: datetime) -> list[ReservationRow]:
     if not visible.sees(NODES):
         return []
     return [row for node in values(sources.nodes) for row in _of_node(node, now)]
@@ -121,10 +116,10 @@ def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
         )
 
 
-def _parts(rows: Sequence[ReservationRow]) -> Iterator[Part]:
+def _parts(rows: Sequence[ReservationRow]) -> Iterator[StateCount]:
     overdue = sum(each.is_overdue for each in rows)
     if overdue:
-        yield Part("beyond the deadline", overdue, "warn", OVERDUE)
+        yield StateCount("beyond the deadline", overdue, "warn", OVERDUE)
     victims = sum(len(each.victims) for each in rows)
     if victims:
-        yield Part("pods that have to go", victims, "busy")
+        yield StateCount("pods that have to go", victims, "busy")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, TypeAlias
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+T = TypeVar("T")
 
 Tone: TypeAlias = Literal["good", "busy", "warn", "bad", "idle"]
 
@@ -29,11 +35,13 @@ _TONES: Final[dict[str, Tone]] = {
     "Failed": "bad",
     "Offline": "bad",
 }
+MOST_NOTICES: Final = 5
+"""Of one kind: a hundred failed applications must not hide the one cluster."""
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ORDER: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
+URGENCY: Final[dict[Tone, int]] = {"bad": 0, "warn": 1, "busy": 2, "idle": 3, "good": 4}
 
 
-class Shown(Struct, frozen=True, gc=False):
+class ShownState(Struct, frozen=True, gc=False):
     """A state as it is shown: its word, and its tone beside it, never instead of it."""
 
     word: str
@@ -47,11 +55,11 @@ class Shown(Struct, frozen=True, gc=False):
     @property
     def urgency(self) -> int:
         """The lower, the sooner somebody should look."""
-        return _ORDER[self.tone]
+        return URGENCY[self.tone]
 
 
-class Part(Struct, frozen=True, gc=False):
-    """So many of a kind are in a state."""
+class StateCount(Struct, frozen=True, gc=False):
+    """How many objects are in a state."""
 
     label: str
     count: int
@@ -61,7 +69,7 @@ class Part(Struct, frozen=True, gc=False):
 
 
 class Notice(Struct, frozen=True, gc=False):
-    """Something that somebody should look at."""
+    """Something that needs attention."""
 
     tone: Tone
     what: str
@@ -71,13 +79,13 @@ class Notice(Struct, frozen=True, gc=False):
 
 
 class Tally(Struct, frozen=True):
-    """What a page comes to in a few numbers, and the first of what needs attention."""
+    """A page in a few numbers, and the first things that need attention."""
 
     title: str
     link: str
     total: int
     unit: str
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StateCount, ...] = ()
     notices: tuple[Notice, ...] = ()
     urgent: int = 0
     """How many there are of the notices' kind, be they among them or not."""
@@ -85,12 +93,47 @@ class Tally(Struct, frozen=True):
     is_refused: bool = False
 
 
-def plural(count: int, one: str, many: str) -> str:
-    """The words for so many."""
-    return one if count == 1 else many
+class Topic(Struct, frozen=True):
+    """What the overview calls the things of a page."""
+
+    title: str
+    link: str
+    words: tuple[str, str]
+    """For one, and for any other number."""
+
+    def tally(
+        self,
+        seen: Sequence[Any],
+        parts: Iterable[StateCount],
+        urgent: Sequence[T],
+        notice: Callable[[T], Notice],
+        *,
+        is_off: bool,
+        is_refused: bool,
+    ) -> Tally:
+        """Count what is ``seen``; the first of the ``urgent`` ones become notices."""
+        return Tally(
+            title=self.title,
+            link=self.link,
+            total=len(seen),
+            unit=self.words[len(seen) != 1],
+            parts=tuple(parts),
+            notices=tuple(notice(each) for each in urgent[:MOST_NOTICES]),
+            urgent=len(urgent),
+            is_off=is_off,
+            is_refused=is_refused,
+        )
 
 
-def shown(state: str) -> Shown:
+def parts_by_urgency(states: Iterable[str]) -> Iterator[StateCount]:
+    """How many are in each state, the most urgent state first."""
+    for state, count in sorted(
+        Counter(states).items(), key=lambda each: (shown(each[0]).urgency, each[0])
+    ):
+        yield StateCount(shown(state).label, count, shown(state).tone, state)
+
+
+def shown(state: str) -> ShownState:
     """A state of any kind; an empty one is Pending."""
     word = state or "Pending"
-    return Shown(word, _TONES.get(word, "idle"))
+    return ShownState(word, _TONES.get(word, "idle"))

@@ -8,7 +8,7 @@ import timeit
 
 import msgspec
 
-from harbourmaster.controller.extender.answers import Answers
+from harbourmaster.controller.extender.answers import FILTER, PREEMPT, Answers
 from harbourmaster.lifecycle.model import FailedNode
 from helpers import extending
 
@@ -35,11 +35,11 @@ def cases():
     nobodys = extending.filter_body(NODES, annotations={})
     return {
         DECODING: lambda: decode(body),
-        "pod of no workload": lambda: free.filter(nobodys),
-        "pod whose checks passed": lambda: free.filter(body),
-        "the same, 20 nodes to avoid": lambda: avoiding.filter(body),
-        "pod that waits": lambda: waiting.filter(body),
-        "pod that waits, preemption": lambda: waiting.preempt(preemption),
+        "pod of no workload": lambda: free.answer(FILTER, nobodys),
+        "pod whose checks passed": lambda: free.answer(FILTER, body),
+        "the same, 20 nodes to avoid": lambda: avoiding.answer(FILTER, body),
+        "pod that waits": lambda: waiting.answer(FILTER, body),
+        "pod that waits, preemption": lambda: waiting.answer(PREEMPT, preemption),
     }
 
 

@@ -16,14 +16,13 @@ from multidict import CIMultiDict
 
 from harbourmaster.api.times import stamp, utc_now
 from harbourmaster.dashboard.app import Dashboard
-from harbourmaster.dashboard.caches import Counter
+from harbourmaster.dashboard.caches import PodCounter
 from harbourmaster.dashboard.session import Sealer
 from harbourmaster.dashboard.sources import (
     KnownPolicy,
     LabelledPod,
     MatchCounts,
-    Sources,
-    StaticSource,
+    PageSources,
 )
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
@@ -54,6 +53,17 @@ ALL = frozenset(("*",))
 NAMESPACES = ("shop", "payments", "search", "mail", "billing")
 REGIONS = ("amsterdam", "bergen", "cadiz", "dublin", "esbjerg", "fowey", "genoa", "haifa")
 GOODS = ("cart", "checkout", "ledger", "catalogue", "mailer", "invoices", "ranking", "accounts")
+
+
+class StaticSource:
+    """A store without a watch behind it: what is in it is all there is."""
+
+    def __init__(self, store=None):
+        self.store = Store() if store is None else store
+        self.synced = asyncio.Event()
+        self.synced.set()
+        self.absent = False
+        self.error = None
 
 
 class StubAccess:
@@ -114,7 +124,7 @@ class Filled:
         self.pods = Store()
         self.rules = GateWaitRules(max_age_seconds=max_age)
         self.dashboard = None
-        self.counter = Counter(
+        self.counter = PodCounter(
             lambda: [
                 each.compiled
                 for name in ("policies", "cluster_policies")
@@ -126,7 +136,7 @@ class Filled:
 
     async def world(self, *, counts=True):
         found = await self.counter.counts() if counts else MatchCounts()
-        return Sources(**self.sources, counts=found, rules=self.rules)
+        return PageSources(**self.sources, counts=found, rules=self.rules)
 
     def put(self, source, obj, key=None):
         key = key or obj.metadata.key

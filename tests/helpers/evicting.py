@@ -258,11 +258,12 @@ async def until(condition, patience=PATIENCE):
 
 
 @contextlib.asynccontextmanager
-async def leading(controller):
+async def leading(part):
     """Let a rescheduler mirror and lead."""
-    tasks = [asyncio.create_task(each.run()) for each in controller.caches.reflectors]
-    tasks.append(asyncio.create_task(controller.run()))
-    lead = asyncio.create_task(controller.job.lead())
+    (controller,) = part.controllers
+    runs = [*part.background, *(each.run for each in controller.reflectors)]
+    tasks = [asyncio.create_task(run()) for run in runs]
+    lead = asyncio.create_task(controller.lead())
     try:
         yield lead
     finally:

@@ -18,7 +18,7 @@ from harbourmaster.api.resources import (
     PLACEMENT_GROUP,
     SECRETS,
 )
-from harbourmaster.controller.placement.deployment import Deployment
+from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.serving.background import running
@@ -80,7 +80,7 @@ class Placed:
     @contextlib.asynccontextmanager
     async def deploying(self, **settings):
         """Run the controllers, as the leader."""
-        self.deployment = Deployment(
+        self.deployment = DeploymentControllers(
             self.client,
             MemberSettings(**{**QUICK, **settings}),
             events=self.events,

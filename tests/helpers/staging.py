@@ -97,12 +97,9 @@ class Stage:
         self.told = []
         self.sampler = Sampler(
             controller._samples,
-            self.caches,
             self.answers,
             home=HOME,
             interval=self.settings.sample_interval_seconds,
-            max_age=self.settings.max_age,
-            clock=lambda: self.time,
             wake=self.woken.append,
             tell=self._tell,
         )

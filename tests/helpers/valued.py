@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.exposure.values import Values
+from harbourmaster.controller.exposure.values import ExposedValues
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.store import Store
 
@@ -49,4 +49,4 @@ def mirror(*metrics):
 
 def values(*metrics):
     """What these metrics show at ``NOW``."""
-    return Values(mirror(*metrics), INTERVALS, lambda: NOW)
+    return ExposedValues(mirror(*metrics), INTERVALS, lambda: NOW)

@@ -15,7 +15,6 @@ from harbourmaster.controller.evaluation.telemetry import (
     QueryMetrics,
     Results,
 )
-from harbourmaster.controller.extender import answers as extender
 from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.controller.lifecycle.metrics import (
     DEPLOYMENTS,
@@ -122,7 +121,7 @@ def measuring_families() -> list[Metric]:
 def extender_families() -> list[Metric]:
     """What it tells of a second scheduler's questions."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    ExtenderMetrics(registry := CollectorRegistry(), extender.VERBS, extender.OUTCOMES)
+    ExtenderMetrics(registry := CollectorRegistry())
     return own_families(registry)
 
 

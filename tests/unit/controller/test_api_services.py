@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import API_SERVICES, SECRETS
+from harbourmaster.api.resources import API_SERVICES
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.controller import names_of
@@ -102,17 +102,6 @@ async def test_whoever_answers_is_not_believed_any_more(setting, api):
     assert setting.spec()["insecureSkipTLSVerify"] is False
 
 
-async def test_a_change_by_hand_is_mended_and_told_of(setting, api, events):
-    api.put(API_SERVICES, api_service())
-    setting.start()
-    await setting.until(lambda: setting.carries(FIRST))
-    await events.until("Updated")
-    api.put(API_SERVICES, api_service(caBundle=FOREIGN))
-    await setting.until(lambda: setting.carries(FIRST))
-    note = "caBundle of the APIService was changed by hand and carries our authorities again"
-    assert await events.until("DriftRepaired") == note
-
-
 async def test_without_the_kind_all_else_is_kept(setting, api):
     api.undefine(API_SERVICES)
     setting.start()
@@ -162,27 +151,6 @@ async def test_a_secret_of_an_older_version_gets_a_leaf_with_the_new_names(setti
     await again.until(lambda: data_of(again.secret())["tls.crt"] != leaf)
     # The names are no reason for another authority.
     assert data_of(again.secret())["ca.crt"] == authority
-
-
-async def test_a_new_authority_serves_only_once_the_api_service_carries_it(setting, api):
-    api.put(API_SERVICES, api_service())
-    setting.start()
-    await setting.until(lambda: setting.is_registered() and setting.carries(FIRST))
-    first = data_of(setting.secret())["ca.crt"]
-    api.fail_next("patch", API_SERVICES.plural, None, status=500)
-    secret = setting.secret()
-    # As somebody asks for a new one.
-    api.put(SECRETS, {**secret, "data": {**secret["data"], "next-ca.crt": ""}})
-    patched = len(setting.patches())
-    for _ in range(3):
-        patched += 1
-        await setting.until(lambda wanted=patched: len(setting.patches()) >= wanted)
-        setting.controller.changed(())
-    assert data_of(setting.secret())["ca.crt"] == first
-    api.heal()
-    setting.controller.changed(())
-    await setting.until(lambda: data_of(setting.secret())["ca.crt"] != first)
-    assert base64.b64decode(setting.spec()["caBundle"]) != first
 
 
 async def test_every_replica_hears_of_a_new_leaf(setting):

@@ -249,5 +249,5 @@ async def test_one_that_leads_elsewhere_meanwhile_is_not_written(setting, api):
 
 def test_schemas_are_not_kept():
     found = decode_converted(msgspec.json.encode({**definition(), "status": {}}))
-    assert found.service == (HOME, "harbourmaster-webhook")
+    assert (found.service.namespace, found.service.name) == (HOME, "harbourmaster-webhook")
     assert len(msgspec.json.encode(found)) < 400

@@ -88,11 +88,19 @@ class Setting(Registration):
         if secret is None or not all(self.get(each) for each in CONFIGURATIONS):
             return False
         leaf = served_leaf(secret, NAMES)
-        return leaf is not None and all(
-            trusts(bundle, leaf.serving_der)
-            for each in CONFIGURATIONS
-            for bundle in bundles_of(self.get(each))
-        )
+        return leaf is not None and self.trusts(leaf.serving_der)
+
+    def bundles(self):
+        """The caBundle of each webhook of both configurations."""
+        return [bundle for each in CONFIGURATIONS for bundle in bundles_of(self.get(each))]
+
+    def trusts(self, serving_der):
+        """Whether the API server would trust this certificate for each webhook."""
+        return all(trusts(bundle, serving_der) for bundle in self.bundles())
+
+    def published(self):
+        """Since when the next authority is published; None if it is not."""
+        return self.secret()["metadata"].get("annotations", {}).get(certificates.PUBLISHED)
 
     def observer(self):
         found = Observer()
@@ -107,13 +115,12 @@ def setting(api, client, events, metrics, background):
 
 async def test_a_fresh_start_makes_the_secret_and_then_both_configurations(setting, api, events):
     setting.start()
-    configurations = await setting.settled()
+    await setting.settled()
     data = data_of(setting.secret())
     assert set(data) == set(KEYS)
     assert served_leaf(setting.secret()).names == NAMES
     assert setting.secret()["type"] == "Opaque"
-    for configuration in configurations.values():
-        assert set(bundles_of(configuration)) == {data["ca.crt"]}
+    assert set(setting.bundles()) == {data["ca.crt"]}
     created = [seen.path.rpartition("/")[2] for seen in api.seen("create")]
     assert created == [
         "secrets",
@@ -286,8 +293,7 @@ async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
     assert served_leaf(setting.secret()).serving_der != first
     assert observer.order[-2:] == ["bundle", "leaf"]
     # Replicas that have not read the new one are trusted still.
-    for each in CONFIGURATIONS:
-        assert all(trusts(bundle, first) for bundle in bundles_of(setting.get(each)))
+    assert setting.trusts(first)
 
 
 async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
@@ -326,11 +332,8 @@ async def test_a_rotation_makes_the_authority_known_first(setting):
     setting.look()
     await setting.until(lambda: "next-ca.crt" in data_of(setting.secret()))
     upcoming = data_of(setting.secret())["next-ca.crt"]
-    await setting.until(
-        lambda: certificates.PUBLISHED in setting.secret()["metadata"].get("annotations", {})
-    )
-    for each in CONFIGURATIONS:
-        assert all(upcoming in bundle for bundle in bundles_of(setting.get(each)))
+    await setting.until(setting.published)
+    assert all(upcoming in bundle for bundle in setting.bundles())
     assert data_of(setting.secret())["ca.crt"] == first["ca.crt"]
     setting.now += timedelta(seconds=29)
     setting.look()
@@ -339,7 +342,7 @@ async def test_a_rotation_makes_the_authority_known_first(setting):
     setting.now += timedelta(seconds=1)
     setting.look()
     await setting.until(lambda: data_of(setting.secret())["ca.crt"].startswith(upcoming))
-    assert certificates.PUBLISHED not in setting.secret()["metadata"].get("annotations", {})
+    assert not setting.published()
     assert first["ca.crt"] in data_of(setting.secret())["ca.crt"]
     assert setting.observer().broken == []
 
@@ -348,11 +351,7 @@ async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setti
     setting.start(certificates={"publishSeconds": 30})
     await setting.settled()
     setting.put(SECRETS, with_data(setting.secret(), next__ca_crt=b""))
-
-    def published():
-        return setting.secret()["metadata"].get("annotations", {}).get(certificates.PUBLISHED)
-
-    since = await setting.until(published)
+    since = await setting.until(setting.published)
     old = data_of(setting.secret())["ca.crt"]
     setting.now += timedelta(seconds=20)
     configuration = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
@@ -360,7 +359,7 @@ async def test_a_bundle_lost_during_a_rotation_begins_the_publication_anew(setti
     entry(configuration)["clientConfig"]["caBundle"] = encoded
     setting.put(MUTATING_WEBHOOKS, configuration)
     await events.until("DriftRepaired")
-    await setting.until(lambda: published() not in {None, since})
+    await setting.until(lambda: setting.published() not in {None, since})
     setting.now += timedelta(seconds=15)
     setting.look()
     await asyncio.sleep(0.02)
@@ -486,10 +485,8 @@ async def test_faults_of_writes_end_in_the_same_state(setting, api, status):
     api.fail_next("create", SECRETS_PATH, 2, status=status)
     api.fail_next("create", CONFIGURATIONS_PATH, 3, status=status)
     setting.start()
-    configurations = await setting.settled()
-    authority = data_of(setting.secret())["ca.crt"]
-    for each in CONFIGURATIONS:
-        assert set(bundles_of(configurations[each])) == {authority}
+    await setting.settled()
+    assert set(setting.bundles()) == {data_of(setting.secret())["ca.crt"]}
     assert setting.observer().broken == []
 
 
@@ -557,13 +554,7 @@ async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, ap
     first = setting.secret()
     authority = data_of(first)["ca.crt"]
     api.remove(SECRETS, SECRET, HOME)
-    await setting.until(
-        lambda: all(
-            len(bundle) > len(authority)
-            for each in CONFIGURATIONS
-            for bundle in bundles_of(setting.get(each))
-        )
-    )
+    await setting.until(lambda: all(len(bundle) > len(authority) for bundle in setting.bundles()))
     metadata = {"name": SECRET, "namespace": HOME}
     setting.put(SECRETS, {"metadata": metadata, "type": "Opaque", "data": first["data"]})
     setting.now += timedelta(seconds=60)
@@ -573,11 +564,7 @@ async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, ap
     # The one that was announced is needed no more, and gone an hour after that was seen. A look
     # that changes nothing leaves no trace to wait for.
     async with asyncio.timeout(PATIENCE):
-        while any(
-            bundle != authority
-            for each in CONFIGURATIONS
-            for bundle in bundles_of(setting.get(each))
-        ):
+        while any(bundle != authority for bundle in setting.bundles()):
             setting.now += timedelta(hours=1)
             setting.look()
             await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.dashboard import caches as counts
-from harbourmaster.dashboard.caches import Counter
+from harbourmaster.dashboard.caches import PodCounter
 from harbourmaster.dashboard.sources import LabelledPod
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.index import policy_set
@@ -39,7 +39,7 @@ POLICIES = [
 
 def counter(pods=None, policies=None):
     found = PODS if pods is None else pods
-    return Counter(lambda: policies or POLICIES, lambda: found, SPACES.get)
+    return PodCounter(lambda: policies or POLICIES, lambda: found, SPACES.get)
 
 
 async def test_each_policy_is_counted_by_namespace():
@@ -109,7 +109,7 @@ async def test_who_goes_away_while_pods_are_counted_leaves_it_to_the_next():
 async def test_what_was_counted_too_early_is_counted_again(monkeypatch):
     monkeypatch.setattr(counts, "HELD", 3600.0)
     pods, known = [], []
-    counted = Counter(lambda: POLICIES, lambda: pods, SPACES.get, lambda: bool(known))
+    counted = PodCounter(lambda: POLICIES, lambda: pods, SPACES.get, lambda: bool(known))
     assert not (await counted.counts()).is_whole
     pods += PODS
     known.append(True)

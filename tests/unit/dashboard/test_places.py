@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.dashboard.sources import StaticSource
 from harbourmaster.dashboard.visibility import MOST_NAMESPACES, look
 from harbourmaster.kube.access import User
-from helpers.dashboard import StubAccess
+from helpers.dashboard import StaticSource, StubAccess
 
 HOME = "harbour"
 

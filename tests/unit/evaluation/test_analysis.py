@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.evaluation.analysis import MeasuredObjective, judge
 from harbourmaster.evaluation.go_json import dumps
 from harbourmaster.evaluation.model import AnalysisObjective, ObjectReference, TotalScore
 
@@ -35,7 +35,7 @@ def objective(name="ready", weight=1, namespace="", *, key=False, **target):
 
 def verdict(*found, limits=LIMITS):
     """Of pairs of an objective and its value."""
-    return judge([(each, Measured(QUERY, value)) for each, value in found], limits)
+    return judge([(each, MeasuredObjective(QUERY, value)) for each, value in found], limits)
 
 
 def score(value, **target):
@@ -198,7 +198,7 @@ def test_without_a_maximum_nothing_is_reached():
 
 
 def test_queries_are_escaped_as_go_does():
-    found = judge([(objective(), Measured('a{b="<c>&"}', "1"))], LIMITS)
+    found = judge([(objective(), MeasuredObjective('a{b="<c>&"}', "1"))], LIMITS)
     assert r'"query":"a{b=\"\u003cc\u003e\u0026\"}"' in found.raw
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.evaluation.criteria import Target, decode_target, is_fulfilled, wire
+from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled, wire
 
 
 def failure(**operators):
@@ -43,7 +43,7 @@ def test_when_an_operator_holds(operator, bounds, holding, others):
 @pytest.mark.parametrize("given", [None, {}, {"failure": None}])
 def test_without_criteria_nothing_is_fulfilled(given):
     target = decode_target(given)
-    assert target == Target()
+    assert target == ObjectiveCriteria()
     assert (target.wire, wire(target.failure)) == ({}, {})
     assert not is_fulfilled(target.failure, 0)
 

@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from harbourmaster.evaluation.model import PENDING, PROGRESSING
 from harbourmaster.evaluation.objectives import Objective, Reading, Result, missing
 from harbourmaster.evaluation.progress import (
     FAILED,
-    PENDING,
-    PROGRESSING,
     SUCCEEDED,
     Progress,
     allowed,

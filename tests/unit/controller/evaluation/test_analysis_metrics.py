@@ -12,7 +12,7 @@ from harbourmaster.controller.evaluation.telemetry import (
     AnalysisMeasures,
     AnalysisMetrics,
 )
-from harbourmaster.evaluation.analysis import Measured, judge
+from harbourmaster.evaluation.analysis import MeasuredObjective, judge
 from harbourmaster.evaluation.model import (
     COMPLETED,
     PROGRESSING,
@@ -42,7 +42,8 @@ OBJECTIVES = (
 
 def analysis(name="release", objectives=OBJECTIVES, state=COMPLETED, to="2026-03-01T12:00:00Z"):
     verdict = judge(
-        [(each, Measured("q", value)) for each, value in objectives], TotalScore(pass_percentage=90)
+        [(each, MeasuredObjective("q", value)) for each, value in objectives],
+        TotalScore(pass_percentage=90),
     )
     return Analysis(
         metadata=Metadata(name=name, namespace="prod", uid=f"uid-{name}"),

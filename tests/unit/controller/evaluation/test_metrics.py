@@ -16,7 +16,7 @@ from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation import rounds
 from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
-from harbourmaster.controller.evaluation.metrics import Metrics
+from harbourmaster.controller.evaluation.metrics import MetricReconciler
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.evaluation.telemetry import METRIC_LATENESS, MetricSchedule
 from harbourmaster.evaluation.metric_status import question_of
@@ -89,7 +89,7 @@ class World:
             now=lambda: self.now,
             schedule=self.schedule,
         )
-        self.metrics = Metrics(context, self.woken.append)
+        self.metrics = MetricReconciler(context, self.woken.append)
         self.sync()
 
     def sync(self):
@@ -624,7 +624,7 @@ async def test_what_is_kept_no_more_makes_room(monkeypatch):
     delivered = []
     one = rounds.Rounds(said, lambda key, _outcome: delivered.append(key))
     for key in "ab":
-        found = one.join(rounds.Asked("prod/p", "u", 1, "cpus", "", ""), key)
+        found = one.join("the question", key)
         provider = Provider(metadata=Metadata(name="p"))
         one.ask(found, key, provider, Question("cpus"), now=0.0, keep=0.0)
         await found.task

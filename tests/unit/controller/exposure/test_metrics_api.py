@@ -12,12 +12,11 @@ from yarl import URL
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure
-from harbourmaster.controller.exposure.access import Access, Wish
 from harbourmaster.controller.exposure.exposure import CLIENTS
 from harbourmaster.controller.exposure.front_proxy import decode_front_proxy
 from harbourmaster.controller.exposure.metrics_api import MetricsApiHandler
 from harbourmaster.kube import access
-from harbourmaster.kube.access import User
+from harbourmaster.kube.access import Attributes, Decisions, User
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.serving.site import Site
 from helpers import fronting
@@ -66,7 +65,7 @@ class ServedMetrics:
         self.holder = CertificateHolder(bundle, CLIENTS)
         self.trusted = bundle.files.ca_crt
         handler = MetricsApiHandler(
-            values(*VALUES), Access(self.reviews, lambda: self.now), self.front_proxy
+            values(*VALUES), Decisions(self.reviews, lambda: self.now), self.front_proxy
         )
         self.site = Site(handler, host="127.0.0.1", port=0, tls=self.holder.context)
 
@@ -295,9 +294,9 @@ async def test_decisions_do_not_pile_up(site, monkeypatch):
 
 async def test_one_who_goes_away_takes_no_decision_from_the_others(site):
     site.reviews.held = asyncio.Event()
-    asked = Access(site.reviews, lambda: 0.0)
-    wish = Wish(User("jane"), "v1beta2", "prod", "cpu", "cpu")
-    first, second = (asyncio.create_task(asked.is_allowed(wish)) for _ in range(2))
+    asked = Decisions(site.reviews, lambda: 0.0)
+    wish = Attributes("get", GROUP, "v1beta2", KIND, "prod", "cpu", "cpu")
+    first, second = (asyncio.create_task(asked.is_allowed(User("jane"), wish)) for _ in range(2))
     while not site.reviews.specs:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
     first.cancel()

@@ -8,9 +8,11 @@ import pytest
 
 from harbourmaster.controller.extender.answers import (
     AVOIDING,
+    FILTER,
     FOREIGN,
     FREE,
     MALFORMED,
+    PREEMPT,
     UNKNOWN,
     WAITS,
     Answers,
@@ -34,12 +36,12 @@ def answers(mirror, deadline=300.0, scheduler="keptn-scheduler"):
 
 
 def filtered(mirror, body=None, **options):
-    found = answers(mirror, **options).filter(filter_body() if body is None else body)
+    found = answers(mirror, **options).answer(FILTER, filter_body() if body is None else body)
     return found, json.loads(found.body)
 
 
 def preempted(mirror, body=None):
-    found = answers(mirror).preempt(preempt_body() if body is None else body)
+    found = answers(mirror).answer(PREEMPT, preempt_body() if body is None else body)
     return found, json.loads(found.body)["NodeNameToMetaVictims"]
 
 

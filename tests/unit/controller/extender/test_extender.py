@@ -17,7 +17,7 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.handover import SPARE
 from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
-from harbourmaster.controller.extender.answers import FREE, OUTCOMES, REFUSED, VERBS, Answers
+from harbourmaster.controller.extender.answers import FREE, REFUSED, VERBS, Answers
 from harbourmaster.controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
 from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.serving.certificates import SecretCertificate
@@ -56,7 +56,7 @@ class ServedExtender:
         self.extender = Extender(
             self.answers,
             self.leaf,
-            ExtenderMetrics(self.registry, VERBS, OUTCOMES),
+            ExtenderMetrics(self.registry),
             host="127.0.0.1",
             port=0,
         )

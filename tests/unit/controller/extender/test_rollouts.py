@@ -66,9 +66,9 @@ def process(client, events, metrics):
 
 
 @pytest.fixture
-def rollouts(api, client, leaf, events):
+def rollouts(api, process, leaf):
     api.define(DEPLOYMENTS)
-    return Rollouts(client, leaf, NAME, HOME, events)
+    return Rollouts(process, leaf, NAME)
 
 
 def deploy(api, name=NAME, annotations=OTHERS):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
-from harbourmaster.controller.placement.samples import FIRST_WAIT, Query, as_asked
+from harbourmaster.controller.placement.samples import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
 from helpers.choosing import HOME
@@ -76,7 +76,7 @@ async def test_what_nobody_names_is_not_asked_for(measured):
     await measured.sample()
     assert measured.answers.asked == [GREEN, ("prom", "idle")]
     assert reading(measured) is None
-    assert list(measured.controller._samples.held) == [Query(("", "prom"), "idle")]
+    assert list(measured.controller._samples.held) == [MetricQuery(("", "prom"), "idle")]
 
 
 async def test_a_decision_waits_a_moment_for_the_first_value_and_never_again(measured):

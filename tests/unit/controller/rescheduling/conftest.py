@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registry import CONTROLLERS
-from harbourmaster.controller.rescheduling.controller import RescheduleController
-from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+from harbourmaster.controller.rescheduling.context import ReschedulingContext
+from harbourmaster.controller.rescheduling.controller import start
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.evicting import HOME, QUICK, EvictingApi, full
 from helpers.virtual_time import LoopbackLoop
@@ -41,17 +43,25 @@ async def client(api):
 
 @pytest.fixture
 def controlled(client, monkeypatch):
-    """Make a controller whose clocks are the loop's, which may be one of virtual time."""
+    """Make a controller whose clocks are the loop's, which may be one of virtual time.
+
+    ``contexts`` of this function are those of the controllers.
+    """
+    module = "harbourmaster.controller.rescheduling.controller"
+
+    def context(**parts):
+        make.contexts.append(ReschedulingContext(**parts))
+        return make.contexts[-1]
 
     def make(**changed):
         loop, began = asyncio.get_running_loop(), time.time()
         clocks = SimpleNamespace(time=lambda: began + loop.time())
-        monkeypatch.setattr("harbourmaster.controller.rescheduling.controller.elapsed", loop.time)
-        monkeypatch.setattr("harbourmaster.controller.rescheduling.controller.time", clocks)
-        settings = msgspec.convert({**QUICK, **changed}, ReschedulingSettings)
+        monkeypatch.setattr(f"{module}.elapsed", loop.time)
+        monkeypatch.setattr(f"{module}.time", clocks)
+        monkeypatch.setattr(f"{module}.ReschedulingContext", context)
+        settings = msgspec.convert({"rescheduling": {**QUICK, **changed}}, ControllerSettings)
         metrics = create_controller_metrics("0", CONTROLLERS)
-        return RescheduleController(
-            client, settings, namespace=HOME, identity="one", metrics=metrics
-        )
+        return start(Process(settings, client, HOME, events=None, metrics=metrics, identity="one"))
 
+    make.contexts = []
     return make

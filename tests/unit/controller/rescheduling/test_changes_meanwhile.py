@@ -234,16 +234,16 @@ async def test_how_things_stand_is_not_counted_anew_for_each_of_many_pods(
 
 
 async def test_what_is_remembered_of_pods_goes_with_them(full_api, controlled):
-    controller = controlled(bindTimeoutSeconds=0.1, backoffSeconds=60)
-    async with leading(controller):
-        attempts = controller._context.history.attempts
+    async with leading(controlled(bindTimeoutSeconds=0.1, backoffSeconds=60)):
+        (context,) = controlled.contexts
+        attempts = context.history.attempts
         uid = full_api.get(PODS, "c", "kube-system")["metadata"]["uid"]
         await until(full_api.evicted)
         full_api.remove(PODS, "v1", "default")
         await until(lambda: attempts.begun(uid) == 1)
         # While nothing is done for it, nobody looks at its end.
         full_api.switch("false")
-        await until(lambda: not controller.caches.is_on)
+        await until(lambda: not context.caches.is_on)
         await asyncio.sleep(0.1)
         assert attempts.begun(uid) == 1
         full_api.remove(PODS, "c", "kube-system")

@@ -42,6 +42,12 @@ async def helped(api, *, victims=("v1",)):
     await until(api.is_clean)
 
 
+def stop(part):
+    """The process is about to end."""
+    for each in part.on_stopping:
+        each()
+
+
 async def test_one_pod_makes_room(api, controlled):
     uid = full(api)
     async with leading(controlled()):
@@ -396,11 +402,11 @@ async def test_who_comes_after_the_evictions_of_a_minute_is_delayed(full_api, co
 async def test_a_node_is_given_back_at_the_end_of_the_process_if_nobody_went(
     full_api, controlled, is_stopping
 ):
-    controller = controlled(verifyDelaySeconds=60)
-    async with leading(controller) as lead:
+    part = controlled(verifyDelaySeconds=60)
+    async with leading(part) as lead:
         await until(lambda: not full_api.is_clean())
         if is_stopping:
-            controller.note_stopping()
+            stop(part)
         lead.cancel()
         await asyncio.wait([lead])
     assert full_api.is_clean() is is_stopping
@@ -408,11 +414,11 @@ async def test_a_node_is_given_back_at_the_end_of_the_process_if_nobody_went(
 
 
 async def test_what_was_begun_is_left_to_who_follows(full_api, controlled):
-    controller = controlled()
-    async with leading(controller) as lead:
+    part = controlled()
+    async with leading(part) as lead:
         await until(lambda: "EvictedByRescheduler" in told(full_api))
         await asyncio.sleep(0.1)
-        controller.note_stopping()
+        stop(part)
         lead.cancel()
         await asyncio.wait([lead])
     assert not full_api.is_clean()

@@ -9,9 +9,10 @@ import json
 import pytest
 
 from harbourmaster.api.resources import SELF_ACCESS_REVIEWS
-from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
-from harbourmaster.controller.rescheduling.switched_off import SwitchedOff
-from helpers.evicting import ANNOTATION, KEY, EvictingApi, until
+from harbourmaster.controller.parts import Process
+from harbourmaster.controller.rescheduling.switched_off import start
+from harbourmaster.controller.settings import ControllerSettings
+from helpers.evicting import ANNOTATION, HOME, KEY, EvictingApi, until
 
 OURS = {"key": KEY, "value": "resched.01234567", "effect": "NoSchedule"}
 FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
@@ -29,8 +30,9 @@ async def switched_off(api, metrics, *, allowed):
     path = SELF_ACCESS_REVIEWS.path()
     api.fail_next("POST", path, count=None, status=201, body=body)
     async with api.client() as client:
-        job = SwitchedOff(client, ReschedulingSettings(), metrics).job
-        task = asyncio.create_task(job.lead())
+        process = Process(ControllerSettings(), client, HOME, events=None, metrics=metrics)
+        (controller,) = start(process).controllers
+        task = asyncio.create_task(controller.lead())
         try:
             yield
         finally:
