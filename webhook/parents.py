@@ -14,23 +14,12 @@ from msgspec import Struct
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.known_keys import unknown_keys
 from harbourmaster.gates.metadata import READ_KEYS, Metadata
-from harbourmaster.gates.owners import (
-    DAEMON_SET,
-    DEPLOYMENT,
-    REPLICA_SET,
-    ROLLOUT,
-    STATEFUL_SET,
-    is_parent,
-    is_replica_set,
-    parent_of,
-)
+from harbourmaster.gates.owners import SUPPORTED, is_parent, is_replica_set, parent_of
 from harbourmaster.webhook.key_notes import MAX_TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-KINDS: Final = (REPLICA_SET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, ROLLOUT)
-"""That are followed."""
 _NOTHING: Final = Metadata()
 _DEFAULT_NAMESPACE: Final = "default"
 
@@ -108,7 +97,7 @@ class Parents:
     __slots__ = ("_kinds",)
 
     def __init__(self, kinds: Mapping[str, Found]) -> None:
-        self._kinds = {kind: kinds.get(kind, _NOBODY) for kind in KINDS}
+        self._kinds = {kind: kinds.get(kind, _NOBODY) for kind in SUPPORTED}
 
     def of(self, owner: OwnerReference, namespace: str) -> Lineage:
         """What the pods of an owner of a supported kind inherit from."""
@@ -142,7 +131,7 @@ def _same(owner: OwnerReference, found: Parent | None) -> Parent | None:
 
 def parents_of(objects: Iterable[ParentObject]) -> Parents:
     """The owners among objects of a file; those of other kinds are passed over."""
-    kinds: dict[str, dict[str, Parent]] = {kind: {} for kind in KINDS}
+    kinds: dict[str, dict[str, Parent]] = {kind: {} for kind in SUPPORTED}
     for each in objects:
         if each.kind in kinds:
             kinds[each.kind][each.key] = each.known()
