@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 from prometheus_client import Counter, disable_created_metrics
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
-
-    from harbourmaster.controller.lifecycle.measures import Measures
 
 CLOUD_EVENTS: Final = "harbourmaster_cloud_events_total"
 GATED_PODS: Final = "harbourmaster_gated_pods"
@@ -96,6 +94,16 @@ class Now(Struct, frozen=True):
     gated_pods: int
 
 
+class Source(Protocol):
+    """Where the gauges and the existing objects come from."""
+
+    def now(self) -> Now:
+        """The values of the gauges now."""
+
+    def exists(self, anchor: tuple[str, str]) -> bool:
+        """Whether the object that a series belongs to exists: its kind and its key."""
+
+
 class _Series:
     __slots__ = ("anchors", "duration")
 
@@ -113,7 +121,7 @@ class LifecycleMetrics(Collector):
         self._finished: dict[str, OrderedDict[tuple[str, ...], _Series]] = {
             kind: OrderedDict() for kind in FINISHED
         }
-        self._source: Measures | None = None
+        self._source: Source | None = None
         self._cloud_events = Counter(
             CLOUD_EVENTS, "CloudEvents, by what became of them.", ("outcome",), registry=registry
         )
@@ -126,7 +134,7 @@ class LifecycleMetrics(Collector):
         )
         registry.register(self)
 
-    def lead(self, source: Measures | None) -> None:
+    def lead(self, source: Source | None) -> None:
         """Show the state of ``source`` from now on; None if another replica leads."""
         self._source = source
 
