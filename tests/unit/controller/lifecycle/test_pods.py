@@ -258,7 +258,8 @@ async def test_a_provisional_gate(api, client, kind, owner, objects, above):
         if above:
             await version_there(api, world, "fleet-fleet-3")
             assert waiting(api) == ["waiter-1"]
-            await release(api, world, "fleet-fleet-3")
+            let_pass(api, "fleet-fleet-3")
+        await world.until(lambda: not waiting(api))
     found = annotations_of(api)
     assert PROVISIONAL.keys().isdisjoint(found)
     assert found[REMOVED] == "true"
