@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def stamp(moment: datetime) -> str:
-    """The moment, cut to its second."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def stamp(time: datetime) -> str:
+    """The time, cut to its second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse(text: str) -> datetime:
@@ -18,6 +18,20 @@ def parse(text: str) -> datetime:
     except OverflowError:
         # The first and the last representable day, in another time zone.
         raise ValueError("the time has no year in UTC") from None
+
+
+def moment(text: str | None) -> datetime | None:
+    """The moment in a stamp; None for no stamp, or an invalid one."""
+    try:
+        return parse(text) if text else None
+    except ValueError:
+        return None
+
+
+def seconds_between(begin: str, end: str) -> float | None:
+    """Seconds from one stamp to another; None if either is missing or invalid."""
+    first, last = moment(begin), moment(end)
+    return None if first is None or last is None else (last - first).total_seconds()
 
 
 def utc_now() -> datetime:

@@ -50,14 +50,10 @@ def own(
     ``containers`` is called where the version is to be computed; ``hashed`` is the hash of them,
     where they are not all there any more.
     """
-    workload = pod.get(WORKLOAD_KEY)
-    if not workload:
+    if not pod.get(WORKLOAD_KEY):
         return None
-    found: dict[str, str] = {}
-    missing = ""
-    if not pod.get(VERSION_KEY):
-        missing = _add_version(found, containers(), pod, version_from_tag, hashed)
-    return _tracking(pod, workload, found, missing)
+    version, missing = _version(pod, containers, version_from_tag, hashed)
+    return _tracking(pod, {} if pod.get(VERSION_KEY) else {VERSION_KEY: version}, missing)
 
 
 def inherit(
@@ -75,33 +71,25 @@ def inherit(
     workload = parent.get(WORKLOAD_KEY)
     if not workload:
         return None
-    found = {WORKLOAD_KEY: workload, VERSION_KEY: parent.get(VERSION_KEY)}
-    missing = ""
-    if not found[VERSION_KEY]:
-        missing = _add_version(found, containers(), parent, version_from_tag, hashed)
-    found.update(inheritable(parent))
-    return _tracking(pod, workload, found, missing)
+    version, missing = _version(parent, containers, version_from_tag, hashed)
+    found = {WORKLOAD_KEY: workload, VERSION_KEY: version, **inheritable(parent)}
+    return _tracking(pod, found, missing)
 
 
-def _add_version(
-    found: dict[str, str],
-    containers: Sequence[Container],
-    named_by: Metadata,
-    from_tag: bool,
-    hashed: str,
-) -> str:
-    """Compute the version; returns the container that was to give it, where that is not there."""
+def _version(
+    named_by: Metadata, containers: Callable[[], Sequence[Container]], from_tag: bool, hashed: str
+) -> tuple[str, str]:
+    """The version, and the container that was to give it, where that is missing."""
+    if given := named_by.get(VERSION_KEY):
+        return given, ""
     container = named_by.get(CONTAINER_KEY)
-    version = version_of(containers, container, from_tag=from_tag, hashed=hashed)
-    found[VERSION_KEY] = version.text
-    return container if version.misses_container else ""
+    version = version_of(containers(), container, from_tag=from_tag, hashed=hashed)
+    return version.text, container if version.misses_container else ""
 
 
-def _tracking(
-    pod: Metadata, workload: str, found: dict[str, str], missing_container: str
-) -> Tracking:
+def _tracking(pod: Metadata, found: dict[str, str], missing_container: str) -> Tracking:
     if not found.get(APP_KEY) and not pod.get(APP_KEY):
-        found[APP_KEY] = workload
+        found[APP_KEY] = found.get(WORKLOAD_KEY) or pod.get(WORKLOAD_KEY)
         found[APP_TYPE_KEY] = SINGLE_SERVICE
     held = pod.annotations
     return Tracking(

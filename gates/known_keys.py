@@ -8,29 +8,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.gates.metadata import (
-    APP_KEY,
-    APP_TYPE_KEY,
-    CONTAINER_KEY,
-    METADATA_KEY,
-    OPT_IN,
-    OPT_IN_KEY,
-    PARENT_KEY,
-    POST_EVALUATIONS_KEY,
-    POST_TASKS_KEY,
-    PRE_EVALUATIONS_KEY,
-    PRE_TASKS_KEY,
-    REMOVED_KEY,
-    VERSION_KEY,
-    WORKLOAD_KEY,
-)
-from harbourmaster.gates.release import (
-    CHECKS_KEY,
-    OURS,
-    RELEASED_BY_KEY,
-    RELEASED_KEY,
-    RELEASED_REASON_KEY,
-)
+from harbourmaster.gates import metadata, release
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.release import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -38,27 +18,27 @@ if TYPE_CHECKING:
 PREFIXES: Final = ("keptn.sh/", OURS)
 WRITTEN_KEYS: Final = frozenset(
     (
-        WORKLOAD_KEY,
-        VERSION_KEY,
-        APP_KEY,
-        CONTAINER_KEY,
-        METADATA_KEY,
-        PRE_TASKS_KEY,
-        POST_TASKS_KEY,
-        PRE_EVALUATIONS_KEY,
-        POST_EVALUATIONS_KEY,
+        metadata.WORKLOAD_KEY,
+        metadata.VERSION_KEY,
+        metadata.APP_KEY,
+        metadata.CONTAINER_KEY,
+        metadata.METADATA_KEY,
+        metadata.PRE_TASKS_KEY,
+        metadata.POST_TASKS_KEY,
+        metadata.PRE_EVALUATIONS_KEY,
+        metadata.POST_EVALUATIONS_KEY,
     )
 )
 """Those that people write on workloads and their pods."""
 KNOWN_KEYS: Final = WRITTEN_KEYS | {
     OPT_IN_KEY,
-    REMOVED_KEY,
-    PARENT_KEY,
-    APP_TYPE_KEY,
-    CHECKS_KEY,
-    RELEASED_KEY,
-    RELEASED_BY_KEY,
-    RELEASED_REASON_KEY,
+    metadata.REMOVED_KEY,
+    metadata.PARENT_KEY,
+    metadata.APP_TYPE_KEY,
+    release.CHECKS_KEY,
+    release.RELEASED_KEY,
+    release.RELEASED_BY_KEY,
+    release.RELEASED_REASON_KEY,
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
     "keptn.sh/app-type",
     "keptn.sh/inject-cert",

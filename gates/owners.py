@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api import resources
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from harbourmaster.api.metadata import OwnerReference
+    from harbourmaster.api.resources import Resource
 
 REPLICA_SET: Final = "ReplicaSet"
 DEPLOYMENT: Final = "Deployment"
 STATEFUL_SET: Final = "StatefulSet"
 DAEMON_SET: Final = "DaemonSet"
 ROLLOUT: Final = "Rollout"
-SUPPORTED: Final = frozenset((REPLICA_SET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, ROLLOUT))
+SUPPORTED: Final[Mapping[str, Resource]] = {
+    REPLICA_SET: resources.REPLICA_SETS,
+    DEPLOYMENT: resources.DEPLOYMENTS,
+    STATEFUL_SET: resources.STATEFUL_SETS,
+    DAEMON_SET: resources.DAEMON_SETS,
+    ROLLOUT: resources.ROLLOUTS,
+}
 """Kinds whose pods are gated; pods of Jobs, bare pods and all others never are."""
 
 _GROUPS: Final = frozenset(("", "apps", "extensions"))

@@ -1,6 +1,6 @@
 """When a waiting pod is released, and the patch for it (decision D8, D9, keptn-spec 3.6).
 
-A pod that waits in its scheduler instead of at a gate is only nudged: the scheduler asks again.
+A pod that waits in its scheduler instead of at a gate is only changed, so the scheduler asks again.
 """
 
 from __future__ import annotations

@@ -6,21 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from harbourmaster.gates.metadata import (
-    APP_KEY,
-    APP_TYPE_KEY,
-    METADATA_KEY,
-    POST_EVALUATIONS_KEY,
-    POST_TASKS_KEY,
-    PRE_EVALUATIONS_KEY,
-    PRE_TASKS_KEY,
-    SINGLE_SERVICE,
-    VERSION_KEY,
-    WORKLOAD_KEY,
-    lookup,
-    names_of,
-    pairs_of,
-)
+from harbourmaster.gates import metadata as keys
+from harbourmaster.gates.metadata import lookup, names_of, pairs_of
 from harbourmaster.gates.names import sanitise
 
 if TYPE_CHECKING:
@@ -49,10 +36,10 @@ def workload_of(
     annotations: Mapping[str, str], labels: Mapping[str, str]
 ) -> WorkloadMetadata | None:
     """The workload that a pod with these belongs to; None where it names none."""
-    workload = lookup(annotations, labels, WORKLOAD_KEY)
+    workload = lookup(annotations, labels, keys.WORKLOAD_KEY)
     if not workload:
         return None
-    app = lookup(annotations, labels, APP_KEY)
+    app = lookup(annotations, labels, keys.APP_KEY)
 
     def names(key: str) -> tuple[str, ...]:
         return names_of(lookup(annotations, labels, key))
@@ -60,11 +47,11 @@ def workload_of(
     return WorkloadMetadata(
         app=sanitise(app or workload),
         workload=sanitise(workload),
-        version=lookup(annotations, labels, VERSION_KEY).lower(),
-        pre_deployment_tasks=names(PRE_TASKS_KEY),
-        post_deployment_tasks=names(POST_TASKS_KEY),
-        pre_deployment_evaluations=names(PRE_EVALUATIONS_KEY),
-        post_deployment_evaluations=names(POST_EVALUATIONS_KEY),
-        metadata=pairs_of(lookup(annotations, labels, METADATA_KEY)),
-        is_single_service=not app or annotations.get(APP_TYPE_KEY) == SINGLE_SERVICE,
+        version=lookup(annotations, labels, keys.VERSION_KEY).lower(),
+        pre_deployment_tasks=names(keys.PRE_TASKS_KEY),
+        post_deployment_tasks=names(keys.POST_TASKS_KEY),
+        pre_deployment_evaluations=names(keys.PRE_EVALUATIONS_KEY),
+        post_deployment_evaluations=names(keys.POST_EVALUATIONS_KEY),
+        metadata=pairs_of(lookup(annotations, labels, keys.METADATA_KEY)),
+        is_single_service=not app or annotations.get(keys.APP_TYPE_KEY) == keys.SINGLE_SERVICE,
     )

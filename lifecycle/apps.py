@@ -1,6 +1,6 @@
-"""Apps: those made of workloads, and the versions made of their generations (keptn-spec 3.1, 3.2).
+"""Apps composed of workloads, and the versions of their generations (keptn-spec 3.1, 3.2).
 
-Pure: what to create, to change and to deprecate, from what there is.
+Pure: decides what to create, to change and to deprecate.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, structs
 
 from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import APPS
 from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
 from harbourmaster.lifecycle.model import (
     DEPRECATED,
@@ -51,51 +52,30 @@ class Plan(Struct, frozen=True):
 
 
 def version_of(app: App) -> str:
-    """The name of the KeptnAppVersion of the app's present generation."""
+    """The name of the KeptnAppVersion of the app's current generation."""
     return app_version_name(app.metadata.name, app.spec.version, app.metadata.generation)
 
 
 def plan(app: App, versions: Iterable[AppVersion]) -> Plan:
-    """What the app lacks, given the versions that there are of an app of that name."""
+    """What the app lacks, given the existing versions of an app of that name."""
     name = version_of(app)
     found = {each.metadata.name: each for each in versions}
     present = found.pop(name, None)
-    blocked = present is not None and not _is_ours(present, app)
+    earlier = {generation_hash(number) for number in range(1, app.metadata.generation)}
     return Plan(
         name=name,
         create=present is None,
-        is_blocked=blocked,
+        is_blocked=present is not None and not _is_ours(present, app),
         deprecate=tuple(
-            sorted(
-                (each for each in superseded(app, found.values())),
-                key=lambda each: each.metadata.name,
-            )
+            found[each]
+            for each in sorted(found)
+            if each[-_HASH_LENGTH:] in earlier and _is_superseded(found[each], app)
         ),
     )
 
 
-def superseded(app: App, versions: Iterable[AppVersion]) -> list[AppVersion]:
-    """The versions that the app's present generation puts an end to.
-
-    Those of an earlier generation: of the same version all, for the checks run again; of another
-    version the unfinished ones, which nobody waits for any more.
-    """
-    earlier = {generation_hash(number) for number in range(1, app.metadata.generation)}
-    return [
-        each
-        for each in versions
-        if each.metadata.name[-_HASH_LENGTH:] in earlier
-        and _is_ours(each, app)
-        and each.status.status != DEPRECATED
-        and (each.spec.version == app.spec.version or not each.status.is_finished)
-    ]
-
-
-def new_version(app: App, context: AppContext | None, api_version: str, kind: str) -> AppVersion:
-    """The KeptnAppVersion of this generation, with the context of this moment.
-
-    ``api_version`` and ``kind`` are the app's.
-    """
+def new_version(app: App, context: AppContext | None) -> AppVersion:
+    """The KeptnAppVersion of this generation, with the context of this moment."""
     metadata, spec = app.metadata, app.spec
     current = app.status.current_version
     given = structs.asdict(context.spec) if context is not None else {}
@@ -103,7 +83,7 @@ def new_version(app: App, context: AppContext | None, api_version: str, kind: st
         metadata=Metadata(
             name=version_of(app),
             namespace=metadata.namespace,
-            owner_references=(metadata.as_controller(api_version, kind),),
+            owner_references=(metadata.as_controller(APPS.api_version, APPS.kind),),
         ),
         spec=AppVersionSpec(
             **given,
@@ -136,7 +116,7 @@ def is_managed(app: App) -> bool:
 
 
 def lacks(app: App | None, workload: Workload) -> bool:
-    """Whether the app is to be made, or to be brought up to date, for the workload's sake."""
+    """Whether the app must be created, or updated, to contain the workload."""
     if app is None:
         return True
     return is_managed(app) and _entry(workload) not in app.spec.workloads
@@ -183,7 +163,7 @@ def composed(workloads: Sequence[Workload], before: AppSpec | None = None) -> Ap
 def new_app(
     name: str, namespace: str, annotations: Mapping[str, str], workloads: Sequence[Workload]
 ) -> App:
-    """The KeptnApp of these workloads where there is none; ``annotations`` of the request."""
+    """The KeptnApp of these workloads, with the annotations of the request."""
     return App(
         metadata=Metadata(
             name=name,
@@ -196,7 +176,7 @@ def new_app(
 
 
 def change(app: App, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
-    """The operations that bring a managed app up to date; none where it is."""
+    """The operations that bring a managed app up to date."""
     spec = composed(workloads, app.spec)
     if spec == app.spec:
         return []
@@ -211,7 +191,19 @@ def _entry(workload: Workload) -> WorkloadEntry:
     return WorkloadEntry(name=name, version=workload.spec.version)
 
 
+def _is_superseded(version: AppVersion, app: App) -> bool:
+    """Whether the present generation of the app ends this version of an earlier one.
+
+    Of the same ``spec.version`` all, because the checks run again; else those that are unfinished.
+    """
+    return (
+        _is_ours(version, app)
+        and version.status.status != DEPRECATED
+        and (version.spec.version == app.spec.version or not version.status.is_finished)
+    )
+
+
 def _is_ours(version: AppVersion, app: App) -> bool:
-    """Whether it was made of this very app; one that nobody controls may have been."""
+    """Whether it belongs to this app, or to nobody."""
     controller = version.metadata.controller
     return controller is None or controller.uid == app.metadata.uid

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.evaluation.freshness import newest, read
@@ -14,7 +15,6 @@ from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.evaluation.objectives import Objective, Result, keyed
 from harbourmaster.evaluation.progress import Progress, allowed
-from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
 from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
 from harbourmaster.lifecycle.model import (
     COMPLETED,
@@ -34,13 +34,13 @@ from harbourmaster.lifecycle.phases import TASK, phases_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.lifecycle.check_report import Kind
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase
 
 _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
 """As ``staleAfterIntervals`` by default."""
+Kind: TypeAlias = Literal["task", "evaluation"]
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -62,6 +62,68 @@ class Facts(Struct, frozen=True, kw_only=True):
     """When evaluations were measured last, by name; without it that is reckoned."""
     unread: Collection[str] = ()
     """Kinds such as KeptnAppVersion."""
+
+
+class ObjectiveReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """One objective of an evaluation: its query, its result and its target."""
+
+    name: str
+    """As the evaluation's status calls it: the metric's name, as a rule."""
+    state: str
+    """Pending where nothing was measured yet."""
+    value: str = ""
+    """Of the last try; empty where there was none that counts."""
+    threshold: str = ""
+    """What the value must be, such as ``<=0.05``; empty where the definition can't be found."""
+    query: str = ""
+    provider: str = ""
+    message: str = ""
+    current: str = ""
+    """The metric's value now, where it has one; the next try judges this."""
+    updated: str = ""
+    """When the metric was fetched last."""
+    fault: str = ""
+    """Why the metric has no value that counts now."""
+
+    @property
+    def text(self) -> str:
+        """``query → value (threshold)``, or as much of it as is known."""
+        shown = f"{self.query or self.name} → {self.value or 'no value'}"
+        return f"{shown} ({self.threshold})" if self.threshold else shown
+
+
+class CheckReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """One task or evaluation that lies before a pod's release. Times are stamps, empty for none."""
+
+    kind: Kind
+    phase: str
+    """As in ``currentPhase``: AppPreDeployTasks, WorkloadPreDeployEvaluations and so on."""
+    name: str
+    """Of its definition."""
+    state: str
+    """Pending, Progressing, Succeeded, Failed or Warning."""
+    object: str = ""
+    """The name of its KeptnTask or KeptnEvaluation; empty where there is none yet."""
+    since: str = ""
+    """When it began."""
+    ended: str = ""
+    value: str = ""
+    """The last value of the first objective that is not met; of all met, of the first."""
+    threshold: str = ""
+    """What that value must be."""
+    message: str = ""
+    """Its own message about its state."""
+    next_try: str = ""
+    """The time of its next try, if known; empty where only a change or its Job decides."""
+    tries: int = 0
+    retries: int | None = None
+    """How many tries it has; None where that is not known."""
+    objectives: tuple[ObjectiveReport, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still pass by itself."""
+        return self.state not in {"Succeeded", "Warning", "Failed"}
 
 
 class _Look(NamedTuple):
@@ -211,30 +273,26 @@ def _objectives(
         result = progress.results.get(key, Result("", PENDING))
         objective = by_key.get(key)
         metric = facts.metrics.get(wanted[objective]) if objective is not None else None
-        if metric is None:
-            lacks = objective is not None and "KeptnMetric" not in facts.unread
-            yield ObjectiveReport(
-                name=key,
-                state=result.status,
-                value=result.value,
-                threshold=objective.target if objective is not None else "",
-                message=result.message,
-                fault=f"KeptnMetric {objective.metric} not found" if objective and lacks else "",
-            )
-            continue
-        reading = read(metric, look.stale_after, look.now)
-        yield ObjectiveReport(
+        report = ObjectiveReport(
             name=key,
             state=result.status,
             value=result.value,
             threshold=objective.target if objective is not None else "",
-            query=metric.spec.query,
-            provider=metric.spec.provider.name,
             message=result.message,
-            current=newest(metric).text,
-            updated=value_time(metric.status),
-            fault=reading.fault,
         )
+        if metric is not None:
+            yield replace(
+                report,
+                query=metric.spec.query,
+                provider=metric.spec.provider.name,
+                current=newest(metric).text,
+                updated=value_time(metric.status),
+                fault=read(metric, look.stale_after, look.now).fault,
+            )
+        elif objective is not None and "KeptnMetric" not in facts.unread:
+            yield replace(report, fault=f"KeptnMetric {objective.metric} not found")
+        else:
+            yield report
 
 
 def _missing(kind: str, name: str, facts: Facts) -> str:

@@ -8,14 +8,13 @@ field's type, since users who can write an object can write its annotations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -39,33 +38,13 @@ _ITEMS: Final = {
     **{f"{phase}EvaluationTaskStatus": "evaluation" for phase in _PHASES},
 }
 """The lists whose items v1alpha1 words otherwise, and with which prefix."""
-_MAX_INTEGER: Final = 2**63 - 1
+_Integer: TypeAlias = Annotated[int, Meta(ge=-(2**63) + 1, le=2**63 - 1)]
 _OMITTED: Final = "omitted"
 _OF: Final = "of"
 
 
 class ConversionError(Exception):
     """An object that cannot be converted; the text is one line."""
-
-
-def _is_strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _is_string_map(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-
-
-def _is_items(value: object) -> bool:
-    return isinstance(value, list) and all(_is_string_map(each) for each in value)
-
-
-def _is_string(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
 
 
 class _Field(Struct, frozen=True):
@@ -75,7 +54,7 @@ class _Field(Struct, frozen=True):
     """``spec`` or ``status``."""
     name: str
     versions: frozenset[str]
-    is_sound: Callable[[object], bool]
+    type: Any
     default: str | int | None = None
     """What the schema fills in, so that it need not be kept."""
     bound_to: str = ""
@@ -85,20 +64,27 @@ class _Field(Struct, frozen=True):
     def path(self) -> str:
         return f"{self.part}.{self.name}"
 
+    def is_sound(self, value: object) -> bool:
+        try:
+            msgspec.convert(value, self.type)
+        except msgspec.ValidationError:
+            return False
+        return True
 
-_REVISION: Final = _Field("spec", "revision", _WITH_REVISION, _is_integer, 1, "version")
+
+_REVISION: Final = _Field("spec", "revision", _WITH_REVISION, _Integer, 1, "version")
 _FIELDS: Final[Mapping[str, tuple[_Field, ...]]] = {
     "KeptnApp": (
         _REVISION,
-        *(_Field("spec", name, _ALPHA, _is_strings) for name in _CHECKS),
+        *(_Field("spec", name, _ALPHA, list[str]) for name in _CHECKS),
     ),
     "KeptnAppVersion": (
         _REVISION,
-        _Field("spec", "metadata", _LATE, _is_string_map),
-        _Field("spec", "spanLinks", _LATE, _is_strings),
-        _Field("spec", "promotionTasks", _LATE, _is_strings),
-        _Field("status", "promotionStatus", _LATE, _is_string, "Pending", "uid"),
-        _Field("status", "promotionTaskStatus", _LATE, _is_items, None, "uid"),
+        _Field("spec", "metadata", _LATE, dict[str, str]),
+        _Field("spec", "spanLinks", _LATE, list[str]),
+        _Field("spec", "promotionTasks", _LATE, list[str]),
+        _Field("status", "promotionStatus", _LATE, str, "Pending", "uid"),
+        _Field("status", "promotionTaskStatus", _LATE, list[dict[str, str]], None, "uid"),
     ),
 }
 

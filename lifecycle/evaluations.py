@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.durations import format_duration, parse_duration
+from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.objectives import Result
 from harbourmaster.evaluation.progress import Progress
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
+from harbourmaster.lifecycle.tasks import API, normal_duration, owner_reference
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         Evaluation,
         EvaluationDefinition,
         EvaluationStatus,
-        WorkloadVersion,
+        Version,
     )
 
 PRE: Final = "pre-eval"
@@ -32,7 +33,6 @@ INTERVAL: Final = "5s"
 """The schema's defaults."""
 SHORTEST: Final = 0.1
 """Seconds between two measurements, whatever the interval: each of them is a write."""
-_API_VERSION: Final = "lifecycle.keptn.sh/v1"
 
 
 class _ManagedField(Struct, frozen=True, gc=False):
@@ -54,7 +54,7 @@ _decode: Final = msgspec.json.Decoder(_Managed).decode
 
 
 def evaluation_for(
-    parent: AppVersion | WorkloadVersion,
+    parent: Version,
     definition: EvaluationDefinition,
     check_type: str,
     previous: str = "",
@@ -68,14 +68,13 @@ def evaluation_for(
     metadata = parent.metadata
     name = definition.metadata.name
     seed = f"{metadata.uid}/{check_type}/{name}/{previous}"
-    kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
     return {
-        "apiVersion": _API_VERSION,
+        "apiVersion": API,
         "kind": "KeptnEvaluation",
         "metadata": {
             "name": resource_name(NAME_LIMIT, NAME_LEAST, check_type, name, digits(seed)),
             "namespace": metadata.namespace,
-            "ownerReferences": [msgspec.to_builtins(metadata.as_controller(_API_VERSION, kind))],
+            "ownerReferences": [owner_reference(parent)],
         },
         "spec": {
             **_of(parent),
@@ -83,7 +82,7 @@ def evaluation_for(
             "checkType": check_type,
             # Zero as well, which Keptn leaves out: the schema's 10 would take its place.
             "retries": RETRIES if definition.spec.retries is None else definition.spec.retries,
-            "retryInterval": _interval(definition.spec.retry_interval or INTERVAL),
+            "retryInterval": normal_duration(definition.spec.retry_interval or INTERVAL),
         },
     }
 
@@ -126,7 +125,7 @@ def progress_of(status: EvaluationStatus) -> Progress:
     )
 
 
-def _of(parent: AppVersion | WorkloadVersion) -> dict[str, str]:
+def _of(parent: Version) -> dict[str, str]:
     """Whose evaluation it is; workload and its version are required, and empty for an app."""
     if isinstance(parent, AppVersion):
         return {
@@ -140,11 +139,3 @@ def _of(parent: AppVersion | WorkloadVersion) -> dict[str, str]:
         "workload": parent.spec.workload_name,
         "workloadVersion": parent.spec.version,
     }
-
-
-def _interval(text: str) -> str:
-    """As Go prints it; what can't be read stays, for the evaluation says what is wrong with it."""
-    try:
-        return format_duration(parse_duration(text))
-    except ValueError:
-        return text

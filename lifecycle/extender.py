@@ -50,7 +50,7 @@ class _Pod(Struct, frozen=True, gc=False):
     spec: _Spec = _Spec()
 
 
-class _Node(Struct, frozen=True, gc=False):
+class _Object(Struct, frozen=True, gc=False):
     metadata: _Metadata = _Metadata()
 
 
@@ -70,12 +70,8 @@ class _PreemptionArguments(Struct, frozen=True, gc=False, rename="pascal"):
     node_name_to_victims: dict[str, Raw] | None = None
 
 
-class _Victim(Struct, frozen=True, gc=False):
-    metadata: _Metadata = _Metadata()
-
-
 class _Victims(Struct, frozen=True, gc=False, rename="pascal"):
-    pods: list[_Victim] | None = None
+    pods: list[_Object] | None = None
     num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
 
@@ -89,7 +85,8 @@ class _FilterResult(Struct, frozen=True, gc=False, rename="pascal", omit_default
 _decode_filter: Final = msgspec.json.Decoder(_FilterArguments).decode
 _decode_preemption: Final = msgspec.json.Decoder(_PreemptionArguments).decode
 _decode_names: Final = msgspec.json.Decoder(list[str]).decode
-_decode_node: Final = msgspec.json.Decoder(_Node).decode
+_decode_node: Final = msgspec.json.Decoder(_Object).decode
+_decode_metas: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _decode_victims: Final = msgspec.json.Decoder(_Victims).decode
 _encode: Final = msgspec.json.Encoder().encode
 _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
@@ -109,19 +106,18 @@ class FilterQuestion(Struct, frozen=True):
             if self.nodes is not None:
                 return _encode(_FilterResult(nodes={"items": self.nodes}))
             return _encode(_FilterResult(node_names=self.names))
-        if self.nodes is None:
-            names = _bounded(self._names())
-            good = [] if given.refusal else [each for each in names if each not in given.avoided]
-            result = _FilterResult(node_names=good or _EMPTY)
-        else:
-            named = _named(_bounded(self.nodes))
-            names = list(named)
-            good = [] if given.refusal else [each for each in names if each not in given.avoided]
-            result = _FilterResult(nodes={"items": [named[each] for each in good]})
-        refused = (
-            dict.fromkeys(names, given.refusal)
-            if given.refusal
-            else {each: given.avoided[each] for each in names if each in given.avoided}
+        named = _named(_bounded(self.nodes)) if self.nodes is not None else {}
+        names = list(named) if self.nodes is not None else _bounded(self._names())
+        refused = {
+            name: given.refusal or given.avoided[name]
+            for name in names
+            if given.refusal or name in given.avoided
+        }
+        good = [name for name in names if name not in refused]
+        result = (
+            _FilterResult(node_names=good or _EMPTY)
+            if self.nodes is None
+            else _FilterResult(nodes={"items": [named[name] for name in good]})
         )
         return _encode(msgspec.structs.replace(result, failed_and_unresolvable_nodes=refused))
 
@@ -209,10 +205,7 @@ def _named(nodes: list[Raw]) -> dict[str, Raw]:
 
 
 def _decode_meta(raw: Raw) -> dict[str, Raw]:
-    return _metas(raw) or {}
-
-
-_metas: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
+    return _decode_metas(raw) or {}
 
 
 def _meta(raw: Raw) -> Raw:

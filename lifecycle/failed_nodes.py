@@ -1,7 +1,7 @@
 """Nodes on which a workload version has failed: what counts, how long, and how it is cleared. Pure.
 
-They stand in the version's status. All of it follows from the times of the failures themselves, so
-who looks at the same failure twice records it once.
+They are recorded in the version's status. All times follow from those of the failures, so a failure
+that is seen twice is recorded once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import moment, seconds_between, stamp
 from harbourmaster.gates.release import OURS
 from harbourmaster.lifecycle.model import FAILED, FailedNode
 
@@ -48,7 +48,7 @@ class Failure(Struct, frozen=True, gc=False):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """How far a pod came. Times are stamps; ``turned``: when it was ready last, or was no more.
+    """How far a pod came. Times are stamps; ``turned``: when its readiness changed last.
 
     ``reasons`` are those for which its containers wait.
     """
@@ -61,19 +61,19 @@ class Start(Struct, frozen=True, gc=False):
 
 
 def start_failure(start: Start) -> str:
-    """Why a pod failed to start; empty where it did not, or has yet to."""
+    """Why a pod failed to start; empty if it did not."""
     found = next((each for each in start.reasons if each in WAITING_REASONS), "")
     if start.phase != FAILED and not found:
         return ""
-    if start.is_ready or _between(start.started, start.turned) > STARTING:
+    if start.is_ready or (seconds_between(start.started, start.turned) or 0.0) > STARTING:
         return ""
     return f"pod {found}" if found else "pod failed"
 
 
 def is_clear_wanted(version: WorkloadVersion) -> bool:
-    """Whether somebody asked for the nodes to be cleared, and nobody did yet."""
+    """Whether clearing the nodes was requested and is not done yet."""
     text = version.metadata.annotations.get(CLEAR_KEY)
-    return text is not None and _moment(text) is None
+    return text is not None and moment(text) is None
 
 
 def recorded(
@@ -86,7 +86,7 @@ def recorded(
     if is_clear_wanted(version):
         return ()
     kept = {each.name: each for each in live(version, now)}
-    since = _moment(version.metadata.annotations.get(CLEAR_KEY))
+    since = moment(version.metadata.annotations.get(CLEAR_KEY))
     for failure in failures:
         end = failure.at + timedelta(seconds=seconds)
         if end <= now or (since is not None and failure.at <= since):
@@ -101,37 +101,24 @@ def recorded(
 
 def live(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
     """The recorded nodes that still count."""
-    return tuple(each for each in version.status.failed_nodes if _is_ahead(each, now))
+    return tuple(
+        each
+        for each in version.status.failed_nodes
+        if (end := moment(each.expires)) is not None and end > now
+    )
 
 
 def expiry(nodes: Iterable[FailedNode], now: datetime) -> float | None:
-    """Seconds until the first of them counts no more; None where there is none."""
-    ends = [end for each in nodes if (end := _moment(each.expires)) is not None]
+    """Seconds until the first of them expires; None if there is none."""
+    ends = [end for each in nodes if (end := moment(each.expires)) is not None]
     return max((min(ends) - now).total_seconds(), 0.0) if ends else None
 
 
 def inheriting(
     version: WorkloadVersion, previous: WorkloadVersion | None, now: datetime
 ) -> WorkloadVersion:
-    """A version that begins, with the nodes of the one before."""
+    """A version that begins, with the nodes of the previous one."""
     nodes = live(previous, now) if previous is not None else ()
     if not nodes:
         return version
     return structs.replace(version, status=structs.replace(version.status, failed_nodes=nodes))
-
-
-def _is_ahead(node: FailedNode, now: datetime) -> bool:
-    end = _moment(node.expires)
-    return end is not None and end > now
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        return parse(text) if text else None
-    except ValueError:
-        return None
-
-
-def _between(begin: str, end: str) -> float:
-    first, last = _moment(begin), _moment(end)
-    return (last - first).total_seconds() if first is not None and last is not None else 0.0

@@ -61,14 +61,14 @@ class Container(Struct, frozen=True):
 
 
 class Missing(Struct, frozen=True):
-    """A definition that is not there; ``text`` says who wants it."""
+    """A definition that does not exist; ``text`` says what refers to it."""
 
     name: str
     text: str
 
 
 class Unusable(Struct, frozen=True):
-    """A definition that can never run as it is."""
+    """A definition that cannot run unless it changes."""
 
     reason: str
     text: str
@@ -152,7 +152,7 @@ def spec_of(definition: TaskDefinition) -> RuntimeSpec:
 
 
 def inline_code(spec: RuntimeSpec) -> str:
-    """The code that stands in the definition, or nothing."""
+    """The code in the definition itself, or nothing."""
     return spec.inline.code if spec.inline else ""
 
 
@@ -187,17 +187,17 @@ def copy_name(task: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether an object can have that name: anything else would ask for another path."""
+    """Whether the text is a valid object name; any other text could change the request path."""
     return bool(text) and not dns_subdomain(text)
 
 
 def digest(code: str) -> str:
-    """What tells two codes apart."""
+    """A short hash of the code."""
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def config_map_for(owner: Metadata, kind: str, name: str, code: str) -> dict[str, Any]:
-    """The ConfigMap with this code, which goes when its owner, of the lifecycle group, goes."""
+    """The ConfigMap with this code, deleted with its owner of the lifecycle group."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

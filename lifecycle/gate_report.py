@@ -13,8 +13,7 @@ from msgspec import Struct
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.check_facts import check_reports, expected
-from harbourmaster.lifecycle.check_report import CheckReport
+from harbourmaster.lifecycle.check_facts import CheckReport, check_reports, expected
 from harbourmaster.lifecycle.gate_verdict import Case, Code, WaitPlace, verdict_on
 from harbourmaster.lifecycle.phases import WORKLOAD_PHASES
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.check_facts import Facts
-    from harbourmaster.lifecycle.gate_verdict import GatedPod, GateWaitRules
+    from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+    from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 _PRE_TASKS, _PRE_EVALUATIONS = WORKLOAD_PHASES[:2]
@@ -71,14 +71,14 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
         return bool(self.place)
 
 
-def case_of(pod: GatedPod, facts: Facts, rules: GateWaitRules, now: datetime) -> Case:
+def case_of(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> Case:
     """What a verdict is made of; it costs a tenth of a report."""
     described = workload_of(pod.annotations, pod.labels)
     version = _version(described, facts)
     return Case(pod, described, version, facts, rules, _age(pod, now))
 
 
-def gate_report(pod: GatedPod, facts: Facts, rules: GateWaitRules, now: datetime) -> GateReport:
+def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> GateReport:
     """The report on a pod from all that is known."""
     case = case_of(pod, facts, rules, now)
     described, version = case.described, case.version
@@ -142,13 +142,13 @@ def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
     )
 
 
-def _age(pod: GatedPod, now: datetime) -> int:
+def _age(pod: Pod, now: datetime) -> int:
     if not pod.creation_timestamp:
         return 0
     return max(int((now - parse(pod.creation_timestamp)).total_seconds()), 0)
 
 
-def _deadline(pod: GatedPod, rules: GateWaitRules) -> str:
+def _deadline(pod: Pod, rules: GateWaitRules) -> str:
     try:
         return stamp(parse(pod.creation_timestamp) + timedelta(seconds=rules.max_age_seconds))
     except OverflowError:

@@ -21,7 +21,7 @@ One code always wins. In this order, the first that holds:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -35,19 +35,20 @@ from harbourmaster.gates.release import (
     RELEASED_REASON_KEY,
     may_go,
 )
+from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import STALE_AFTER
-from harbourmaster.lifecycle.gate_waits import Owned, pre_checks, wait_of, why_orphaned
-from harbourmaster.lifecycle.model import FAILED
-from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, state_of
+from harbourmaster.lifecycle.model import FAILED, PENDING
+from harbourmaster.lifecycle.phases import APP_PRE_EVALUATIONS, PASSED, state_of
 from harbourmaster.lifecycle.waiting import may_begin
 from harbourmaster.lifecycle.workloads import approval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.check_facts import Facts
-    from harbourmaster.lifecycle.model import WorkloadVersion
+    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
 
 Code: TypeAlias = Literal[
     "ending",
@@ -71,29 +72,6 @@ _PATIENCE: Final = 60
 """Seconds after which somebody should look why a pod has no version."""
 
 
-class GatedPod(Owned, Protocol):
-    """A pod as far as its gate matters; the controller's ``gated_pods`` decodes it."""
-
-    @property
-    def namespace(self) -> str: ...  # noqa: D102 - as the API has it
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - as the API has it
-
-    @property
-    def creation_timestamp(self) -> str: ...  # noqa: D102 - as the API has it
-
-    @property
-    def is_ending(self) -> bool: ...  # noqa: D102 - whether it is being deleted
-
-    @property
-    def gates(self) -> Sequence[str]: ...  # noqa: D102 - as the API has it
-
-    @property
-    def is_in_scheduler(self) -> bool:
-        """Whether it has no gate of ours, and a scheduler asks us about it."""
-
-
 class GateWaitRules(Struct, frozen=True, gc=False, kw_only=True):
     """What the controller's settings say of waiting pods; see its ``lifecycle`` settings."""
 
@@ -114,7 +92,7 @@ class GateVerdict(NamedTuple):
 class Case(NamedTuple):
     """A pod with all that decides on it; ``version`` is the one that it is of, if that is there."""
 
-    pod: GatedPod
+    pod: Pod
     described: WorkloadMetadata | None
     version: WorkloadVersion | None
     facts: Facts
@@ -166,7 +144,7 @@ def verdict_on(case: Case) -> GateVerdict:
     if is_settled and case.version is not None and may_go(approval(case.version), case.owner):
         if case.place == "scheduler":
             return GateVerdict("waits-in-scheduler", A_NODE)
-        return GateVerdict(*wait_of(case.version, case.owner))
+        return wait_of(case.version, case.owner)
     if case.is_overdue and case.rules.on_expiry == "Release":
         waited = f"it has waited {case.age} s, longer than {case.rules.max_age_seconds:g} s"
         return GateVerdict("released", f"its release without its checks, which is due: {waited}")
@@ -185,7 +163,7 @@ def _tracked(case: Case) -> GateVerdict:
     wait = wait_of(case.version, case.owner)
     if case.version is None:
         late = "its events and harbourmaster doctor show what blocks the controller"
-        return GateVerdict(wait.code, wait.text, late if case.age > _PATIENCE else "")
+        return wait._replace(advice=late if case.age > _PATIENCE else "")
     if wait.code == "waits-for-app":
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
@@ -193,11 +171,11 @@ def _tracked(case: Case) -> GateVerdict:
             "a new version of the workload is checked again; "
             f"to release this pod, run {case.release}"
         )
-        return GateVerdict(wait.code, wait.text, advice)
-    return GateVerdict(wait.code, wait.text)
+        return wait._replace(advice=advice)
+    return wait
 
 
-def _ungated(pod: GatedPod) -> GateVerdict:
+def _ungated(pod: Pod) -> GateVerdict:
     """For a pod that does not wait for us."""
     if pod.gates:
         text = f"the gates of others: {', '.join(pod.gates)}"
@@ -234,3 +212,64 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
         )
         return GateVerdict("app-failed", f"{text}: {detail}", advice)
     return GateVerdict("waits-for-app", f"{text}: {detail}")
+
+
+def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
+    """What a pod of the owner with this uid waits for, by its version; None: it has none."""
+    if version is None:
+        return GateVerdict("waits-for-version", "its workload version, which is not there yet")
+    if may_go(approval(version), owner):
+        return GateVerdict("released", "its release, which is due")
+    if approval(version).is_given:
+        return GateVerdict("waits-for-owner", "its owner to be recorded, which is due")
+    status = version.status
+    if not status.current_phase and status.status != FAILED:
+        return GateVerdict("waits-for-app", f"the checks of the app {version.spec.app}")
+    return pre_checks(version) or GateVerdict(
+        "deployment-due", "its deployment to begin, which is due"
+    )
+
+
+def pre_checks(version: WorkloadVersion | AppVersion) -> GateVerdict | None:
+    """What is not done of the checks before a deployment; None where they passed."""
+    status, spec = version.status, version.spec
+    return _phase(
+        "pre-deployment tasks",
+        status.pre_deployment_status,
+        status.pre_deployment_task_status,
+        spec.pre_deployment_tasks,
+    ) or _phase(
+        "pre-deployment evaluations",
+        status.pre_deployment_evaluation_status,
+        status.pre_deployment_evaluation_task_status,
+        spec.pre_deployment_evaluations,
+    )
+
+
+def why_orphaned(pod: Pod) -> str:
+    """Why no check will ever release a waiting pod; empty where one may."""
+    if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
+        return ""
+    if workload_of(pod.annotations, pod.labels) is None:
+        return "it no longer names a workload"
+    owner = supported_owner(pod.owner_references)
+    if owner is None or not owner.uid:
+        return "no ReplicaSet, StatefulSet or DaemonSet owns it"
+    return ""
+
+
+def _phase(
+    name: str, state: str, items: Iterable[ItemStatus], expected: Iterable[str]
+) -> GateVerdict | None:
+    """What is not done of a phase; None where it passed."""
+    if state in PASSED:
+        return None
+    states = dict.fromkeys(expected, PENDING) | {
+        each.definition_name: each.status for each in items
+    }
+    failed = sorted(name for name, found in states.items() if found == FAILED)
+    if state == FAILED or failed:
+        text = f"nothing: {name} failed ({', '.join(failed) or 'no details'})"
+        return GateVerdict("checks-failed", text)
+    left = [f"{name} {found}" for name, found in states.items() if found not in PASSED]
+    return GateVerdict("checks-pending", f"{name}: {', '.join(left)}" if left else name)

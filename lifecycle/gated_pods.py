@@ -1,7 +1,4 @@
-"""Pods that no node has yet, as far as they wait for us: at our gate, or in a scheduler (D8, D9).
-
-Neither is bound, so the API server is asked for unbound pods only.
-"""
+"""Unbound pods that wait for us: at our gate, or in a scheduler (D8, D9)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import Condition, Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
@@ -20,9 +17,9 @@ from harbourmaster.lifecycle.workloads import names_of_pod
 
 PENDING_PODS: Final = "spec.nodeName=,status.phase=Pending"
 REVISION_LABEL: Final = "controller-revision-hash"
-"""On the pods of StatefulSets: which of their revisions a pod is of."""
+"""On the pods of StatefulSets: the revision of a pod."""
 GENERATION_LABEL: Final = "pod-template-generation"
-"""On the pods of DaemonSets: the generation of the template a pod was made of."""
+"""On the pods of DaemonSets: the generation of a pod's template."""
 _PREFIXES: Final = ("keptn.sh/", "app.kubernetes.io/", "gates.harbourmaster.dev/")
 _KEYS: Final = frozenset((REVISION_LABEL, GENERATION_LABEL))
 _SCHEDULED: Final = "PodScheduled"
@@ -30,36 +27,63 @@ _KEPTN: Final = "keptn.sh/"
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
-class _Gate(Struct, frozen=True, gc=False):
+class Gate(Struct, frozen=True, gc=False):
+    """A scheduling gate."""
+
     name: str = ""
 
 
-class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str = ""
-    deletion_timestamp: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
+class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
+    """Where a pod is placed, and what it waits for before."""
 
-
-class _Spec(Struct, frozen=True, gc=False, rename="camel"):
-    scheduling_gates: tuple[_Gate, ...] = ()
+    scheduling_gates: tuple[Gate, ...] = ()
     scheduler_name: str = ""
     node_name: str = ""
 
 
-class _Status(Struct, frozen=True, gc=False):
-    conditions: tuple[Condition, ...] = ()
+class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
+    """A condition with its time, which the API server may write as null."""
+
+    type: str = ""
+    status: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
 
 
-class _Pod(Struct, frozen=True, gc=False):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+class Waiting(Struct, frozen=True, gc=False):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+
+
+class ContainerState(Struct, frozen=True, gc=False):
+    """The state of a container, as far as it waits."""
+
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(Struct, frozen=True, gc=False):
+    """The status of a container."""
+
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """How far a pod has come."""
+
+    phase: str = ""
+    start_time: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class PodObject(Struct, frozen=True, gc=False):
+    """A pod as the API server has it."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
 
 class Pod(Struct, frozen=True, gc=False):
@@ -79,9 +103,9 @@ class Pod(Struct, frozen=True, gc=False):
     is_in_scheduler: bool = False
     """Whether it has no gate of ours, and a scheduler asks us about it."""
     refusal: str = ""
-    """What the scheduler said of it last, where that is a word of ours."""
+    """The scheduler's last message, if it quotes our refusal."""
     elsewhere: str = ""
-    """Of one that does not wait for us: the scheduler in which it may wait for its checks."""
+    """If it does not wait for us: the scheduler in which it may wait for its checks."""
 
     @property
     def is_gated(self) -> bool:
@@ -90,17 +114,17 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it waits for us, or did and its scheduler has yet to find it a node."""
+        """Whether it waits for us, or did and has no node yet."""
         return self.is_gated or self.is_in_scheduler
 
     @property
     def is_held(self) -> bool:
-        """Whether it waits for us, as far as can be seen by itself."""
+        """Whether it waits for us, judged by the pod alone."""
         return self.is_gated or (self.is_in_scheduler and not is_told_passed(self.told))
 
     @property
     def told(self) -> str:
-        """What it was told of its checks; empty for nothing."""
+        """The state of its checks that it carries; empty for none."""
         return self.annotations.get(CHECKS_KEY, "")
 
     @property
@@ -110,17 +134,17 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def metadata(self) -> Metadata:
-        """As of any other object, for what is told about the pod."""
+        """For reports about the pod."""
         return Metadata(name=self.name, namespace=self.namespace, uid=self.uid)
 
 
 _UNGATED: Final = Pod()
-_decode: Final = msgspec.json.Decoder(_Pod).decode
+decode_object: Final = msgspec.json.Decoder(PodObject).decode
 
 
 def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
     """A pod from its JSON; ``scheduler``: the one that asks us about its pods, if one does."""
-    found = _decode(raw)
+    found = decode_object(raw)
     is_gated = any(each.name == GATE for each in found.spec.scheduling_gates)
     if not is_gated and not _is_in(scheduler, found):
         elsewhere = found.spec.scheduler_name
@@ -129,11 +153,11 @@ def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
 
 
 def decode_whole(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
-    """The same of any pod, whether or not it waits for us."""
-    return _whole(_decode(raw), scheduler)
+    """The same for any pod, whether or not it waits for us."""
+    return _whole(decode_object(raw), scheduler)
 
 
-def _whole(found: _Pod, scheduler: str) -> Pod:
+def _whole(found: PodObject, scheduler: str) -> Pod:
     gates = tuple(each.name for each in found.spec.scheduling_gates)
     is_in_scheduler = GATE not in gates and _is_in(scheduler, found)
     metadata = found.metadata
@@ -146,7 +170,7 @@ def _whole(found: _Pod, scheduler: str) -> Pod:
         is_ending=bool(metadata.deletion_timestamp),
         labels=_ours(metadata.labels),
         annotations=_ours(metadata.annotations),
-        has_annotations=metadata.annotations is not None,
+        has_annotations=bool(metadata.annotations),
         owner_references=metadata.owner_references,
         gates=gates,
         is_in_scheduler=is_in_scheduler,
@@ -184,43 +208,39 @@ def workload_mark(name: str) -> str:
     return f"workload/{name}"
 
 
-def _is_in(scheduler: str, pod: _Pod) -> bool:
+def _is_in(scheduler: str, pod: PodObject) -> bool:
     """Whether the pod is one that the scheduler asks us about, and that may have to wait."""
     return bool(scheduler) and pod.spec.scheduler_name == scheduler and _may_wait(pod)
 
 
-def _may_wait_in(other: str, pod: _Pod) -> bool:
-    """Whether admission may have given a pod of Keptn's another scheduler than settings say here.
+def _may_wait_in(other: str, pod: PodObject) -> bool:
+    """Whether admission may have given the pod another scheduler than our settings name.
 
-    Other common annotations do not indicate that.
+    Only Keptn's own keys indicate that.
     """
     if other in {"", _DEFAULT_SCHEDULER} or not _may_wait(pod):
         return False
-    keys = (*(pod.metadata.annotations or ()), *(pod.metadata.labels or ()))
+    keys = (*pod.metadata.annotations, *pod.metadata.labels)
     return any(key == PARENT_KEY or key.startswith(_KEPTN) for key in keys)
 
 
-def _may_wait(pod: _Pod) -> bool:
+def _may_wait(pod: PodObject) -> bool:
     if pod.spec.node_name:
         return False
-    annotations = pod.metadata.annotations or {}
+    annotations = pod.metadata.annotations
     if annotations.get(RELEASED_KEY) or annotations.get(REMOVED_KEY):
         return False
     if annotations.get(PARENT_KEY) == UNRESOLVED:
         return True
-    return workload_of(annotations, pod.metadata.labels or {}) is not None
+    return workload_of(annotations, pod.metadata.labels) is not None
 
 
-def _refusal(pod: _Pod) -> str:
+def _refusal(pod: PodObject) -> str:
     for each in pod.status.conditions:
         if each.type == _SCHEDULED and each.status == "False" and is_refusal(each.message):
             return each.message
     return ""
 
 
-def _ours(found: dict[str, str] | None) -> dict[str, str]:
-    return {
-        key: value
-        for key, value in (found or {}).items()
-        if key.startswith(_PREFIXES) or key in _KEYS
-    }
+def _ours(found: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in found.items() if key.startswith(_PREFIXES) or key in _KEYS}

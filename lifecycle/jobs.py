@@ -1,4 +1,4 @@
-"""The Job that runs a KeptnTask, and what became of it (keptn-spec 3.8).
+"""The Job that runs a KeptnTask, and its result (keptn-spec 3.8).
 
 What strangers wrote (names, parameters, metadata, code) goes into values of the environment only:
 never into a command line, and never through a template. The kubelet replaces ``$(NAME)`` in such
@@ -51,7 +51,7 @@ class Runners(Struct, frozen=True):
 
 
 class JobResult(Struct, frozen=True, gc=False):
-    """What became of a Job."""
+    """The result of a Job."""
 
     status: str
     reason: str = ""
@@ -59,7 +59,7 @@ class JobResult(Struct, frozen=True, gc=False):
 
 
 def result_of(conditions: Iterable[Condition]) -> JobResult | None:
-    """What became of the Job with these conditions; None while it runs.
+    """The result of the Job with these conditions; None while it runs.
 
     Only what is True counts, and a failure's text is that of its own condition.
     """
@@ -74,7 +74,7 @@ def result_of(conditions: Iterable[Condition]) -> JobResult | None:
 
 
 def job_name(task: Task, previous: str = "") -> str:
-    """The name of the task's Job; of the one after ``previous``, which is gone or another's."""
+    """The name of the task's Job; ``previous`` is a name that is gone or taken."""
     spec = task.spec
     seed = f"{task.metadata.uid}/{spec.check_type}/{spec.task_definition}/{previous}"
     suffix = digits(seed)

@@ -20,7 +20,7 @@ WARNING: Final = "Warning"
 DEPRECATED: Final = "Deprecated"
 UNKNOWN: Final = "Unknown"
 COMPLETED: Final = frozenset((SUCCEEDED, FAILED, DEPRECATED, WARNING))
-"""States that nothing leaves."""
+"""Final states."""
 
 
 class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -57,7 +57,7 @@ class App(_Wire, frozen=True, kw_only=True):
 
 
 class Checks(_Wire, frozen=True, kw_only=True):
-    """The definitions that are to be run, by phase."""
+    """The definitions to run, by phase."""
 
     pre_deployment_tasks: tuple[str, ...] = ()
     post_deployment_tasks: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class ItemStatus(_Wire, frozen=True, kw_only=True):
 
 
 class WorkloadState(_Wire, frozen=True, kw_only=True):
-    """What became of a workload that an app lists."""
+    """The state of a workload that an app lists."""
 
     workload: WorkloadEntry
     status: str = PENDING
@@ -127,7 +127,7 @@ class _Phases(_Wire, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing of it will change any more."""
+        """Whether it is final."""
         return self.status in COMPLETED
 
 
@@ -220,7 +220,7 @@ class WorkloadVersion(_Wire, frozen=True, kw_only=True):
 
 
 class TaskContext(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """Whom a task runs for. All strings are written, empty ones too."""
+    """What a task runs for. All strings are written, empty ones too."""
 
     workload_name: str = ""
     app_name: str = ""
@@ -232,7 +232,7 @@ class TaskContext(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
 
 
 class Parameters(_Wire, frozen=True, kw_only=True):
-    """What a task is told."""
+    """The parameters of a task."""
 
     map: dict[str, str] = {}
 
@@ -256,7 +256,7 @@ class TaskSpec(_Wire, frozen=True, kw_only=True):
 
 
 class TaskStatus(_Wire, frozen=True, kw_only=True):
-    """What became of a task and of its Job."""
+    """The state of a task and of its Job."""
 
     job_name: str = ""
     status: str = PENDING
@@ -281,13 +281,13 @@ class Named(_Wire, frozen=True, kw_only=True):
 
 
 class HttpReference(_Wire, frozen=True, kw_only=True):
-    """Where code is fetched from."""
+    """The URL of code."""
 
     url: str = ""
 
 
 class Inline(_Wire, frozen=True, kw_only=True):
-    """Code that stands in the definition."""
+    """Code in the definition itself."""
 
     code: str = ""
 
@@ -325,7 +325,7 @@ class TaskDefinitionSpec(_Wire, frozen=True, kw_only=True):
 
 
 class FunctionStatus(_Wire, frozen=True, kw_only=True):
-    """Where the code lies."""
+    """The ConfigMap with the code."""
 
     config_map: str = ""
 

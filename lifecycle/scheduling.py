@@ -1,7 +1,7 @@
-"""Whether a pod may be scheduled now, and where not: what a scheduler's extender is told (D9).
+"""Whether a pod may be scheduled now, and where not: the answers of the scheduler extender (D9).
 
-For pods that wait in the scheduling cycle and not at a gate (document 000). A pod that says of no
-workload is nobody's business here.
+For pods that wait in the scheduling cycle and not at a gate (document 000). Pods without a workload
+are not affected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import moment, stamp
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import (
@@ -28,7 +28,9 @@ from harbourmaster.gates.release import (
 )
 from harbourmaster.gates.release import FAILED as HAVE_FAILED
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.model import FAILED, SUCCEEDED, WARNING
+from harbourmaster.lifecycle.failed_nodes import live
+from harbourmaster.lifecycle.model import FAILED
+from harbourmaster.lifecycle.phases import PASSED as HAVE_PASSED
 from harbourmaster.lifecycle.workloads import approval, is_version_of, names_of_pod
 
 if TYPE_CHECKING:
@@ -61,11 +63,11 @@ class Candidate(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] = {}
     owner_references: Sequence[OwnerReference] = ()
     scheduler: str = ""
-    """Of which it is a pod; empty where that is not said."""
+    """The scheduler that the pod names; empty if unknown."""
 
 
 class Permission(Struct, frozen=True, gc=False):
-    """``refusal`` is empty where the pod may be scheduled, on any node that ``avoided`` lacks."""
+    """``refusal`` is empty if the pod may be scheduled on any node but those in ``avoided``."""
 
     refusal: str = ""
     avoided: Mapping[str, str] = {}
@@ -85,7 +87,7 @@ def permission(
     now: datetime,
     scheduler: str = "",
 ) -> Permission:
-    """What a scheduler is to do with the pod; ``find`` gives workload versions by key.
+    """Whether the scheduler may place the pod; ``find`` returns workload versions by key.
 
     ``deadline`` is the seconds that the checks before a deployment may take, from the version's
     ``startTime`` on; 0 means no limit. ``scheduler`` is the one of whose pods the controller knows;
@@ -127,7 +129,7 @@ def _permission(
     owner = supported_owner(pod.owner_references)
     given = approval(version)
     if owner is not None and may_go(given, owner.uid):
-        # The first time it goes without saying.
+        # The first value needs no answer.
         asked = told if told != PASSED else ""
         return Permission(avoided=avoided_nodes(version, now, told=asked))
     if given.is_given:
@@ -138,7 +140,7 @@ def _permission(
 
 
 def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
-    """Why a version says nothing of the pods so described; empty where it does."""
+    """Why a version does not decide on the described pod; empty if it does."""
     if version is None:
         return "not there yet"
     if version.metadata.deletion_timestamp:
@@ -152,7 +154,7 @@ def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
 
 
 def standing(version: WorkloadVersion, *, deadline: float, now: datetime) -> str:
-    """What has come of the checks before the deployment.
+    """The state of the checks before the deployment.
 
     WAITING (to begin, or for nothing of its own), CHECKING, LATE, FAILED or PASSED.
     """
@@ -174,7 +176,7 @@ def is_checking(version: WorkloadVersion) -> bool:
 
 
 def names_checks(message: str, version: WorkloadVersion, deadline: float) -> bool:
-    """Whether a scheduler's word on a pod names the checks that run, and until when they may."""
+    """Whether a scheduler's message names the running checks and their deadline."""
     return _waiting(version, deadline) in message
 
 
@@ -186,7 +188,7 @@ def has_failed(version: WorkloadVersion) -> bool:
 
 
 def is_refusal(message: str) -> bool:
-    """Whether a scheduler's word on a pod is that we refused it, or a node for it."""
+    """Whether a scheduler's message says that we refused the pod, or a node for it."""
     return bool(_REFUSALS.search(message) or _UNTIL.search(message))
 
 
@@ -201,19 +203,14 @@ def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime
         return told in answered
     if told not in (answered or {PASSED}):
         return False
-    ends = {each.expires for each in version.status.failed_nodes if _is_ahead(each.expires, now)}
+    ends = {each.expires for each in live(version, now)}
     return not ends.issuperset(_UNTIL.findall(message))
 
 
 def deadline_of(version: WorkloadVersion, seconds: float) -> datetime | None:
     """When the checks should have passed; None for never, or while they have not begun."""
-    text = version.status.start_time
-    if not seconds or not text:
-        return None
-    try:
-        return parse(text) + timedelta(seconds=seconds)
-    except ValueError:
-        return None
+    begin = moment(version.status.start_time)
+    return begin + timedelta(seconds=seconds) if seconds and begin is not None else None
 
 
 def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") -> dict[str, str]:
@@ -222,13 +219,12 @@ def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") ->
         each.name: _answering(
             f"{_cut(each.reason)} on this node before, avoided until {each.expires}", told
         )
-        for each in version.status.failed_nodes
-        if _is_ahead(each.expires, now)
+        for each in live(version, now)
     }
 
 
 def _answering(text: str, told: str) -> str:
-    """The text, which says what it answers: two alike would be one, and nobody heard the second."""
+    """The text with the value that it answers, because an equal message causes no new event."""
     return f"{text} (told: {told})" if _TELLING.fullmatch(told) else text
 
 
@@ -242,7 +238,7 @@ def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
         shown = _listed([_named(each) for each in _checks(version) if each.status == FAILED])
         return f"pre-deployment checks of {name} failed{f': {shown}' if shown else ''}"
     begun = {_named(each) for each in _checks(version)}
-    waiting = [_named(each) for each in _checks(version) if each.status not in {SUCCEEDED, WARNING}]
+    waiting = [_named(each) for each in _checks(version) if each.status not in HAVE_PASSED]
     asked = (*version.spec.pre_deployment_tasks, *version.spec.pre_deployment_evaluations)
     waiting += [name for name in asked if name not in begun]
     shown = _listed(waiting) or "they have not begun"
@@ -273,10 +269,3 @@ def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_SHOWN])
     more = len(names) - _SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _is_ahead(text: str, now: datetime) -> bool:
-    try:
-        return parse(text) > now
-    except ValueError:
-        return False

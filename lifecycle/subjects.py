@@ -13,11 +13,12 @@ from harbourmaster.lifecycle.model import (
     AppVersion,
     Evaluation,
     Task,
+    Version,
     Workload,
     WorkloadVersion,
 )
 
-Finishable: TypeAlias = AppVersion | WorkloadVersion | Task | Evaluation
+Finishable: TypeAlias = Version | Task | Evaluation
 """What runs and ends."""
 
 PROMOTION: Final = "promotion"
@@ -62,11 +63,30 @@ def subject(obj: object) -> Subject:
         case WorkloadVersion(metadata=metadata, spec=spec):
             fields = _workload(spec.app, spec.workload_name, spec.version)
             return Subject(spec.app, spec.version, {**fields, "workloadVersionName": metadata.name})
-        case Task():
-            return _task(obj)
-        case Evaluation():
-            return _evaluation(obj)
+        case Task(metadata=metadata, spec=spec):
+            names = {"taskDefinitionName": spec.task_definition, "taskName": metadata.name}
+            return _of_child(obj, names)
+        case Evaluation(metadata=metadata, spec=spec):
+            names = {
+                "evaluationDefinitionName": spec.evaluation_definition,
+                "evaluationName": metadata.name,
+            }
+            return _of_child(obj, names)
     return Subject()
+
+
+def owners_of(child: Task | Evaluation) -> tuple[str, str, str, str]:
+    """Names and versions of the app and the workload that it checks: app first, empty for none."""
+    if isinstance(child, Task):
+        context = child.spec.context
+        return (
+            context.app_name,
+            context.app_version,
+            context.workload_name,
+            context.workload_version,
+        )
+    spec = child.spec
+    return spec.app_name, spec.app_version, spec.workload, spec.workload_version
 
 
 def state_of(obj: Finishable) -> str:
@@ -76,54 +96,29 @@ def state_of(obj: Finishable) -> str:
 
 def span_attributes(obj: Finishable) -> dict[str, str]:
     """What its span says; empty values are left out."""
-    if isinstance(obj, AppVersion | WorkloadVersion):
-        found = _of_version(obj)
-    elif isinstance(obj, Task):
-        found = _of_task(obj)
+    if isinstance(obj, AppVersion):
+        found = {"app.name": obj.spec.app_name, **_of_version(obj, "app")}
+    elif isinstance(obj, WorkloadVersion):
+        names = {"app.name": obj.spec.app, "workload.name": obj.spec.workload_name}
+        found = {**names, **_of_version(obj, "workload")}
     else:
-        found = _of_evaluation(obj)
+        kind = "task" if isinstance(obj, Task) else "evaluation"
+        keys = ("app.name", "app.version", "workload.name", "workload.version")
+        found = {
+            **dict(zip(keys, owners_of(obj), strict=True)),
+            f"{kind}.name": obj.metadata.name,
+            f"{kind}.type": obj.spec.check_type,
+            f"{kind}.status": state_of(obj),
+        }
     return {f"keptn.deployment.{key}": value for key, value in found.items() if value}
 
 
-def _of_version(obj: AppVersion | WorkloadVersion) -> dict[str, str]:
-    spec = obj.spec
-    if isinstance(obj, AppVersion):
-        found, level = {"app.name": obj.spec.app_name}, "app"
-    else:
-        found = {"app.name": obj.spec.app, "workload.name": obj.spec.workload_name}
-        level = "workload"
+def _of_version(version: Version, level: str) -> dict[str, str]:
     return {
-        **found,
-        f"{level}.version": spec.version,
-        f"{level}.namespace": obj.metadata.namespace,
-        f"{level}.status": obj.status.status,
-        f"{level}.previousversion": spec.previous_version,
-    }
-
-
-def _of_task(obj: Task) -> dict[str, str]:
-    context = obj.spec.context
-    return {
-        "app.name": context.app_name,
-        "app.version": context.app_version,
-        "workload.name": context.workload_name,
-        "workload.version": context.workload_version,
-        "task.name": obj.metadata.name,
-        "task.type": obj.spec.check_type,
-        "task.status": obj.status.status,
-    }
-
-
-def _of_evaluation(obj: Evaluation) -> dict[str, str]:
-    spec = obj.spec
-    return {
-        "app.name": spec.app_name,
-        "app.version": spec.app_version,
-        "workload.name": spec.workload,
-        "workload.version": spec.workload_version,
-        "evaluation.name": obj.metadata.name,
-        "evaluation.type": spec.check_type,
-        "evaluation.status": obj.status.overall_status,
+        f"{level}.version": version.spec.version,
+        f"{level}.namespace": version.metadata.namespace,
+        f"{level}.status": version.status.status,
+        f"{level}.previousversion": version.spec.previous_version,
     }
 
 
@@ -151,33 +146,12 @@ def _workload(app: str, name: str, version: str) -> dict[str, str]:
     return {"appName": app, "workloadName": name, "workloadVersion": version}
 
 
-def _task(task: Task) -> Subject:
-    context = task.spec.context
-    return Subject(
-        context.app_name,
-        context.workload_version or context.app_version,
-        {
-            "appName": context.app_name,
-            "appVersion": context.app_version,
-            "workloadName": context.workload_name,
-            "workloadVersion": context.workload_version,
-            "taskDefinitionName": task.spec.task_definition,
-            "taskName": task.metadata.name,
-        },
-    )
-
-
-def _evaluation(evaluation: Evaluation) -> Subject:
-    spec = evaluation.spec
-    return Subject(
-        spec.app_name,
-        spec.workload_version or spec.app_version,
-        {
-            "appName": spec.app_name,
-            "appVersion": spec.app_version,
-            "workloadName": spec.workload,
-            "workloadVersion": spec.workload_version,
-            "evaluationDefinitionName": spec.evaluation_definition,
-            "evaluationName": evaluation.metadata.name,
-        },
-    )
+def _of_child(child: Task | Evaluation, names: dict[str, str]) -> Subject:
+    app, app_version, workload, workload_version = owners_of(child)
+    owners = {
+        "appName": app,
+        "appVersion": app_version,
+        "workloadName": workload,
+        "workloadVersion": workload_version,
+    }
+    return Subject(app, workload_version or app_version, {**owners, **names})

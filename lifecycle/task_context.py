@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from harbourmaster.lifecycle.model import AppVersion, TaskContext
 
 if TYPE_CHECKING:
@@ -56,17 +58,9 @@ def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> 
 
 def context_fields(context: TaskContext) -> dict[str, Any]:
     """The context as objects carry it: all strings, and metadata where there are any, sorted."""
-    fields: dict[str, Any] = {
-        "workloadName": context.workload_name,
-        "appName": context.app_name,
-        "appVersion": context.app_version,
-        "workloadVersion": context.workload_version,
-        "taskType": context.task_type,
-        "objectType": context.object_type,
-    }
-    if context.metadata:
-        fields["metadata"] = dict(sorted(context.metadata.items()))
-    return fields
+    fields: dict[str, Any] = msgspec.to_builtins(context)
+    metadata = fields.pop("metadata")
+    return {**fields, "metadata": dict(sorted(metadata.items()))} if metadata else fields
 
 
 def context_text(context: TaskContext) -> str:

@@ -39,13 +39,12 @@ def task_for(
     case C57), or whose name turned out to be somebody else's.
     """
     owner = parent.metadata
-    kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
     context = context_of(parent, check_type, carrier)
     spec = definition.spec
     metadata: dict[str, Any] = {
         "name": task_name(owner.uid, check_type, definition.metadata.name, previous),
         "namespace": owner.namespace,
-        "ownerReferences": [msgspec.to_builtins(owner.as_controller(API, kind))],
+        "ownerReferences": [owner_reference(parent)],
     }
     return {
         "apiVersion": API,
@@ -57,7 +56,7 @@ def task_for(
             "context": context_fields(context),
             "checkType": check_type,
             "retries": RETRIES if spec.retries is None else spec.retries,
-            "timeout": _normal(spec.timeout or TIMEOUT),
+            "timeout": normal_duration(spec.timeout or TIMEOUT),
         },
     }
 
@@ -75,9 +74,16 @@ def inherited(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict
     return {name: part for name, part in parts.items() if part}
 
 
-def _normal(timeout: str) -> str:
-    """A duration as Go prints it; one that is none stays, and the task says so when it fails."""
+def owner_reference(parent: Version) -> dict[str, Any]:
+    """The reference by which a version owns its tasks and evaluations."""
+    kind = "KeptnAppVersion" if isinstance(parent, AppVersion) else "KeptnWorkloadVersion"
+    found: dict[str, Any] = msgspec.to_builtins(parent.metadata.as_controller(API, kind))
+    return found
+
+
+def normal_duration(text: str) -> str:
+    """A duration as Go prints it; an invalid one stays, and is reported where it is used."""
     try:
-        return format_duration(parse_duration(timeout))
+        return format_duration(parse_duration(text))
     except ValueError:
-        return timeout
+        return text

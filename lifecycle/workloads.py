@@ -1,7 +1,7 @@
 """Workloads as their pods describe them, and the versions made of them (keptn-spec 2.6, 3.4). Pure.
 
-A KeptnWorkload follows the newest of its pods, and no older one takes it back: two pods that say
-different things, for example of two ReplicaSets, would otherwise overwrite it in turns.
+A KeptnWorkload follows the newest of its pods and never an older one. Otherwise two pods that
+differ, for example of two ReplicaSets, would overwrite it in turns.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, structs
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.resources import WORKLOADS
 from harbourmaster.gates.names import (
     NAME_LEAST,
     NAME_LIMIT,
@@ -59,7 +60,7 @@ class Wanted(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def names_of(app: str, workload: str, version: str) -> Names:
-    """From what a pod says, sanitised already."""
+    """From the sanitised values of a pod."""
     app = resource_name(NAME_LIMIT, NAME_LEAST, app)
     name = workload_name(app, workload)
     return Names(app, name, version_name(name, version))
@@ -90,7 +91,7 @@ def wanted(metadata: WorkloadMetadata, owner: OwnerReference, since: str) -> Wan
 
 
 def new_workload(wish: Wanted, namespace: str) -> Workload:
-    """The KeptnWorkload where there is none."""
+    """The KeptnWorkload to create."""
     return Workload(
         metadata=Metadata(
             name=wish.names.workload,
@@ -102,41 +103,28 @@ def new_workload(wish: Wanted, namespace: str) -> Workload:
     )
 
 
-def differs(workload: Workload, wish: Wanted) -> bool:
-    """Whether the workload is not as wanted."""
-    return workload.spec != wish.spec or not any(
-        each.uid == wish.owner.uid for each in workload.metadata.owner_references
-    )
-
-
 def is_to_follow(workload: Workload, version: WorkloadVersion | None, wish: Wanted) -> bool:
-    """Whether the workload is to become as wanted, unless the pod is of a superseded owner.
+    """Whether the workload is to become as wanted, unless the pod's owner is superseded.
 
-    A version that is not there yet comes about only so; else the newer pod is right.
+    A missing version is only created that way; otherwise the newer pod decides.
     """
-    if not differs(workload, wish):
+    owners = {each.uid for each in workload.metadata.owner_references}
+    if workload.spec == wish.spec and wish.owner.uid in owners:
         return False
     if version is None and workload.spec.version != wish.spec.version:
         return True
     return wish.since > workload.metadata.annotations.get(SINCE_KEY, "")
 
 
-def follow(workload: Workload, wish: Wanted) -> tuple[Workload, list[dict[str, Any]]]:
-    """The workload as wanted, and the operations that make it so."""
+def follow(workload: Workload, wish: Wanted) -> list[dict[str, Any]]:
+    """The operations that make the workload as wanted."""
     metadata = workload.metadata
     since = max(wish.since, metadata.annotations.get(SINCE_KEY, ""))
-    annotations = {**metadata.annotations, SINCE_KEY: since}
-    after = structs.replace(
-        workload,
-        metadata=structs.replace(metadata, annotations=annotations, owner_references=(wish.owner,)),
-        spec=wish.spec,
-    )
-    operations: list[dict[str, Any]] = [
+    return [
         {"op": "add", "path": "/spec", "value": wish.spec},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [wish.owner]},
         *annotated(metadata, SINCE_KEY, since),
     ]
-    return after, operations
 
 
 def annotated(metadata: Metadata, key: str, value: str) -> list[dict[str, Any]]:
@@ -151,8 +139,8 @@ def version_of(workload: Workload) -> str:
     return version_name(workload.metadata.name, workload.spec.version)
 
 
-def new_version(workload: Workload, api_version: str, kind: str) -> WorkloadVersion:
-    """The KeptnWorkloadVersion where there is none; ``api_version``, ``kind``: the workload's."""
+def new_version(workload: Workload) -> WorkloadVersion:
+    """The KeptnWorkloadVersion to create for the workload."""
     metadata = workload.metadata
     current = workload.status.current_version
     return WorkloadVersion(
@@ -160,7 +148,7 @@ def new_version(workload: Workload, api_version: str, kind: str) -> WorkloadVers
             name=version_of(workload),
             namespace=metadata.namespace,
             annotations={OWNERS_KEY: workload.spec.resource_reference.uid},
-            owner_references=(metadata.as_controller(api_version, kind),),
+            owner_references=(metadata.as_controller(WORKLOADS.api_version, WORKLOADS.kind),),
         ),
         spec=WorkloadVersionSpec(
             **structs.asdict(workload.spec),
@@ -177,7 +165,7 @@ def is_version_of(version: WorkloadVersion, app: str, workload: str, text: str) 
 
 
 def is_of_former(version: WorkloadVersion, workload: Workload) -> bool:
-    """Whether it belongs to a deleted workload of that name, and is about to go with it."""
+    """Whether it belongs to a deleted workload of that name, and will be deleted with it."""
     controller = version.metadata.controller
     return controller is not None and controller.uid != workload.metadata.uid
 
@@ -185,7 +173,7 @@ def is_of_former(version: WorkloadVersion, workload: Workload) -> bool:
 def version_of_pod(
     described: WorkloadMetadata, version: WorkloadVersion | None, workload: Workload | None
 ) -> WorkloadVersion | None:
-    """The version of that name, if the pod so described is of it and it is not about to go."""
+    """The version, if the described pod belongs to it and it is not about to be deleted."""
     names = names_of_pod(described)
     if (
         version is None
@@ -197,47 +185,33 @@ def version_of_pod(
     return version
 
 
-def synchronised(
-    version: WorkloadVersion, workload: Workload
-) -> tuple[WorkloadVersion, list[dict[str, Any]]]:
-    """The version with the workload's spec, and the operations for it; none where it has that."""
+def synchronised(version: WorkloadVersion, workload: Workload) -> list[dict[str, Any]]:
+    """The operations that give the version the workload's spec; none where it has that."""
     spec = structs.replace(version.spec, **structs.asdict(workload.spec))
     if spec == version.spec:
-        return version, []
+        return []
     # The owner before stays recorded: its pods are still of this version.
     owners = (*recorded_owners(version), spec.resource_reference.uid)
-    after, operations = with_owners(version, owners)
-    return structs.replace(after, spec=spec), [
-        {"op": "add", "path": "/spec", "value": spec},
-        *operations,
-    ]
+    return [{"op": "add", "path": "/spec", "value": spec}, *with_owners(version, owners)]
 
 
 def recorded_owners(version: WorkloadVersion) -> tuple[str, ...]:
     """The uids of owners whose pods are of this version, the newest last."""
     listed = version.metadata.annotations.get(OWNERS_KEY, "").split(",")
     current = version.spec.resource_reference.uid
-    # Of many, those that the annotation has no room for go, the one in the spec never does.
+    # The owner in the spec counts even if the annotation had no room for it.
     return tuple(dict.fromkeys(uid for uid in (*listed, current) if uid))
 
 
-def with_owners(
-    version: WorkloadVersion, owners: Sequence[str]
-) -> tuple[WorkloadVersion, list[dict[str, Any]]]:
-    """The version with these owners recorded, of too many the last, and the operations for it."""
-    # Whoever comes again is the newest again.
+def with_owners(version: WorkloadVersion, owners: Sequence[str]) -> list[dict[str, Any]]:
+    """The operations that record these owners of the version's pods; of too many, the last."""
+    # An owner that is repeated is the newest again.
     kept = list(dict.fromkeys(reversed(owners)))[:MOST_OWNERS]
-    text = ",".join(reversed(kept))
-    metadata = version.metadata
-    after = structs.replace(
-        version,
-        metadata=structs.replace(metadata, annotations={**metadata.annotations, OWNERS_KEY: text}),
-    )
-    return after, annotated(metadata, OWNERS_KEY, text)
+    return annotated(version.metadata, OWNERS_KEY, ",".join(reversed(kept)))
 
 
 def approval(version: WorkloadVersion) -> Approval:
-    """What the version says of its pods."""
+    """What the version decides about its pods."""
     status = version.status
     return Approval(
         pre_tasks=status.pre_deployment_status,

@@ -13,17 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    NAMESPACES,
-    POLICIES,
-    REPLICA_SETS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-)
-from harbourmaster.gates.owners import ROLLOUT
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, ROLLOUTS
+from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
@@ -55,8 +46,6 @@ _SHORTEST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 _SHARE: Final = 5
 """How many times as long as the last index of all policies took the next one waits."""
-
-_PARENTS: Final = (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
 
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 
@@ -112,7 +101,7 @@ class ClusterState:
                 metrics=metrics,
                 metadata_only=True,
             )
-            for resource in _PARENTS
+            for resource in SUPPORTED.values()
         }
         self.reflectors: tuple[_Watch, ...] = (self.namespaces,)
         """The watches that admission depends on."""

@@ -38,7 +38,7 @@ from harbourmaster.cli.migrate.plan import KEEP_OBJECT
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.gate_waits import pre_checks, wait_of
+from harbourmaster.lifecycle.gate_verdict import pre_checks, wait_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import FAILED
 from harbourmaster.lifecycle.waiting import app_version_of, obstacle

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import WhyContext
-    from harbourmaster.lifecycle.gate_verdict import GatedPod
     from harbourmaster.lifecycle.model import ItemStatus, MetricReference, Version
 
 MOST: Final = 100
@@ -73,7 +72,7 @@ class GateFacts:
         self._places = tuple(dict.fromkeys((namespace, *places)))
         self.notes: dict[str, str] = {}
 
-    async def of(self, pod: GatedPod) -> Facts:
+    async def of(self, pod: Pod) -> Facts:
         """What is known of a pod's checks. Raises ApiError where its version can't be read."""
         described = workload_of(pod.annotations, pod.labels)
         if described is None:

@@ -27,17 +27,14 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.apps import Plan
     from harbourmaster.lifecycle.model import App
 
-CREATE: Final = "CreateAppVersion"
-DEPRECATE: Final = "DeprecateAppVersion"
-FAILED: Final = "Failed"
 LOOK_AGAIN: Final = 10.0
-"""Seconds after which it is looked again whether a former app's version is gone."""
+"""Seconds between looks whether the version of a former app is gone."""
 
 
 class Apps:
     """Reconciles KeptnApps: the version, then the end of earlier ones, then the status.
 
-    All that it goes by stands in the objects, so that it may stop between any two writes.
+    Everything it needs is in the objects, so it may stop between any two writes.
     """
 
     def __init__(self, context: Context) -> None:
@@ -47,7 +44,7 @@ class Apps:
         self._versions = context.caches.app_versions.store
 
     def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All of them: whether anything is to be done is found out without asking anybody."""
+        """All of them: the caches show whether anything is to be done."""
         return list(self._apps.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:
@@ -70,7 +67,7 @@ class Apps:
         todo = plan(app, self._versions.by_index(BY_APP, (namespace, name)))
         if not is_name(todo.name):
             text = f'"{todo.name}" can be no name of an object: change the version'
-            self._signals.emit(app, CREATE, FAILED, text)
+            self._signals.emit(app, "CreateAppVersion", "Failed", text)
             return None
         if todo.is_blocked:
             return LOOK_AGAIN
@@ -79,7 +76,7 @@ class Apps:
                 is_there = await self._created(app, todo)
             except (InvalidError, ForbiddenError) as error:
                 if not is_end_of_namespace(error):
-                    self._signals.emit(app, CREATE, FAILED, error.message)
+                    self._signals.emit(app, "CreateAppVersion", "Failed", error.message)
                 if isinstance(error, InvalidError):
                     return None
                 raise
@@ -93,12 +90,12 @@ class Apps:
         return None
 
     async def _created(self, app: App, todo: Plan) -> bool:
-        """Make the version with the context of this moment; False where the name is taken."""
+        """Create the version with the current context; False if the name is taken."""
         namespace, name = app.metadata.namespace, app.metadata.name
-        # Asked live: an app and its context come together, and the watch may be behind.
+        # Read live: an app and its context are applied together, and the watch may be behind.
         context = await fetch(self._client, APP_CONTEXTS, AppContext, name, namespace)
-        wish = new_version(app, context, APPS.api_version, APPS.kind)
         try:
+            wish = new_version(app, context)
             version = await create(self._client, APP_VERSIONS, wish, namespace)
         except AlreadyExistsError:
             found = await fetch(self._client, APP_VERSIONS, AppVersion, todo.name, namespace)
@@ -113,6 +110,6 @@ class Apps:
         except NotFoundError:
             return
         except ForbiddenError as error:
-            self._signals.emit(app, DEPRECATE, FAILED, error.message)
+            self._signals.emit(app, "DeprecateAppVersion", "Failed", error.message)
             raise
         self._signals.deprecated(structs.replace(version, status=status))

@@ -8,26 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import (
-    APP_CONTEXTS,
-    APP_CREATION_REQUESTS,
-    APP_VERSIONS,
-    APPS,
-    CONFIG_MAPS,
-    DAEMON_SETS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    JOBS,
-    KEPTN_CONFIGS,
-    PODS,
-    REPLICA_SETS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-    TASK_DEFINITIONS,
-    TASKS,
-    WORKLOAD_VERSIONS,
-    WORKLOADS,
-)
+from harbourmaster.api import resources
 from harbourmaster.controller.evaluation.caches import metric_cache
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.function_maps import (
@@ -43,28 +24,15 @@ from harbourmaster.controller.lifecycle.started_pods import (
 )
 from harbourmaster.controller.lifecycle.task_jobs import decode_job
 from harbourmaster.kube.caches import Caches, decoder
+from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.functions import config_map_keys, references
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
-from harbourmaster.lifecycle.model import (
-    App,
-    AppContext,
-    AppCreationRequest,
-    AppVersion,
-    Config,
-    Evaluation,
-    EvaluationDefinition,
-    Task,
-    TaskDefinition,
-    Workload,
-    WorkloadVersion,
-)
+from harbourmaster.lifecycle.phases import phases_of
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.lifecycle.function_maps import (
-        FunctionMap,
-    )
+    from harbourmaster.controller.lifecycle.function_maps import FunctionMap
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
@@ -75,7 +43,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
 
 BY_APP: Final = "app"
-"""Of workloads, workload versions and app versions: (namespace, app's name)."""
+"""Of workload versions and app versions: (namespace, app's name)."""
 BY_WORKLOAD: Final = "workload"
 """Of workload versions: (namespace, KeptnWorkload's name)."""
 BY_CHILD: Final = "child"
@@ -92,7 +60,7 @@ BY_CURRENT: Final = "current"
 BY_LISTED: Final = "listed"
 """Of unfinished app versions: (namespace, name) of the workload versions that they consist of."""
 BY_PARENT: Final = "parent"
-"""Of tasks, evaluations and Jobs: the uid of the object that controls them."""
+"""Of tasks and Jobs: the uid of the object that controls them."""
 BY_JOB: Final = "job"
 """Of unfinished tasks: the key of the Job that their status names."""
 BY_VERSION: Final = "version"
@@ -117,37 +85,33 @@ class LifecycleCaches(Caches):
         super().__init__(client, metrics)
         self.has_scheduler = scheduler.enabled
         self.apps = self.cache(
-            APPS,
-            decoder(App),
+            resources.APPS,
+            decoder(model.App),
             {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of_app(found))]},
         )
-        self.app_contexts = self.cache(APP_CONTEXTS, decoder(AppContext))
+        self.app_contexts = self.cache(resources.APP_CONTEXTS, decoder(model.AppContext))
         self.app_versions = self.cache(
-            APP_VERSIONS,
-            decoder(AppVersion),
+            resources.APP_VERSIONS,
+            decoder(model.AppVersion),
             {
-                BY_APP: _app_of_version,
+                BY_APP: lambda found: [(found.metadata.namespace, found.spec.app_name)],
                 BY_CHILD: _children,
                 BY_DEFINITION: _definitions,
                 BY_LISTED: _listed,
             },
         )
         self.creation_requests = self.cache(
-            APP_CREATION_REQUESTS,
-            decoder(AppCreationRequest),
-            {BY_APP: lambda found: [(found.metadata.namespace, found.spec.app_name)]},
+            resources.APP_CREATION_REQUESTS,
+            decoder(model.AppCreationRequest),
         )
         self.workloads = self.cache(
-            WORKLOADS,
-            decoder(Workload),
-            {
-                BY_APP: lambda found: [(found.metadata.namespace, found.spec.app)],
-                BY_CURRENT: lambda found: [(found.metadata.namespace, version_of(found))],
-            },
+            resources.WORKLOADS,
+            decoder(model.Workload),
+            {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of(found))]},
         )
         self.workload_versions = self.cache(
-            WORKLOAD_VERSIONS,
-            decoder(WorkloadVersion),
+            resources.WORKLOAD_VERSIONS,
+            decoder(model.WorkloadVersion),
             {
                 BY_APP: lambda found: [(found.metadata.namespace, found.spec.app)],
                 BY_WORKLOAD: lambda found: [(found.metadata.namespace, found.spec.workload_name)],
@@ -158,33 +122,35 @@ class LifecycleCaches(Caches):
             },
         )
         self.tasks = self.cache(
-            TASKS,
-            decoder(Task),
+            resources.TASKS,
+            decoder(model.Task),
             {BY_PARENT: _parent, BY_JOB: _job_of_task, BY_DEFINITION: _definition_of_task},
         )
         self.task_definitions = self.cache(
-            TASK_DEFINITIONS,
-            decoder(TaskDefinition),
+            resources.TASK_DEFINITIONS,
+            decoder(model.TaskDefinition),
             {BY_REFERENCE: references, BY_CONFIG_MAP: config_map_keys},
         )
         self.config_maps: Cache[FunctionMap] = self.cache(
-            CONFIG_MAPS, decode_function_map, metadata_only=True
+            resources.CONFIG_MAPS, decode_function_map, metadata_only=True
         )
         self.evaluations = self.cache(
-            EVALUATIONS,
-            decoder(Evaluation),
-            {BY_PARENT: _parent, BY_DEFINITION: _definition_of_evaluation},
+            resources.EVALUATIONS,
+            decoder(model.Evaluation),
+            {BY_DEFINITION: _definition_of_evaluation},
         )
         self.evaluation_definitions = self.cache(
-            EVALUATION_DEFINITIONS, decoder(EvaluationDefinition)
+            resources.EVALUATION_DEFINITIONS, decoder(model.EvaluationDefinition)
         )
-        self.configs = self.cache(KEPTN_CONFIGS, decoder(Config))
+        self.configs = self.cache(resources.KEPTN_CONFIGS, decoder(model.Config))
         self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
         self.jobs: Cache[TaskJob] = self.cache(
-            JOBS, decode_job, {BY_PARENT: lambda found: [found.task_uid] if found.task_uid else []}
+            resources.JOBS,
+            decode_job,
+            {BY_PARENT: lambda found: [found.task.uid] if found.task.uid else []},
         )
         self.pods: Cache[Pod] = self.cache(
-            PODS,
+            resources.PODS,
             partial(decode_pod, scheduler=scheduler.of_pods),
             {BY_VERSION: versions_of_pod},
             field_selector=PENDING_PODS,
@@ -192,28 +158,28 @@ class LifecycleCaches(Caches):
         self.started_pods: Cache[StartedPod] | None = None
         if scheduler.records_nodes:
             self.started_pods = self.cache(
-                PODS,
+                resources.PODS,
                 decode_started,
                 {BY_VERSION: versions_of_started},
                 field_selector=selector(scheduler.scheduler_name),
                 name=_STARTED_PODS,
             )
         self.replica_sets: Cache[Owner] = self.cache(
-            REPLICA_SETS,
+            resources.REPLICA_SETS,
             decode_owner,
             {BY_OWNER: _owner_of_owner, BY_UID: lambda found: [found.metadata.uid]},
         )
-        self.stateful_sets: Cache[Owner] = self.cache(STATEFUL_SETS, decode_owner)
-        self.daemon_sets: Cache[Owner] = self.cache(DAEMON_SETS, decode_owner)
-        self.rollouts: Cache[Owner] = self.cache(ROLLOUTS, decode_owner)
+        self.stateful_sets: Cache[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
+        self.daemon_sets: Cache[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)
+        self.rollouts: Cache[Owner] = self.cache(resources.ROLLOUTS, decode_owner)
 
 
-def _parent(found: Task | Evaluation) -> list[str]:
+def _parent(found: model.Task) -> list[str]:
     controller = found.metadata.controller
     return [controller.uid] if controller is not None else []
 
 
-def _owner_of_version(found: WorkloadVersion) -> list[tuple[str, str, str]]:
+def _owner_of_version(found: model.WorkloadVersion) -> list[tuple[str, str, str]]:
     owner = found.spec.resource_reference
     return [(found.metadata.namespace, owner.kind, owner.name)]
 
@@ -223,11 +189,7 @@ def _owner_of_owner(found: Owner) -> list[tuple[str, str, str]]:
     return [(metadata.namespace, each.kind, each.name) for each in metadata.owner_references]
 
 
-def _app_of_version(found: AppVersion) -> list[tuple[str, str]]:
-    return [(found.metadata.namespace, found.spec.app_name)]
-
-
-def _listed(found: AppVersion) -> list[tuple[str, str]]:
+def _listed(found: model.AppVersion) -> list[tuple[str, str]]:
     if found.status.is_finished:
         return []
     spec = found.spec
@@ -237,41 +199,37 @@ def _listed(found: AppVersion) -> list[tuple[str, str]]:
     ]
 
 
-def _children(found: AppVersion | WorkloadVersion) -> list[str]:
-    status = found.status
-    if status.is_finished:
+def _children(found: model.Version) -> list[str]:
+    if found.status.is_finished:
         return []
-    items = (
-        *status.pre_deployment_task_status,
-        *status.pre_deployment_evaluation_task_status,
-        *status.post_deployment_task_status,
-        *status.post_deployment_evaluation_task_status,
-        *(found.status.promotion_task_status if isinstance(found, AppVersion) else ()),
-    )
-    return [f"{found.metadata.namespace}/{item.name}" for item in items if item.name]
+    return [
+        f"{found.metadata.namespace}/{item.name}"
+        for phase in phases_of(found)
+        if phase.kind
+        for item in getattr(found.status, phase.items)
+        if item.name
+    ]
 
 
-def _definitions(found: AppVersion | WorkloadVersion) -> set[str]:
+def _definitions(found: model.Version) -> set[str]:
     if found.status.is_finished:
         return set()
-    spec = found.spec
     return {
-        *spec.pre_deployment_tasks,
-        *spec.pre_deployment_evaluations,
-        *spec.post_deployment_tasks,
-        *spec.post_deployment_evaluations,
-        *(found.spec.promotion_tasks if isinstance(found, AppVersion) else ()),
+        name
+        for phase in phases_of(found)
+        if phase.kind
+        for name in getattr(found.spec, phase.checks)
     }
 
 
-def _job_of_task(found: Task) -> list[str]:
+def _job_of_task(found: model.Task) -> list[str]:
     status = found.status
     return [f"{found.metadata.namespace}/{status.job_name}"] if status.job_name else []
 
 
-def _definition_of_task(found: Task) -> list[str]:
+def _definition_of_task(found: model.Task) -> list[str]:
     return [] if found.status.end_time else [found.spec.task_definition]
 
 
-def _definition_of_evaluation(found: Evaluation) -> list[str]:
+def _definition_of_evaluation(found: model.Evaluation) -> list[str]:
     return [] if found.status.end_time else [found.spec.evaluation_definition]

@@ -14,7 +14,7 @@ from harbourmaster.telemetry.phase_spans import PhaseTracer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.lifecycle.context import HoldsConfiguration
+    from harbourmaster.controller.lifecycle.config import ConfigurationHolder
     from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
     from harbourmaster.kube.client import Client
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
@@ -41,7 +41,7 @@ class Channels:
     def __init__(  # noqa: PLR0913 - the parts of a process
         self,
         client: Client,
-        configuration: HoldsConfiguration,
+        configuration: ConfigurationHolder,
         metrics: ControllerMetrics,
         lifecycle_metrics: LifecycleMetrics,
         *,

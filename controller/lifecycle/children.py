@@ -1,4 +1,4 @@
-"""The tasks and evaluations of versions: what became of them, and new ones.
+"""The tasks and evaluations of versions: reads their states and creates them.
 
 See keptn-spec 3.7, 3.10.
 """
@@ -13,12 +13,14 @@ from harbourmaster.api.resources import EVALUATIONS, TASKS
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition, Task, TaskDefinition
-from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of, state_of
+from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of
+from harbourmaster.lifecycle.phases import state_of as state_of_phase
 from harbourmaster.lifecycle.steps import Child
+from harbourmaster.lifecycle.subjects import state_of
 from harbourmaster.lifecycle.tasks import task_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import Version
@@ -26,14 +28,16 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.steps import Creation
 
 _ATTEMPTS: Final = 5
-"""Names that are tried where strangers have the first ones."""
+"""Names that are tried if other objects have the first ones."""
 _RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS}
-_decode_task: Final = msgspec.json.Decoder(Task).decode
-_decode_evaluation: Final = msgspec.json.Decoder(Evaluation).decode
+_DECODERS: Final[dict[str, Callable[[bytes], Task | Evaluation]]] = {
+    TASK: msgspec.json.Decoder(Task).decode,
+    EVALUATION: msgspec.json.Decoder(Evaluation).decode,
+}
 
 
 class Children:
-    """Reads and creates them."""
+    """Reads and creates tasks and evaluations."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -45,11 +49,11 @@ class Children:
         }
 
     def evaluation(self, version: Version, name: str) -> Evaluation | None:
-        """An evaluation of a version, where the mirror has it."""
+        """An evaluation of a version, if it is cached."""
         return self._context.caches.evaluations.store.get(f"{version.metadata.namespace}/{name}")
 
     def definitions(self, version: Version) -> frozenset[tuple[str, str]]:
-        """Kind of child and name of each definition that the version wants and that there is."""
+        """Kind of child and name of each existing definition that the version lists."""
         wanted = {
             (phase.kind, name)
             for phase in phases_of(version)
@@ -59,16 +63,16 @@ class Children:
         return frozenset(each for each in wanted if self._definition(version, *each) is not None)
 
     async def states(self, version: Version) -> dict[tuple[str, str], str]:
-        """The states of what the version waits for, by kind and name; deleted ones are left out."""
+        """The states of the unfinished children, by kind and name, without deleted ones."""
         found = {}
         for phase in phases_of(version):
-            if not phase.kind or state_of(version.status, phase) in PASSED:
+            if not phase.kind or state_of_phase(version.status, phase) in PASSED:
                 continue
             for item in getattr(version.status, phase.items):
                 if item.name and item.status not in SETTLED:
                     child = await self._child(phase.kind, version.metadata.namespace, item.name)
                     if child is not None:
-                        found[phase.kind, item.name] = _state(child)
+                        found[phase.kind, item.name] = state_of(child)
         return found
 
     async def create(
@@ -76,7 +80,7 @@ class Children:
     ) -> Child:
         """Create a child, or find the one that an earlier pass created. Raises ApiError.
 
-        Its name is the same in every pass; where it is somebody else's, the next one is taken.
+        Its name is the same in every pass; if it is taken by another object, the next one is used.
         """
         phase, namespace = creation.phase, version.metadata.namespace
         resource = _RESOURCES[phase.kind]
@@ -90,14 +94,14 @@ class Children:
                 present = await self._live(phase.kind, namespace, name)
                 owner = present.metadata.controller if present is not None else None
                 if present is not None and owner and owner.uid == version.metadata.uid:
-                    return Child(name, _state(present))
+                    return Child(name, state_of(present))
                 if attempt + 1 == _ATTEMPTS:
                     raise
                 previous = name if present is not None else previous
             else:
-                child = _decoded(phase.kind, stored)
+                child = _DECODERS[phase.kind](stored)
                 self._context.signals.created(child)
-                return Child(name, _state(child))
+                return Child(name, state_of(child))
         raise AssertionError("the last attempt returns or raises")
 
     def _body(
@@ -125,7 +129,7 @@ class Children:
 
     async def _child(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
         cached: Task | Evaluation | None = self._mirrors[kind].store.get(f"{namespace}/{name}")
-        # The mirror may be behind, and what counts as deleted is made anew.
+        # The cache may be behind, and a child that counts as deleted is created again.
         return cached if cached is not None else await self._live(kind, namespace, name)
 
     async def _live(self, kind: str, namespace: str, name: str) -> Task | Evaluation | None:
@@ -133,12 +137,4 @@ class Children:
             stored = await self._context.client.get(_RESOURCES[kind], name, namespace)
         except NotFoundError:
             return None
-        return _decoded(kind, stored)
-
-
-def _decoded(kind: str, stored: bytes) -> Task | Evaluation:
-    return _decode_task(stored) if kind == TASK else _decode_evaluation(stored)
-
-
-def _state(child: Task | Evaluation) -> str:
-    return child.status.status if isinstance(child, Task) else child.status.overall_status
+        return _DECODERS[kind](stored)

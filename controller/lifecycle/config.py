@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class ConfigurationHolder:
-    """Holds what is in force, from the moment at which the watch brings it.
+    """Holds the configuration in force, as soon as the watch brings it.
 
-    ``namespaces`` are those whose KeptnConfig may count, ours first. To be made before any job is
-    told of changes, so that every listener finds the new configuration.
+    ``namespaces`` are those whose KeptnConfig may count, ours first. To be created before any
+    controller subscribes, so that every listener finds the new configuration.
     """
 
     def __init__(self, caches: LifecycleCaches, namespaces: Sequence[str]) -> None:
@@ -36,11 +36,11 @@ class ConfigurationHolder:
 
     @property
     def current(self) -> Configuration:
-        """That of this moment; the defaults where no KeptnConfig counts."""
+        """The configuration now; the defaults if no KeptnConfig counts."""
         return self._current
 
     def on_change(self, listener: Callable[[Configuration], None]) -> None:
-        """Have ``listener`` told each new configuration. It must not raise."""
+        """Call ``listener`` with each new configuration. It must not raise."""
         self._listeners.append(listener)
 
     def _refresh(self, _keys: frozenset[str]) -> None:
@@ -64,7 +64,7 @@ class Configs:
         self._namespaces = context.definition_namespaces(context.namespace)
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Whatever changed, all whose status is not as it should be."""
+        """After any change, all whose status is outdated."""
         del keys
         counts = self._chosen()
         for found in list(self._store.values()):
@@ -72,7 +72,7 @@ class Configs:
                 yield found.metadata.key
 
     async def reconcile(self, key: str) -> None:
-        """Write the status where it differs. Raises ApiError."""
+        """Write the status if it differs. Raises ApiError."""
         found = self._store.get(key)
         if found is None:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harbourmaster.controller.extender.settings import SchedulerSettings
 
@@ -12,28 +12,20 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
+    from harbourmaster.controller.lifecycle.config import ConfigurationHolder
     from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.controller.lifecycle.signals import Signals
     from harbourmaster.kube.client import Client
-    from harbourmaster.lifecycle.configuration import Configuration
-
-
-class HoldsConfiguration(Protocol):
-    """Where the configuration in force is found."""
-
-    @property
-    def current(self) -> Configuration:
-        """That of this moment."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Context:
-    """The world of a reconciler: ``namespace`` is our own, ``now`` tells the time in UTC."""
+    """What a reconciler works with: ``namespace`` is our own, ``now`` returns the time in UTC."""
 
     client: Client
     caches: LifecycleCaches
     settings: LifecycleSettings
-    configuration: HoldsConfiguration
+    configuration: ConfigurationHolder
     signals: Signals
     now: Callable[[], datetime]
     namespace: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluations import Evaluations
@@ -28,33 +29,26 @@ from harbourmaster.controller.lifecycle.workloads import Workloads
 from harbourmaster.controller.parts import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from harbourmaster.controller.controller import Reconciler
     from harbourmaster.controller.parts import Process
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.lifecycle.configuration import Configuration
 
-Maker: TypeAlias = "Callable[[Context, Callable[[str], None]], Reconciler]"
-"""Makes a reconciler; the second argument queues a key."""
-
-
-def _plain(reconciler: Callable[[Context], Reconciler]) -> Maker:
-    return lambda context, _wake: reconciler(context)
-
-
-RECONCILERS: Final[dict[str, Maker]] = {
-    watches.CONFIG: _plain(Configs),
-    watches.TASK_DEFINITIONS: _plain(TaskDefinitions),
-    watches.GATES: GatedPods,
-    watches.WORKLOADS: _plain(Workloads),
-    watches.CREATION_REQUESTS: _plain(CreationRequests),
-    watches.APPS: _plain(Apps),
-    watches.APP_VERSIONS: _plain(AppVersions),
-    watches.WORKLOAD_VERSIONS: _plain(WorkloadVersions),
-    watches.TASKS: _plain(Tasks),
-    watches.EVALUATIONS: _plain(Evaluations),
+RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
+    watches.CONFIG: Configs,
+    watches.TASK_DEFINITIONS: TaskDefinitions,
+    watches.WORKLOADS: Workloads,
+    watches.CREATION_REQUESTS: CreationRequests,
+    watches.APPS: Apps,
+    watches.APP_VERSIONS: AppVersions,
+    watches.WORKLOAD_VERSIONS: WorkloadVersions,
+    watches.TASKS: Tasks,
+    watches.EVALUATIONS: Evaluations,
+    watches.FAILED_NODES: FailedNodes,
 }
+"""All but that of gated pods, which is also given its queue."""
 _SHARED: Final = {
     "app_versions": "app_versions",
     "workloads": "workloads",
@@ -67,83 +61,72 @@ _SHARED: Final = {
     "gated_pods": "pods",
 }
 """What the dashboard calls our caches."""
-IN_SCHEDULER: Final[dict[str, Maker]] = {watches.FAILED_NODES: _plain(FailedNodes)}
-"""Those for pods that wait in a scheduler, besides."""
 
 
 def start(process: Process) -> Part:
     """Start the reconcilers of the lifecycle, and answer a scheduler if the settings say so."""
-    found = LifecycleController(process)
-    extender = start_extender(process, found.caches.workload_versions)
+    client, metrics = process.client, process.metrics
+    settings, scheduler = process.settings.lifecycle, process.settings.scheduler
+    namespaces = tuple(dict.fromkeys((process.namespace, *settings.definition_namespaces)))
+    caches = LifecycleCaches(client, metrics.watches, process.keptn_metrics, scheduler)
+    # Before any controller, so that every listener of a KeptnConfig finds what it says.
+    configuration = ConfigurationHolder(caches, namespaces)
+    keptn_metrics, measures = LifecycleMetrics(metrics.registry), Measures(caches)
+    channels = Channels(
+        client,
+        configuration,
+        metrics,
+        keptn_metrics,
+        identity=process.identity,
+        namespace=process.namespace,
+        release=version("harbourmaster"),
+        tracer=process.tracer,
+    )
+    context = Context(
+        client=client,
+        caches=caches,
+        settings=settings,
+        configuration=configuration,
+        signals=Signals(caches, channels, settings.event_vocabulary),
+        now=process.now,
+        namespace=process.namespace,
+        scheduler=scheduler,
+    )
+    by_name = {
+        name: Controller(
+            name,
+            partial(_reconciler, context, name),
+            metrics,
+            workers=settings.workers,
+            reflectors=caches.reflectors,
+        )
+        for name in (watches.GATES, *RECONCILERS)
+        # Only pods that wait in a scheduler avoid nodes.
+        if name != watches.FAILED_NODES or scheduler.enabled
+    }
+    watches.Watches(caches, by_name).connect()
+
+    def note_configuration(_configuration: Configuration) -> None:
+        # Their waits depend on it.
+        for name in (watches.CREATION_REQUESTS, watches.WORKLOAD_VERSIONS):
+            by_name[name].changed_all()
+
+    def note_leading(*, leading: bool) -> None:
+        # Keptn's metrics are those of the leader.
+        keptn_metrics.lead(measures if leading else None)
+
+    configuration.on_change(note_configuration)
+    process.follow_definitions(caches.by_resource)
+    extender = start_extender(process, caches.workload_versions)
     return Part(
-        controllers=(*found.controllers, *extender.controllers),
-        background=(found.run, *extender.background),
-        on_leading=(found.note_leading,),
-        shared_caches=found.caches.shared(_SHARED),
+        controllers=(*by_name.values(), *extender.controllers),
+        background=(channels.run, *extender.background),
+        on_leading=(note_leading,),
+        shared_caches=caches.shared(_SHARED),
     )
 
 
-class LifecycleController:
-    """The reconcilers on shared caches, and the channels that report what happens."""
-
-    def __init__(self, process: Process) -> None:
-        client, metrics = process.client, process.metrics
-        settings, scheduler = process.settings.lifecycle, process.settings.scheduler
-        namespace = process.namespace
-        caches = self.caches = LifecycleCaches(
-            client, metrics.watches, process.keptn_metrics, scheduler
-        )
-        namespaces = tuple(dict.fromkeys((namespace, *settings.definition_namespaces)))
-        # Before any controller, so that every listener of a KeptnConfig finds what it says.
-        configuration = ConfigurationHolder(caches, namespaces)
-        self._metrics = LifecycleMetrics(metrics.registry)
-        self._measures = Measures(caches)
-        self._channels = Channels(
-            client,
-            configuration,
-            metrics,
-            self._metrics,
-            identity=process.identity,
-            namespace=namespace,
-            release=version("harbourmaster"),
-            tracer=process.tracer,
-        )
-        context = Context(
-            client=client,
-            caches=caches,
-            settings=settings,
-            configuration=configuration,
-            signals=Signals(caches, self._channels, settings.event_vocabulary),
-            now=process.now,
-            namespace=namespace,
-            scheduler=scheduler,
-        )
-
-        def controller(name: str, make: Maker) -> Controller:
-            def begin(queue: WorkQueue) -> Reconciler:
-                return make(context, queue.add)
-
-            return Controller(
-                name, begin, metrics, workers=settings.workers, reflectors=caches.reflectors
-            )
-
-        makers = {**RECONCILERS, **(IN_SCHEDULER if scheduler.enabled else {})}
-        by_name = {name: controller(name, make) for name, make in makers.items()}
-        self.controllers = tuple(by_name.values())
-        self._timed = (by_name[watches.CREATION_REQUESTS], by_name[watches.WORKLOAD_VERSIONS])
-        watches.Watches(caches, by_name).connect()
-        configuration.on_change(self._note_configuration)
-        process.follow_definitions(caches.by_resource)
-
-    async def run(self) -> None:
-        """Report what happens, until cancelled."""
-        await self._channels.run()
-
-    def note_leading(self, *, leading: bool) -> None:
-        """Expose Keptn's metrics on the leader, and nowhere else."""
-        self._metrics.lead(self._measures if leading else None)
-
-    def _note_configuration(self, _configuration: Configuration) -> None:
-        # The times that they wait for follow from it.
-        for controller in self._timed:
-            controller.changed_all()
+def _reconciler(context: Context, name: str, queue: WorkQueue) -> Reconciler:
+    if name == watches.GATES:
+        return GatedPods(context, queue.add)
+    return RECONCILERS[name](context)

@@ -1,4 +1,4 @@
-"""KeptnAppCreationRequests: each makes or mends an app, and goes (keptn-spec 3.2)."""
+"""KeptnAppCreationRequests: each creates or updates an app and is deleted (keptn-spec 3.2)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.patches import JsonPatch
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.objects import create, fetch
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, precondition
+from harbourmaster.controller.lifecycle.signals import Reference
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, patch_object
 from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
 from harbourmaster.kube.reading import readable
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.kube.reading import Metadata
+    from harbourmaster.kube import reading
     from harbourmaster.lifecycle.model import AppCreationRequest
 
-PHASE: Final = "CreateApp"
-READ: Final = "ReadWorkload"
-FAILED: Final = "Failed"
 _decode: Final = msgspec.json.Decoder(Workload).decode
 
 
@@ -40,11 +38,11 @@ class CreationRequests:
         self._requests = context.caches.creation_requests.store
 
     def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All of them; there are few at any time."""
+        """All of them; there are never many."""
         return list(self._requests.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:
-        """Fulfil one request; the seconds until its time comes. Raises ApiError."""
+        """Fulfil one request; returns the seconds until it is due. Raises ApiError."""
         request = self._requests.get(key)
         if request is None or request.metadata.deletion_timestamp:
             return None
@@ -61,7 +59,7 @@ class CreationRequests:
         if not is_name(name):
             self._failed(request, f'"{name}" can be no name of an app')
             return None
-        # Asked live: an app of a person's must not be taken for a missing one.
+        # Read live: an app that a person created must not be taken for a missing one.
         app = await fetch(self._client, APPS, App, name, namespace)
         if app is None or is_managed(app):
             wait = self._remaining(request)
@@ -71,7 +69,7 @@ class CreationRequests:
                 await self._fulfil(request, app)
             except InvalidError as error:
                 self._failed(request, error.message)
-                # Of an app that is there it may be the app that has changed.
+                # An existing app may have changed meanwhile.
                 if app is not None:
                     raise
                 return None
@@ -82,7 +80,7 @@ class CreationRequests:
         return None
 
     def _remaining(self, request: AppCreationRequest) -> float:
-        """Seconds for which further workloads are waited for."""
+        """Seconds left to wait for further workloads."""
         metadata = request.metadata
         if metadata.annotations.get(APP_TYPE_KEY) == SINGLE_SERVICE:
             return 0.0
@@ -100,8 +98,7 @@ class CreationRequests:
             return
         operations = change(app, workloads)
         if operations:
-            patch = JsonPatch([*precondition(app.metadata), *operations])
-            await self._client.patch(APPS, name, patch, namespace)
+            await patch_object(self._client, APPS, app.metadata, operations)
 
     async def _workloads_of(self, app: str, namespace: str) -> list[Workload]:
         """The app's current workloads: the watch may be behind."""
@@ -124,10 +121,10 @@ class CreationRequests:
             if not token:
                 return found
 
-    def _skip(self, metadata: Metadata, error: Exception) -> None:
-        signals = self._context.signals
+    def _skip(self, metadata: reading.Metadata, error: Exception) -> None:
         text = f"skipped, because it cannot be read: {error}: correct or delete it"
-        signals.emit(signals.reference(WORKLOADS, metadata), READ, FAILED, text)
+        about = Metadata(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+        self._context.signals.emit(Reference(WORKLOADS, about), "ReadWorkload", "Failed", text)
 
     def _failed(self, request: AppCreationRequest, text: str) -> None:
-        self._context.signals.emit(request, PHASE, FAILED, text)
+        self._context.signals.emit(request, "CreateApp", "Failed", text)

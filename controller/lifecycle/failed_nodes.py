@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.controller.lifecycle.caches import BY_PARENT, BY_VERSION
 from harbourmaster.controller.lifecycle.started_pods import failed_node
-from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.controller.lifecycle.writes import patch_object
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.reading import log_skipped, readable
@@ -53,13 +52,13 @@ class FailedNodes:
         self._versions = caches.workload_versions.store
         self._tasks = caches.tasks.store
         self._started = caches.started_pods.store if caches.started_pods is not None else None
-        # By key of a version, by uid of a failed task: what its Job's pods said, asked once.
+        # By key of a version and uid of a failed task: the failure of its Job, read once.
         self._asked: dict[str, dict[str, Failure | None]] = {}
         self._written = OwnWrites()
         self._skip = partial(log_skipped, get_logger("failed-nodes"))
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those that are there: whether anything is to be done is seen without asking anybody."""
+        """Those that exist: the caches show whether anything is to be done."""
         for key in list(self._versions.keys()) if keys is None else keys:
             if key in self._versions:
                 yield key
@@ -84,7 +83,7 @@ class FailedNodes:
                 operations = annotated(version.metadata, CLEAR_KEY, stamp(now))
                 await self._patched(version.metadata, operations)
         except NotFoundError:
-            # It has gone; the watch brings it.
+            # Deleted meanwhile; the watch brings it.
             return None
         return expiry(nodes, now)
 
@@ -141,12 +140,8 @@ class FailedNodes:
     async def _patched(
         self, metadata: Metadata, operations: list[dict[str, Any]], subresource: str | None = None
     ) -> WorkloadVersion:
-        stored = await self._client.patch(
-            WORKLOAD_VERSIONS,
-            metadata.name,
-            JsonPatch([*precondition(metadata), *operations]),
-            metadata.namespace,
-            subresource=subresource,
+        stored = await patch_object(
+            self._client, WORKLOAD_VERSIONS, metadata, operations, subresource
         )
         self._written.note(metadata)
         return _decode(stored)

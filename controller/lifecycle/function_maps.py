@@ -1,6 +1,6 @@
 """The ConfigMaps with functions' code: those of definitions, and copies for tasks elsewhere.
 
-Only their metadata are mirrored. A ConfigMap that is somebody else's is never overwritten.
+Only their metadata is cached. A ConfigMap of another owner is never overwritten.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Struct, field
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
-from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import CONFIG_MAPS
-from harbourmaster.controller.lifecycle.writes import precondition
+from harbourmaster.controller.lifecycle.writes import patch_object
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.functions import CODE, DIGEST, config_map_for, digest, is_name
 
@@ -67,7 +66,7 @@ class FunctionMaps:
     def __init__(self, client: Client, store: Store[FunctionMap]) -> None:
         self._client = client
         self._store = store
-        # The versions that were seen to have the right content.
+        # Resource versions whose content was checked.
         self._checked: dict[str, str] = {}
 
     def exists(self, namespace: str, name: str) -> bool:
@@ -75,7 +74,7 @@ class FunctionMaps:
         return f"{namespace}/{name}" in self._store
 
     async def code(self, namespace: str, name: str) -> str | None:
-        """The code in a ConfigMap; None where it has none, or is not there."""
+        """The code in a ConfigMap; None if it has none or does not exist."""
         if not is_name(name):
             return None
         try:
@@ -87,16 +86,16 @@ class FunctionMaps:
     async def ensure(
         self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool = False
     ) -> None:
-        """Have a ConfigMap with this code that belongs to ``owner``. Raises ClashError.
+        """Create or mend the ConfigMap with this code that belongs to ``owner``. Raises ClashError.
 
-        ``adopt`` takes one over that belongs to nobody, as Keptn left them.
+        ``adopt`` takes over a ConfigMap without an owner, as Keptn leaves them.
         """
         found = self._store.get(f"{owner.namespace}/{name}")
         if found is None or not _is_right(found, owner, kind, code):
             await self._make(owner, kind, name, code, adopt=adopt)
 
     async def check(self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool) -> None:
-        """The same, and look into each version of the ConfigMap once: people may edit it."""
+        """The same, and check the content of each version once, because people may edit it."""
         key = f"{owner.namespace}/{name}"
         found = self._store.get(key)
         if (
@@ -107,11 +106,11 @@ class FunctionMaps:
             self._checked[key] = await self._make(owner, kind, name, code, adopt=adopt)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Keep nothing about a ConfigMap whose definition is gone."""
+        """Forget a ConfigMap whose definition is gone."""
         self._checked.pop(f"{namespace}/{name}", None)
 
     async def _make(self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool) -> str:
-        """Create it, or mend what is there; the version that is right."""
+        """Create or mend it; returns the resource version that is right."""
         wanted = config_map_for(owner, kind, name, code)
         if not self.exists(owner.namespace, name):
             try:
@@ -132,13 +131,12 @@ class FunctionMaps:
         operations = _differences(found, wanted, owner)
         if not operations:
             return found.metadata.resource_version
-        patch = JsonPatch([*precondition(found.metadata), *operations])
-        answer = await self._client.patch(CONFIG_MAPS, name, patch, owner.namespace)
+        answer = await patch_object(self._client, CONFIG_MAPS, found.metadata, operations)
         return decode_function_map(answer).metadata.resource_version
 
 
 def _differences(found: _Full, wanted: dict[str, Any], owner: Metadata) -> list[dict[str, Any]]:
-    """What is to be done so that a ConfigMap of ours has its content, its mark and its owner."""
+    """The operations that give a ConfigMap its content, its annotation and its owner."""
     metadata, controller = found.metadata, found.metadata.controller
     marks: dict[str, str] = wanted["metadata"]["annotations"]
     parts: dict[str, Any] = {}
@@ -163,5 +161,5 @@ def _is_right(found: FunctionMap, owner: Metadata, kind: str, code: str) -> bool
 
 
 def _belongs(controller: OwnerReference | None, owner: Metadata, kind: str) -> bool:
-    """Whether it is the owner's, or was that of an owner of its name that is gone."""
+    """Whether it belongs to the owner, or to a deleted one of the same name."""
     return controller is not None and controller.kind == kind and controller.name == owner.name

@@ -1,4 +1,4 @@
-"""What Keptn's metrics count and show, from the caches (keptn-spec 5.5)."""
+"""The values of Keptn's metrics, from the caches (keptn-spec 5.5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import seconds_between
 from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.controller.lifecycle.metrics import (
     APP,
@@ -20,7 +20,7 @@ from harbourmaster.controller.lifecycle.metrics import (
 )
 from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
 from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
-from harbourmaster.lifecycle.subjects import state_of
+from harbourmaster.lifecycle.subjects import owners_of, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Finishable")
 REMEMBERED: Final = 20_000
-"""Objects that have ended."""
+"""Most finished objects that are remembered."""
 _PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
 _KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
 
@@ -51,7 +51,7 @@ class Endings:
             return
         kind = _KINDS.get(type(obj), EVALUATION)
         labels = (*labels_of(obj), state_of(obj))
-        seconds = _between(obj.status.start_time, obj.status.end_time) or 0.0
+        seconds = seconds_between(obj.status.start_time, obj.status.end_time) or 0.0
         self._metrics.finished(kind, labels, seconds, _anchor(obj))
         if isinstance(obj, Task) and obj.spec.check_type == PROMOTION_CHECK:
             self._metrics.finished(PROMOTION, labels, seconds, _anchor(obj))
@@ -75,7 +75,7 @@ class Measures:
         return key in self._stores[kind]
 
     def now(self) -> Now:
-        """All that is shown at this moment."""
+        """The values at this moment."""
         caches = self._caches
         apps, workloads = caches.app_versions.store, caches.workload_versions.store
         return Now(
@@ -87,26 +87,19 @@ class Measures:
 
 
 def labels_of(obj: Finishable) -> tuple[str, ...]:
-    """The values for KEYS. Tasks and evaluations go by their definition: names are one run's."""
+    """The values for KEYS. Tasks and evaluations are named by their definition, not by a run."""
     namespace = obj.metadata.namespace
     if isinstance(obj, AppVersion):
         return (obj.spec.app_name, obj.spec.version, namespace)
     if isinstance(obj, WorkloadVersion):
         return (obj.spec.app, obj.spec.workload_name, obj.spec.version, namespace)
     if isinstance(obj, Task):
-        context = obj.spec.context
-        owner = (
-            *(context.app_name, context.app_version),
-            *(context.workload_name, context.workload_version),
-        )
-        return (*owner, obj.spec.task_definition, obj.spec.check_type)
-    spec = obj.spec
-    owner = (spec.app_name, spec.app_version, spec.workload, spec.workload_version)
-    return (*owner, spec.evaluation_definition, spec.check_type)
+        return (*owners_of(obj), obj.spec.task_definition, obj.spec.check_type)
+    return (*owners_of(obj), obj.spec.evaluation_definition, obj.spec.check_type)
 
 
 def _anchor(obj: Finishable) -> tuple[str, str]:
-    """The object with which a series goes: of a task or an evaluation, the version it was for."""
+    """The object with which a series ends: for a task or an evaluation, that of its version."""
     kind = _KINDS.get(type(obj), EVALUATION)
     owner = obj.metadata.controller
     parent = _PARENTS.get(owner.kind) if owner is not None else None
@@ -116,11 +109,11 @@ def _anchor(obj: Finishable) -> tuple[str, str]:
 
 
 def _active(objects: Collection[Finishable]) -> Counter[tuple[str, ...]]:
-    """All that run, and the latest of those that have ended."""
+    """All unfinished objects, and the latest finished ones."""
     found: Counter[tuple[str, ...]] = Counter()
     over = []
     for obj in objects:
-        # One that was superseded on its way has no end.
+        # A superseded version may have no end time.
         if obj.status.end_time or state_of(obj) in COMPLETED:
             over.append(obj)
         else:
@@ -131,21 +124,21 @@ def _active(objects: Collection[Finishable]) -> Counter[tuple[str, ...]]:
 
 
 def _latest(objects: Iterable[T]) -> list[T]:
-    """Those that ended last, no more than are shown, the very last at the end."""
+    """The SHOWN objects that ended last, in this order."""
     return nlargest(SHOWN, objects, key=lambda obj: obj.status.end_time)[::-1]
 
 
 def _durations(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
     found = {}
     for each in _latest(each for each in versions if each.status.end_time):
-        seconds = _between(each.status.start_time, each.status.end_time)
+        seconds = seconds_between(each.status.start_time, each.status.end_time)
         if seconds is not None:
             found[_deployment(each)] = seconds
     return found
 
 
 def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
-    """Where a version was run several times, the latest that ended before."""
+    """Since the end of the previous version; of its several runs, the latest before the start."""
     ends: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     later = []
     for each in versions:
@@ -156,7 +149,7 @@ def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
             later.append(((namespace, name, each.spec.previous_version), each))
     found = {}
     for before, each in nlargest(SHOWN, later, key=lambda pair: pair[1].status.start_time)[::-1]:
-        gaps = (_between(end, each.status.start_time) for end in ends.get(before, ()))
+        gaps = (seconds_between(end, each.status.start_time) for end in ends.get(before, ()))
         past = [gap for gap in gaps if gap is not None and gap >= 0]
         if past:
             found[_deployment(each)] = min(past)
@@ -173,11 +166,3 @@ def _deployment(version: Version) -> tuple[str, ...]:
 
 def _name(version: Version) -> str:
     return version.spec.app_name if isinstance(version, AppVersion) else version.spec.workload_name
-
-
-def _between(begin: str, end: str) -> float | None:
-    """Seconds; None where one of the times is not there."""
-    try:
-        return (parse(end) - parse(begin)).total_seconds()
-    except ValueError:
-        return None

@@ -1,7 +1,7 @@
 """Keptn's metrics of applications, workloads, tasks and evaluations (keptn-spec 5.5), and ours.
 
 The counters and histograms are plain additions, once for each object that ends; the gauges are
-worked out from the caches when somebody reads them. What belongs to an object that is gone goes.
+computed from the caches when they are read. A series ends with the object that it belongs to.
 """
 
 from __future__ import annotations
@@ -42,52 +42,41 @@ PROMOTION: Final = "promotion"
 SCOPE: Final = "otel_scope_name"
 _SCOPE_NAME: Final = "keptn/task"
 _LIMIT: Final = 1_000
-"""Label sets of one kind; the oldest goes first. A line costs 15 µs when somebody reads it."""
+"""Label sets of one kind; the oldest is dropped first. Each line costs 15 µs per scrape."""
 _HISTOGRAMS: Final = 100
-"""Label sets of one kind, the latest, of which a histogram is shown: 18 lines each."""
+"""Latest label sets of one kind that have a histogram, which takes 18 lines."""
 SHOWN: Final = 500
-"""Label sets of one kind of what is over, that a source shows."""
+"""Label sets of one kind for finished objects in the gauges."""
 _BUCKETS: Final = (
     *(0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0),
     *(750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0),
 )
-"""Seconds; those that OpenTelemetry takes by default, so Keptn's."""
+"""Seconds; the defaults of OpenTelemetry, which Keptn uses."""
 
 
 def _labels(*names: str) -> tuple[str, ...]:
     return tuple(f"keptn_deployment_{name}" for name in names)
 
 
-_APP_KEY: Final = _labels("app_name", "app_version", "app_namespace")
-_WORKLOAD_KEY: Final = _labels(
-    "app_name", "workload_name", "workload_version", "workload_namespace"
-)
 _OWNER: Final = _labels("app_name", "app_version", "workload_name", "workload_version")
-_TASK_KEY: Final = (*_OWNER, *_labels("task_name", "task_type"))
-_EVALUATION_KEY: Final = (*_OWNER, *_labels("evaluation_name", "evaluation_type"))
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    APP: _APP_KEY,
-    WORKLOAD: _WORKLOAD_KEY,
-    TASK: _TASK_KEY,
-    EVALUATION: _EVALUATION_KEY,
+    APP: _labels("app_name", "app_version", "app_namespace"),
+    WORKLOAD: _labels("app_name", "workload_name", "workload_version", "workload_namespace"),
+    TASK: (*_OWNER, *_labels("task_name", "task_type")),
+    EVALUATION: (*_OWNER, *_labels("evaluation_name", "evaluation_type")),
 }
 """Labels of what runs, by kind."""
-_STATUS: Final = {
-    APP: "app_status",
-    WORKLOAD: "workload_status",
-    TASK: "task_status",
-    EVALUATION: "evaluation_status",
-}
 FINISHED: Final[Mapping[str, tuple[str, ...]]] = {
-    **{kind: (*KEYS[kind], *_labels(status)) for kind, status in _STATUS.items()},
-    PROMOTION: (*_TASK_KEY, *_labels("task_status")),
+    APP: (*KEYS[APP], *_labels("app_status")),
+    WORKLOAD: (*KEYS[WORKLOAD], *_labels("workload_status")),
+    TASK: (*KEYS[TASK], *_labels("task_status")),
+    EVALUATION: (*KEYS[EVALUATION], *_labels("evaluation_status")),
+    PROMOTION: (*KEYS[TASK], *_labels("task_status")),
 }
 """Labels of what has ended: those of what runs, and the state."""
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    APP: (*_APP_KEY, *_labels("app_previousversion")),
-    WORKLOAD: (
-        *_labels("app_name", "workload_name", "workload_version", "workload_previousversion"),
-    ),
+    APP: (*KEYS[APP], *_labels("app_previousversion")),
+    WORKLOAD: _labels("app_name", "workload_name", "workload_version", "workload_previousversion"),
 }
 """Labels of how long deployments take, and how far they are apart."""
 _NAMES: Final = {APP: "apps", WORKLOAD: "workloads", TASK: "tasks", EVALUATION: "evaluations"}
@@ -97,7 +86,7 @@ class Now(Struct, frozen=True):
     """The state of the caches; label values in the order of KEYS and DEPLOYMENTS."""
 
     active: Mapping[str, Mapping[tuple[str, ...], int]]
-    """How many run, by kind; 0 where all have ended."""
+    """How many are unfinished, by kind; 0 if all have ended."""
     intervals: Mapping[str, Mapping[tuple[str, ...], float]]
     """Seconds from the end of the version before to the start, for APP and WORKLOAD."""
     durations: Mapping[str, Mapping[tuple[str, ...], float]]
@@ -106,13 +95,13 @@ class Now(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """What the metrics look at."""
+    """Where the gauges and the existing objects come from."""
 
     def now(self) -> Now:
-        """What there is."""
+        """The values of the gauges now."""
 
     def exists(self, anchor: tuple[str, str]) -> bool:
-        """Whether the object that a series belongs to is there: its kind and its key."""
+        """Whether the object that a series belongs to exists: its kind and its key."""
 
 
 class _Series:
@@ -124,7 +113,7 @@ class _Series:
 
 
 class LifecycleMetrics(Collector):
-    """All of them, in ``registry``. Only who leads shows those of the caches: see ``lead``."""
+    """All of them, in ``registry``. Only the leader shows those of the caches: see ``lead``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         # No *_created series, which double the output.
@@ -146,7 +135,7 @@ class LifecycleMetrics(Collector):
         registry.register(self)
 
     def lead(self, source: Source | None) -> None:
-        """Show the state of ``source`` from now on, or of nothing where another leads."""
+        """Show the state of ``source`` from now on; None if another replica leads."""
         self._source = source
 
     def cloud_event(self, outcome: str) -> None:
@@ -174,7 +163,7 @@ class LifecycleMetrics(Collector):
         series.duration.observe(max(seconds, 0.0))
 
     def _sweep(self, kind: str) -> None:
-        """Let go of what belongs to objects that are gone."""
+        """Drop the series of deleted objects."""
         if self._source is None:
             return
         found = self._finished[kind]

@@ -1,7 +1,7 @@
-"""Pods that wait in a scheduler are woken, once for each state of their checks (decision D9).
+"""Wakes pods that wait in a scheduler, once for each state of their checks (decision D9).
 
-The scheduler finds out by itself whether they may go, so all that is written is one annotation. It
-says what was told last, so that nobody tells it again. The deadline is told by the first pod.
+The scheduler itself finds out whether they may go, so only one annotation is written. It holds the
+last state that was written, so that none is written twice. The first pod reports the deadline.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import WorkloadVersion
 
 MARGIN: Final = 1.0
-"""Seconds after the deadline: by the clocks of all replicas it has passed then."""
+"""Seconds after the deadline, when it has passed by the clocks of all replicas."""
 REMEMBERED: Final = 20_000
-"""Versions whose deadline was told."""
+"""Most versions whose reported deadline is remembered."""
 
 
 class Nudges:
-    """Tells pods how their checks stand."""
+    """Writes the state of their checks to pods."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._client = context.client
         self._pods = context.caches.pods.store
-        # By key of a pod: its uid and what it was told, until the watch shows it.
+        # By key of a pod: its uid and the value written, until the watch shows it.
         self._sent: dict[str, tuple[str, str]] = {}
-        # Versions by uid with the start whose deadline was told.
+        # Uids of versions, and the start times whose deadline was reported.
         self._late: LatestValues[tuple[str, str], None] = LatestValues(REMEMBERED)
         self._log = get_logger("gates")
 
     async def settle(
         self, pod: Pod, version: WorkloadVersion | None, *, may_run: bool
     ) -> float | None:
-        """Tell the pod what is news to it; seconds until there may be more. Raises ApiError."""
+        """Write a new state to the pod; seconds until there may be another. Raises ApiError."""
         if version is None:
             await self._tell(pod, to_tell(self._told(pod), WAITING))
             return None
@@ -56,13 +56,13 @@ class Nudges:
         found = standing(version, deadline=seconds, now=now - timedelta(seconds=MARGIN))
         told = self._told(pod)
         if may_run:
-            # One that was not refused is not asked about anew, be it a thousand.
+            # Pods that were not refused are not woken.
             if told or pod.refusal:
                 again = is_outdated(pod.refusal, told, version, now)
                 await self._tell(pod, to_tell(told, PASSED, again=again))
             return None
         if found == PASSED:
-            # Its owner is about to be recorded.
+            # Its owner has yet to be recorded.
             found = WAITING
         if found == LATE:
             self._tell_deadline(pod, version)
@@ -74,11 +74,11 @@ class Nudges:
         return (end - now).total_seconds() + MARGIN
 
     def forget(self, key: str) -> None:
-        """The pod waits no more."""
+        """Forget a pod that no longer waits."""
         self._sent.pop(key, None)
 
     def _told(self, pod: Pod) -> str:
-        """What the pod knows, the watch may be behind."""
+        """The value on the pod, even if the watch is behind."""
         uid, value = self._sent.get(pod.key, ("", ""))
         if uid != pod.uid:
             return pod.told
@@ -99,7 +99,7 @@ class Nudges:
         self._log.debug("pod nudged", pod=pod.key, told=value)
 
     def _tell_deadline(self, pod: Pod, version: WorkloadVersion) -> None:
-        """Once for all pods of a version, and not by each leader anew."""
+        """Report the deadline once for all pods of a version, whichever replica leads."""
         metadata = version.metadata
         if not self._late.add((metadata.uid, version.status.start_time), None):
             return
@@ -112,8 +112,8 @@ class Nudges:
 
 
 def _lacks_checks(pod: Pod, version: WorkloadVersion, seconds: float) -> bool:
-    """Whether a pod was refused before there were checks to be named.
+    """Whether a pod was refused before there were checks to name.
 
-    One that has not been refused yet need not be woken to hear of them.
+    A pod that has not been refused yet is not woken for them.
     """
     return bool(pod.refusal) and not names_checks(pod.refusal, version, seconds)

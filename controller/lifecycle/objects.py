@@ -1,4 +1,4 @@
-"""Objects of the model made and read one at a time, and known before the watch brings them."""
+"""Creates and reads single objects of the model, and knows them before the watch brings them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0
-"""Seconds in which a watch brings what was written; afterwards it is believed, not we."""
+"""Seconds in which a watch brings what was written; afterwards the cache counts."""
 
 
 async def create(client: Client, resource: Resource, obj: T, namespace: str) -> T:
@@ -34,7 +34,7 @@ async def create(client: Client, resource: Resource, obj: T, namespace: str) -> 
 async def fetch(
     client: Client, resource: Resource, kind: type[T], name: str, namespace: str
 ) -> T | None:
-    """The object as the API server has it now; None where there is none. Raises ApiError."""
+    """The object as the API server has it now; None if it does not exist. Raises ApiError."""
     try:
         answer = await client.get(resource, name, namespace)
     except NotFoundError:
@@ -43,14 +43,14 @@ async def fetch(
 
 
 class Written(Generic[T]):
-    """A store with what we have written ourselves before its watch brings it.
+    """A store together with our own writes that its watch has not brought yet.
 
-    Otherwise each of a thousand pods would make what the first one made a moment before.
+    Otherwise each of a thousand pods would create what the first one has just created.
     """
 
     def __init__(self, store: Store[T]) -> None:
         self._store = store
-        # By key: what the store held at the time, what was written, and until when it counts.
+        # By key: the stored object at the time, what was written, and until when that counts.
         self._ahead: dict[str, tuple[T | None, T, float]] = {}
 
     def get(self, key: str) -> T | None:
@@ -66,6 +66,6 @@ class Written(Generic[T]):
         return held
 
     def put(self, key: str, obj: T) -> None:
-        """Note what an answer of the API server had."""
+        """Note the object in an answer of the API server."""
         until = asyncio.get_running_loop().time() + _PATIENCE
         self._ahead[key] = (self._store.get(key), obj, until)

@@ -1,4 +1,4 @@
-"""Owners of pods, as far as it tells whether a workload is deployed (keptn-spec 3.5)."""
+"""Owners of pods, with the fields that show whether a workload is deployed (keptn-spec 3.5)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def kept_pods(self) -> int | None:
-        """How many may stay of the former template; None: all, until somebody deletes them."""
+        """How many pods of the former template may stay; None: all, until they are deleted."""
         strategy = self.update_strategy
         if strategy is None:
             return 0
@@ -51,7 +51,7 @@ class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class OwnerStatus(Struct, frozen=True, gc=False, rename="camel"):
-    """What its controller says; each kind has some of the fields."""
+    """What its controller reports; each kind has some of the fields."""
 
     observed_generation: int | str | None = None
     replicas: int = 0

@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.api.resources import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-)
-from harbourmaster.gates.metadata import Metadata
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.gates.metadata import Metadata as Keys
 from harbourmaster.gates.owners import (
-    DAEMON_SET,
     DEPLOYMENT,
-    REPLICA_SET,
     ROLLOUT,
     STATEFUL_SET,
+    SUPPORTED,
     is_parent,
     is_replica_set,
     parent_of,
@@ -33,19 +25,10 @@ from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.gated_pods import GENERATION_LABEL, REVISION_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from harbourmaster.api.resources import Resource
+    from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gated_pods import Pod
 
-_RESOURCES: Final[Mapping[str, Resource]] = {
-    REPLICA_SET: REPLICA_SETS,
-    DEPLOYMENT: DEPLOYMENTS,
-    STATEFUL_SET: STATEFUL_SETS,
-    DAEMON_SET: DAEMON_SETS,
-    ROLLOUT: ROLLOUTS,
-}
 _REVISIONS: Final = {
     DEPLOYMENT: "deployment.kubernetes.io/revision",
     ROLLOUT: "rollout.argoproj.io/revision",
@@ -58,14 +41,6 @@ class OwnerGoneError(Exception):
     """The owner of a pod, or the owner's owner, is not there any more; the text names it."""
 
 
-class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
-    uid: str = ""
-    generation: int = 0
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
-
-
 class _Status(Struct, frozen=True, gc=False, rename="camel"):
     observed_generation: int | str | None = None
     update_revision: str = ""
@@ -74,19 +49,14 @@ class _Status(Struct, frozen=True, gc=False, rename="camel"):
 class LiveOwner(Struct, frozen=True, gc=False):
     """An owner, projected."""
 
-    metadata: _Metadata = _Metadata()
+    metadata: Metadata = Metadata()
     status: _Status = _Status()
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        """Empty where there is no map of them."""
-        return self.metadata.annotations or {}
 
 
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
 
 
-async def inherited(client: Client, namespace: str, owner: OwnerReference) -> Metadata | None:
+async def inherited(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:
     """The metadata that pods of this owner inherit; None where there is nothing to inherit from.
 
     Raises OwnerGoneError, ApiError.
@@ -99,7 +69,7 @@ async def inherited(client: Client, namespace: str, owner: OwnerReference) -> Me
     elif not is_parent(owner):
         return None
     metadata = (await _get(client, namespace, owner)).metadata
-    return Metadata(metadata.annotations or {}, metadata.labels or {})
+    return Keys(metadata.annotations, metadata.labels)
 
 
 async def is_superseded(client: Client, pod: Pod, owner: OwnerReference) -> bool:
@@ -119,7 +89,9 @@ async def is_superseded(client: Client, pod: Pod, owner: OwnerReference) -> bool
         revision, wanted = pod.labels.get(REVISION_LABEL), found.status.update_revision
         is_current = found.status.observed_generation == found.metadata.generation
         return is_current and bool(revision and wanted) and revision != wanted
-    return _is_older(pod.labels.get(GENERATION_LABEL), found.annotations.get(_TEMPLATE_GENERATION))
+    return _is_older(
+        pod.labels.get(GENERATION_LABEL), found.metadata.annotations.get(_TEMPLATE_GENERATION)
+    )
 
 
 async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerReference) -> bool:
@@ -129,14 +101,15 @@ async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerRefere
         return False
     key = _REVISIONS[above.kind]
     return _is_older(
-        found.annotations.get(key), (await _get(client, namespace, above)).annotations.get(key)
+        found.metadata.annotations.get(key),
+        (await _get(client, namespace, above)).metadata.annotations.get(key),
     )
 
 
 async def _get(client: Client, namespace: str, owner: OwnerReference) -> LiveOwner:
     gone = f"{owner.kind} {owner.name}"
     try:
-        found = _decode(await client.get(_RESOURCES[owner.kind], owner.name, namespace))
+        found = _decode(await client.get(SUPPORTED[owner.kind], owner.name, namespace))
     except NotFoundError as error:
         raise OwnerGoneError(gone) from error
     if owner.uid and found.metadata.uid != owner.uid:

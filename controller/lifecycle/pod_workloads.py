@@ -1,6 +1,6 @@
-"""What Keptn's webhook made of a pod, made by us: workload, owner and creation request (2.6, 2.7).
+"""Creates the objects of a pod: workload, recorded owner and creation request (2.6, 2.7).
 
-Most pods find all of it there, and nothing is asked or written for them.
+For most pods all of them exist, so nothing is requested.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
-from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.objects import Written, create, fetch
 from harbourmaster.controller.lifecycle.pod_owners import is_superseded
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, precondition
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, patch_object
+from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
 from harbourmaster.lifecycle.functions import is_name
@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE: Final = 30.0
-"""Seconds in which a version comes, where it can."""
-_REPLICA_SET: Final = "ReplicaSet"
+"""Seconds in which a version is created, if that is possible."""
 FAILED: Final = "Failed"
 CREATE_WORKLOAD: Final = "CreateWorkload"
 UPDATE_WORKLOAD: Final = "UpdateWorkload"
@@ -63,7 +62,7 @@ CREATE_REQUEST: Final = "CreateAppCreationRequest"
 
 
 class Obstacle(Struct, frozen=True):
-    """Why a pod leads to no workload, as its event tells it: phase, state and text."""
+    """Why a pod gets no workload, as its event says: phase, state and text."""
 
     phase: str
     state: str
@@ -71,7 +70,7 @@ class Obstacle(Struct, frozen=True):
 
 
 class ObstacleError(Exception):
-    """What is to be told. ``error`` is to be tried again; without one only a change can help."""
+    """An obstacle to report. Retry if ``error`` is set; else only a change can help."""
 
     def __init__(self, obstacle: Obstacle, error: ApiError | None = None) -> None:
         super().__init__(obstacle.text)
@@ -80,7 +79,7 @@ class ObstacleError(Exception):
 
 
 class PodWorkloads:
-    """Makes and finds the objects that pods stand for."""
+    """Creates and finds the objects of pods."""
 
     def __init__(self, context: Context) -> None:
         caches = context.caches
@@ -89,12 +88,12 @@ class PodWorkloads:
         self._apps = caches.apps.store
         self._workloads: Written[Workload] = Written(caches.workloads.store)
         self._versions: Written[WorkloadVersion] = Written(caches.workload_versions.store)
-        # By key of a version: until when it has had its turn.
+        # By key of a version: the time until which its workload is not given to it again.
         self._turns: dict[str, float] = {}
         self._requests = caches.creation_requests.store
 
     def known(self, pod: Pod, described: WorkloadMetadata) -> WorkloadVersion | None:
-        """The version that the pod is of, if it is there and no other's."""
+        """The pod's version, if it exists and belongs to this workload."""
         names = names_of_pod(described)
         version = self._versions.get(f"{pod.namespace}/{names.version}")
         workload = self._workloads.get(f"{pod.namespace}/{names.workload}")
@@ -103,10 +102,9 @@ class PodWorkloads:
     async def ensure(
         self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
     ) -> WorkloadVersion | None:
-        """See that there is all that the pod stands for; returns its version, if that is there.
+        """Create what the pod lacks; returns its version, if that exists.
 
-        Whoever calls it for two pods of one workload does so one after the other. Raises
-        ObstacleError, ApiError.
+        Calls for pods of one workload must not overlap. Raises ObstacleError, ApiError.
         """
         wish = wanted(described, owner, pod.creation_timestamp)
         _check(wish.names)
@@ -139,11 +137,11 @@ class PodWorkloads:
         return version
 
     async def _is_rolled_back(self, pod: Pod, workload: Workload, version: WorkloadVersion) -> bool:
-        """Whether the owner that the workload follows gave way to this pod's older one again."""
+        """Whether a rollback replaced the owner that the workload follows by this pod's owner."""
         if version.status.current_phase or workload.spec.version == version.spec.version:
             return False
         followed = workload.spec.resource_reference
-        if followed.kind != _REPLICA_SET:
+        if followed.kind != REPLICA_SET:
             return False
         owner = OwnerReference(
             api_version="apps/v1", kind=followed.kind, name=followed.name, uid=followed.uid
@@ -169,24 +167,23 @@ class PodWorkloads:
         return found
 
     def _is_turn(self, pod: Pod, wish: Wanted) -> bool:
-        """Whether a version that does not come may have its workload again.
+        """Whether the workload may be given to a version that was not created yet.
 
-        Of two that can't be made each would otherwise take it from the other without end.
+        Two versions that cannot be created would otherwise take it from each other forever.
         """
         now = asyncio.get_running_loop().time()
         self._turns = {key: until for key, until in self._turns.items() if until > now}
         return _turn(pod, wish) not in self._turns
 
     async def _follow(self, workload: Workload, wish: Wanted) -> Workload:
-        _, operations = follow(workload, wish)
-        answer = await self._patched(WORKLOADS, workload.metadata, operations)
+        answer = await self._patched(WORKLOADS, workload.metadata, follow(workload, wish))
         found = msgspec.json.decode(answer, type=Workload)
         self._workloads.put(workload.metadata.key, found)
         return found
 
     async def _record(self, version: WorkloadVersion, owner: OwnerReference) -> WorkloadVersion:
-        """Have one more ReplicaSet, or whatever the owner is, among those of the version."""
-        _, operations = with_owners(version, (*recorded_owners(version), owner.uid))
+        """Record one more owner of the version's pods."""
+        operations = with_owners(version, (*recorded_owners(version), owner.uid))
         answer = await self._patched(WORKLOAD_VERSIONS, version.metadata, operations)
         found = msgspec.json.decode(answer, type=WorkloadVersion)
         self._versions.put(version.metadata.key, found)
@@ -195,19 +192,18 @@ class PodWorkloads:
     async def _patched(
         self, resource: Resource, metadata: Metadata, operations: list[dict[str, Any]]
     ) -> bytes:
-        patch = JsonPatch([*precondition(metadata), *operations])
-        patching = self._client.patch(resource, metadata.name, patch, metadata.namespace)
+        patching = patch_object(self._client, resource, metadata, operations)
         return await _attempt(UPDATE_WORKLOAD, patching, again=True)
 
     async def _request(
         self, pod: Pod, workload: Workload, wish: Wanted, described: WorkloadMetadata
     ) -> None:
-        """Ask for the app where it is not there, or where we keep it and it lacks the workload."""
+        """Request the app if it is missing, or if we manage it and it lacks the workload."""
         name, namespace = wish.names.app, pod.namespace
         key = f"{namespace}/{name}"
         if not lacks(self._apps.get(key), workload) or key in self._requests:
             return
-        # Asked live: the watch may bring the end of a request before its result.
+        # Read live: the watch may bring the end of a request before its result.
         if not lacks(await fetch(self._client, APPS, App, name, namespace), workload):
             return
         single = {APP_TYPE_KEY: SINGLE_SERVICE} if described.is_single_service else {}
@@ -220,7 +216,7 @@ class PodWorkloads:
             await _attempt(CREATE_REQUEST, making)
 
     def _check_version(self, pod: Pod, wish: Wanted) -> None:
-        """Refuse a name that stands for another version or workload: one of them must change."""
+        """Reject a name that belongs to another version or workload: one of them must change."""
         other = self._versions.get(f"{pod.namespace}/{wish.names.version}")
         if other is None or other.metadata.deletion_timestamp:
             return
@@ -238,9 +234,9 @@ def _turn(pod: Pod, wish: Wanted) -> str:
 
 
 async def _attempt(phase: str, call: Awaitable[T], *, again: bool = False) -> T:
-    """Its result; what no repetition mends becomes an obstacle.
+    """The result of the call; an error that a retry cannot mend becomes an ObstacleError.
 
-    ``again``: also what is invalid is tried again, for it may be the object that has changed.
+    ``again``: an invalid request is retried too, because the object may have changed.
     """
     try:
         return await call
@@ -254,7 +250,7 @@ async def _attempt(phase: str, call: Awaitable[T], *, again: bool = False) -> T:
 
 
 def _check(names: Names) -> None:
-    """Refuse names that the API takes for no object, before it is asked."""
+    """Reject names that are not valid for objects, before the API does."""
     for what, name in (
         ("app", names.app),
         ("workload", names.workload),

@@ -1,7 +1,8 @@
-"""Waiting pods: their workloads are made, and they are let go when their checks passed (D8, D9).
+"""Waiting pods: creates their workloads, and releases them when their checks passed (D8, D9).
 
-Admission writes nothing, so what Keptn's webhook made of a pod is made here, once for all pods of
-a workload. A pod that says of no workload, or of nobody's, is an orphan: it is reported and stays.
+Admission writes nothing, so the objects that Keptn's webhook creates for a pod are created here,
+once for all pods of a workload. A pod without a workload or an owner is an orphan: it is reported
+and stays.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from harbourmaster.controller.lifecycle.pod_workloads import (
     ObstacleError,
     PodWorkloads,
 )
+from harbourmaster.controller.lifecycle.signals import Reference
 from harbourmaster.controller.lifecycle.writes import is_end_of_namespace
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
@@ -31,7 +33,7 @@ from harbourmaster.gates.release import EXPIRED, RELEASED_KEY, annotation, may_g
 from harbourmaster.gates.version import Container
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from harbourmaster.lifecycle.gate_waits import why_orphaned
+from harbourmaster.lifecycle.gate_verdict import why_orphaned
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.telemetry.logging import get_logger
@@ -47,9 +49,9 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
 
 LOOK_AGAIN: Final = PATIENCE + 1.0
-"""Seconds after which a pod is looked at again whose workload version did not come."""
+"""Seconds after which a pod without a workload version is reconciled again."""
 MOST_TOLD: Final = 20
-"""Schedulers of which the log tells that their pods are not ours."""
+"""Most schedulers for which the log reports that their pods are not ours."""
 
 
 class _Spec(Struct, frozen=True, gc=False):
@@ -67,7 +69,7 @@ class GatedPods:
     """Reconciles pods that wait at our gate, or in a scheduler that asks us."""
 
     def __init__(self, context: Context, wake: Callable[[str], None]) -> None:
-        """``wake`` has a key looked at again."""
+        """``wake`` queues a key."""
         self._context = context
         self._client = context.client
         self._pods = context.caches.pods.store
@@ -75,9 +77,9 @@ class GatedPods:
         self._nudges = Nudges(context)
         self._decode = partial(decode_pod, scheduler=context.scheduler.of_pods)
         self._wake = wake
-        # The workloads that are being seen to, with the keys of the pods that wait for that.
+        # Workloads that are being reconciled, with the keys of the pods that wait for that.
         self._busy: dict[str, set[str]] = {}
-        # What was told of a pod that waits, and the pods whose release the watch has yet to bring.
+        # What was reported of waiting pods, and released pods that the watch still shows waiting.
         self._told: dict[str, Obstacle] = {}
         self._overdue: dict[str, str] = {}
         self._gone: dict[str, Pod] = {}
@@ -85,7 +87,7 @@ class GatedPods:
         self._log = get_logger("gates")
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """The pods that wait, of those."""
+        """Those of the pods that wait."""
         for key in list(self._pods.keys()) if keys is None else keys:
             pod = self._pods.get(key)
             if pod is None or not pod.is_ours:
@@ -96,7 +98,7 @@ class GatedPods:
                 yield key
 
     async def reconcile(self, key: str) -> float | None:
-        """See to a pod; seconds until time alone changes anything for it. Raises ApiError."""
+        """Reconcile a pod; returns the seconds until its age matters. Raises ApiError."""
         pod = self._pods.get(key)
         if pod is None or not pod.is_ours or pod.is_ending:
             self._forget(key)
@@ -113,7 +115,7 @@ class GatedPods:
             fault = error
         if self._gone.get(key) is pod:
             return None
-        # Its age counts, whatever hinders us.
+        # Its age counts, whatever else fails.
         age = await self._age(pod)
         if fault is not None and self._gone.get(key) is not pod:
             raise fault
@@ -137,8 +139,8 @@ class GatedPods:
     ) -> float | None:
         name = f"{pod.namespace}/{names_of_pod(described).workload}"
         obstacle: ObstacleError | None = None
-        # One pod after the other: what the first one makes, the others find. They wait without a
-        # worker of their own, for a thousand of them would leave none to other workloads.
+        # One pod after the other, so that the others find what the first one creates. They wait
+        # without a worker, because a thousand of them would leave none to other workloads.
         parked = self._busy.get(name)
         if parked is not None:
             parked.add(pod.key)
@@ -152,7 +154,7 @@ class GatedPods:
             del self._busy[name]
             for key in parked:
                 self._wake(key)
-        # A pod whose checks passed is not kept for what only others need.
+        # A pod whose checks passed does not wait for objects that only others need.
         may_run = may_go(approval(version) if version is not None else None, owner.uid)
         again: float | None = None
         if pod.is_in_scheduler:
@@ -168,7 +170,7 @@ class GatedPods:
         return LOOK_AGAIN if version is None else again
 
     async def _complete(self, pod: Pod) -> float | None:
-        """Decide on a pod of which admission could not tell everything (decision D7)."""
+        """Decide on a pod that admission could not decide on completely (decision D7)."""
         try:
             raw = await self._client.get(PODS, pod.name, pod.namespace)
         except NotFoundError:
@@ -179,11 +181,11 @@ class GatedPods:
         try:
             tracking = await self._tracking(live, _containers(raw).spec.containers)
         except OwnerGoneError as error:
-            # With its owner the pod goes, as a rule.
+            # The pod usually goes with its owner.
             self._orphaned(live, f"its owner {error} is gone")
             return LOOK_AGAIN
         if tracking is None:
-            # A pod without a gate says by this alone that it is free.
+            # This annotation alone shows that a pod without a gate is free.
             await self._release(live, {REMOVED_KEY: "true"})
             self._gone[pod.key] = pod
             return None
@@ -194,7 +196,7 @@ class GatedPods:
         return None
 
     async def _tracking(self, pod: Pod, containers: Sequence[Container]) -> Tracking | None:
-        """What the pod is to carry; None where it need not wait."""
+        """The annotations that the pod needs; None if it need not wait."""
         owner = supported_owner(pod.owner_references)
         metadata = Metadata(pod.annotations, pod.labels)
         if owner is None or metadata.get(REMOVED_KEY):
@@ -209,7 +211,7 @@ class GatedPods:
         return inherit(metadata, parent, lambda: containers, version_from_tag=from_tag)
 
     async def _age(self, pod: Pod) -> float | None:
-        """Let go or report a pod that waits too long; else the seconds until then."""
+        """Release or report a pod that waits too long; else return the seconds until then."""
         settings = self._context.settings
         limit = settings.max_gate_age_seconds
         if not limit or not pod.creation_timestamp or self._is_free(pod):
@@ -262,13 +264,13 @@ class GatedPods:
         self._tell(pod, Obstacle("Gate", "Orphaned", text))
 
     def _tell(self, pod: Pod, what: Obstacle) -> None:
-        """Tell it once for as long as it stays so."""
+        """Report it once as long as it does not change."""
         if self._told.get(pod.key) != what:
             self._told[pod.key] = what
             self._emit(pod, what)
 
     def _tell_elsewhere(self, name: str) -> None:
-        """Tell once of a scheduler that is not ours, and that admission may have taken for ours."""
+        """Log once a scheduler that is not ours, which admission may have taken for ours."""
         settings = self._context.scheduler
         # Without a scheduler that asks us, pods name what they like; but not its name.
         if not settings.enabled and name != settings.scheduler_name:
@@ -287,7 +289,7 @@ class GatedPods:
 
     def _emit(self, pod: Pod, what: Obstacle) -> None:
         signals = self._context.signals
-        about = signals.reference(PODS, pod)
+        about = Reference(PODS, pod.metadata)
         signals.emit(about, what.phase, what.state, what.text, warning=True)
 
     def _is_free(self, pod: Pod) -> bool:

@@ -1,11 +1,11 @@
-"""The spans of phases, versions, tasks and evaluations, made when they end (keptn-spec 5.4)."""
+"""The spans of phases, versions, tasks and evaluations, created when they end (keptn-spec 5.4)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import moment
 from harbourmaster.controller.lifecycle.caches import BY_APP
 from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.lifecycle.events import (
@@ -16,10 +16,12 @@ from harbourmaster.lifecycle.events import (
     STARTED,
     WORKLOAD_PHASES,
 )
-from harbourmaster.lifecycle.model import DEPRECATED, AppVersion, Evaluation, Task, WorkloadVersion
 from harbourmaster.lifecycle.model import FAILED as HAS_FAILED
+from harbourmaster.lifecycle.model import AppVersion, Evaluation, Task, WorkloadVersion
+from harbourmaster.lifecycle.phases import APP_DEPLOY
 from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
 from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
+from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.telemetry.phase_spans import PhaseSpan
 from harbourmaster.telemetry.text import clean
 
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
 APP_SCOPE: Final = "keptn/lifecycle-operator/appversion"
 WORKLOAD_SCOPE: Final = "keptn/lifecycle-operator/workloadversion"
 REMEMBERED: Final = 20_000
-"""Phases that run, and objects that have ended."""
-_APP_DEPLOY: Final = "AppDeploy"
+"""Most running phases, and most finished objects, that are remembered."""
 _JUST_NOW: Final = 5.0
 """Seconds; what ended earlier has its span already."""
 
@@ -60,7 +61,7 @@ class SpanMaker:
         return self._tracer.is_on
 
     def carrier(self, obj: object, phase: str) -> dict[str, str]:
-        """What an event of ``obj`` says of its span; nothing where none are sent."""
+        """The trace context for an event of ``obj``; empty if no spans are sent."""
         if not self.is_on:
             return {}
         if isinstance(obj, AppVersion | WorkloadVersion):
@@ -70,7 +71,7 @@ class SpanMaker:
         return {}
 
     def phase(self, obj: object, phase: str, state: str, *, is_warning: bool) -> None:
-        """Note the state of a phase of a version; nothing of anything else."""
+        """Note the state of a phase, if ``obj`` is a version."""
         if not isinstance(obj, AppVersion | WorkloadVersion) or phase not in _phases(obj):
             return
         key = (obj.metadata.uid, phase)
@@ -109,7 +110,7 @@ class SpanMaker:
         )
 
     def deprecated(self, obj: Version) -> None:
-        """Note that a version is superseded: where it was still under way, that is its end."""
+        """Note that a version is superseded, which ends it if it was unfinished."""
         end = _seconds(obj.status.end_time)
         if not end or end >= self._now().timestamp() - _JUST_NOW:
             self.ended(obj)
@@ -142,26 +143,17 @@ class SpanMaker:
         return phase_ids(parent, uid, phase) if phase else root_ids(parent, uid)
 
     def _parent(self, obj: Version) -> Mapping[str, str]:
-        """The span below which a version belongs: of a workload, that of its app's deployment."""
+        """The parent span of a version: for a workload, the deployment phase of its app."""
         if obj.spec.trace_id or isinstance(obj, AppVersion):
             return obj.spec.trace_id
-        spec, metadata = obj.spec, obj.metadata
-        name = spec.workload_name.removeprefix(f"{spec.app}-")
-        apps = [
-            each
-            for each in self._caches.app_versions.store.by_index(
-                BY_APP, (metadata.namespace, spec.app)
-            )
-            if each.status.status != DEPRECATED
-            and any((w.name, w.version) == (name, spec.version) for w in each.spec.workloads)
-        ]
-        if not apps:
+        apps = self._caches.app_versions.store
+        app = app_version_of(obj, apps.by_index(BY_APP, (obj.metadata.namespace, obj.spec.app)))
+        if app is None:
             return {}
-        newest = max(apps, key=lambda each: each.metadata.creation_timestamp)
-        return phase_carrier(newest.spec.trace_id, newest.metadata.uid, _APP_DEPLOY)
+        return phase_carrier(app.spec.trace_id, app.metadata.uid, APP_DEPLOY.name)
 
     def _ids_of_child(self, child: Task | Evaluation) -> SpanIds:
-        """Below its phase; one that nobody owns goes by what its context says, if anything."""
+        """Its parent is its phase; without an owner, the span that its context names, if any."""
         owner = child.metadata.controller
         phase = phase_of(child)
         parent: Mapping[str, str] = {}
@@ -181,7 +173,7 @@ class SpanMaker:
 
 
 def _phases(obj: Version) -> Mapping[str, str]:
-    """A workload also tells of phases of its app, which are none of its own."""
+    """Its own phases: a workload also reports phases of its app."""
     return APP_PHASES if isinstance(obj, AppVersion) else WORKLOAD_PHASES
 
 
@@ -201,8 +193,6 @@ def _begin(obj: Finishable) -> float:
     return _seconds(obj.status.start_time) or _seconds(obj.metadata.creation_timestamp)
 
 
-def _seconds(stamp: str) -> float:
-    try:
-        return parse(stamp).timestamp()
-    except ValueError:
-        return 0.0
+def _seconds(text: str) -> float:
+    found = moment(text)
+    return found.timestamp() if found is not None else 0.0

@@ -1,60 +1,28 @@
-"""Pods that a scheduler of ours has given a node, as far as they fail to start (decision D9)."""
+"""Pods that a scheduler of ours has bound to a node and that fail to start (decision D9)."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import parse
 from harbourmaster.gates.owners import DAEMON_SET, supported_owner
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.failed_nodes import Failure, Start, start_failure
+from harbourmaster.lifecycle.gated_pods import decode_object
 from harbourmaster.lifecycle.workloads import names_of_pod
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from harbourmaster.lifecycle.gated_pods import PodStatus
 
 _READY: Final = "Ready"
 
 
-class _Spec(Struct, frozen=True, gc=False, rename="camel"):
-    node_name: str = ""
-
-
-class _Condition(Struct, frozen=True, gc=False, rename="camel"):
-    type: str = ""
-    status: str = ""
-    last_transition_time: str | None = None
-
-
-class _Waiting(Struct, frozen=True, gc=False):
-    reason: str = ""
-
-
-class _State(Struct, frozen=True, gc=False):
-    waiting: _Waiting | None = None
-
-
-class _Container(Struct, frozen=True, gc=False):
-    state: _State = _State()
-
-
-class _Status(Struct, frozen=True, gc=False, rename="camel"):
-    phase: str = ""
-    start_time: str = ""
-    conditions: tuple[_Condition, ...] = ()
-    init_container_statuses: tuple[_Container, ...] = ()
-    container_statuses: tuple[_Container, ...] = ()
-
-
-class _Pod(Struct, frozen=True, gc=False):
-    metadata: Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
 class StartedPod(Struct, frozen=True, gc=False):
-    """A pod that failed to start, of that version; any other is kept nearly empty."""
+    """A pod of a version that failed to start; any other pod is kept nearly empty."""
 
     namespace: str = ""
     version: str = ""
@@ -62,7 +30,6 @@ class StartedPod(Struct, frozen=True, gc=False):
 
 
 _SOUND: Final = StartedPod()
-_decode: Final = msgspec.json.Decoder(_Pod).decode
 
 
 def selector(scheduler: str) -> str:
@@ -72,14 +39,14 @@ def selector(scheduler: str) -> str:
 
 def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
     """A pod from its JSON."""
-    found = _decode(raw)
+    found = decode_object(raw)
     status, metadata = found.status, found.metadata
     reason = start_failure(_start(status))
-    # One that is stopped while it starts ends as failed too; what failed before is recorded.
+    # A pod that is deleted while it starts ends as failed too.
     if not reason or not found.spec.node_name or metadata.deletion_timestamp:
         return _SOUND
     owner = supported_owner(metadata.owner_references)
-    # One of a DaemonSet has no other node to go to.
+    # A pod of a DaemonSet cannot run on another node.
     if owner is None or owner.kind == DAEMON_SET:
         return _SOUND
     described = workload_of(metadata.annotations, metadata.labels)
@@ -99,17 +66,14 @@ def versions_of_started(pod: StartedPod) -> list[tuple[str, str]]:
 
 
 def failed_node(raw: msgspec.Raw | bytes) -> tuple[str, str] | None:
-    """When a Job's pod that failed was made, and its node; None for one that has not, or has none.
-
-    Of several the last one made counts.
-    """
-    found = _decode(raw)
+    """The creation time and node of a Job's failed pod; None for any other pod."""
+    found = decode_object(raw)
     if found.status.phase != "Failed" or not found.spec.node_name:
         return None
     return found.metadata.creation_timestamp, found.spec.node_name
 
 
-def _start(status: _Status) -> Start:
+def _start(status: PodStatus) -> Start:
     ready = next((each for each in status.conditions if each.type == _READY), None)
     return Start(
         phase=status.phase,

@@ -32,12 +32,12 @@ class TaskDefinitions:
         self._signals = context.signals
         self._log = get_logger("task-definitions")
         self._written = OwnWrites()
-        # What was told last of a definition, so that the same is not told at each attempt.
+        # The last report on a definition, so that it is not repeated at each attempt.
         self._told: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Definitions with code of their own, or with a status that names some."""
+        """Definitions with a ConfigMap, or with a status that names one."""
         for key in list(self._store.keys()) if keys is None else keys:
             found = self._store.get(key)
             if found is None:
@@ -46,7 +46,7 @@ class TaskDefinitions:
                 yield key
 
     async def reconcile(self, key: str) -> None:
-        """Make the ConfigMap and the status right. Raises ApiError."""
+        """Bring the ConfigMap and the status up to date. Raises ApiError."""
         found = self._store.get(key)
         if found is None or found.metadata.deletion_timestamp:
             self._forget(key)
@@ -74,7 +74,7 @@ class TaskDefinitions:
         try:
             await self._maps.check(metadata, DEFINITION, name, code, adopt=adopt)
         except ClashError as error:
-            # Whoever takes the other one away wakes us.
+            # The deletion of the other ConfigMap wakes us.
             self._tell(key, metadata, name, str(error))
             return False
         except ApiError as error:

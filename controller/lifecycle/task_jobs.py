@@ -1,4 +1,4 @@
-"""Jobs, as far as a task's result stands in them (keptn-spec 3.8)."""
+"""Jobs, as far as they show a task's result (keptn-spec 3.8)."""
 
 from __future__ import annotations
 
@@ -7,58 +7,43 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.metadata import Condition, Metadata
+from harbourmaster.api.metadata import Condition, Metadata, OwnerReference
 
 _TASK: Final = "KeptnTask"
+_NOBODY: Final = OwnerReference()
 
 
-class _Spec(Struct, frozen=True, gc=False, rename="camel"):
+class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
+    """How long a finished Job stays, in seconds."""
+
     ttl_seconds_after_finished: int | None = None
 
 
-class _Status(Struct, frozen=True, gc=False):
+class JobStatus(Struct, frozen=True, gc=False):
+    """What became of a Job."""
+
     conditions: tuple[Condition, ...] = ()
-
-
-class _Job(Struct, frozen=True, gc=False):
-    metadata: Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
 
 
 class TaskJob(Struct, frozen=True, gc=False):
-    """A Job; those of others are kept nearly empty."""
+    """A Job; those that belong to no task are kept empty."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    task_name: str = ""
-    task_uid: str = ""
-    is_ending: bool = False
-    ttl_seconds_after_finished: int | None = None
-    conditions: tuple[Condition, ...] = ()
+    metadata: Metadata = Metadata()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def task(self) -> OwnerReference:
+        """The KeptnTask that owns it; an empty reference for none."""
+        owners = self.metadata.owner_references
+        return next((each for each in owners if each.kind == _TASK), _NOBODY)
 
 
 _OF_OTHERS: Final = TaskJob()
-_decode: Final = msgspec.json.Decoder(_Job).decode
+_decode: Final = msgspec.json.Decoder(TaskJob).decode
 
 
 def decode_job(raw: msgspec.Raw | bytes) -> TaskJob:
     """A Job from its JSON."""
     found = _decode(raw)
-    metadata = found.metadata
-    task = next((each for each in metadata.owner_references if each.kind == _TASK), None)
-    if task is None:
-        return _OF_OTHERS
-    return TaskJob(
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        task_name=task.name,
-        task_uid=task.uid,
-        is_ending=bool(metadata.deletion_timestamp),
-        ttl_seconds_after_finished=found.spec.ttl_seconds_after_finished,
-        conditions=found.status.conditions,
-    )
+    return _OF_OTHERS if found.task is _NOBODY else found

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NO_DEFINITION: Final = "TaskDefinitionNotFound"
 _NAMES: Final = 5
-"""Names that are tried where others have them."""
+"""Names that are tried if other Jobs have the first ones."""
 _PATIENCE: Final = 60.0
 
 
@@ -50,8 +50,8 @@ class Started(Struct, frozen=True):
 class Wait(Struct, frozen=True):
     """What the task waits for; ``state`` is that of its event.
 
-    Its arrival wakes the task; where nothing does, ``again`` is in seconds, or ``error`` says why
-    to try again.
+    A watch event wakes the task; if there is none, ``again`` is the seconds until a retry, or
+    ``error`` its cause.
     """
 
     reason: str
@@ -62,7 +62,7 @@ class Wait(Struct, frozen=True):
 
 
 Step: TypeAlias = Started | Wait | Unusable
-"""Unusable: it never can run."""
+"""Unusable: it can never run."""
 
 
 class Starter:
@@ -97,7 +97,7 @@ class Starter:
             return None
 
     async def start(self, task: Task) -> Step | None:
-        """Take the task as far as it goes; None where a watch is about to tell more, or its end.
+        """Create the task's Job, or say what it waits for; None if a watch event is to come.
 
         Raises ApiError.
         """
@@ -127,7 +127,7 @@ class Starter:
         return await self._made(task, job)
 
     async def _missed(self, task: Task, missing: Missing) -> Wait | None:
-        """Wait for the definition, unless it is only the watch that does not know it yet."""
+        """Wait for the definition, unless it exists and only the watch is behind."""
         known = task.status.reason == NO_DEFINITION
         if not known and is_name(missing.name) and await self._is_there(task, missing.name):
             return None
@@ -143,7 +143,7 @@ class Starter:
         return False
 
     async def _made(self, task: Task, job: Callable[[str], dict[str, Any]]) -> Step | None:
-        """Make the Job, or find it made by us before."""
+        """Create the Job, or find the one that was created before."""
         name = task.status.job_name
         for _attempt in range(_NAMES):
             try:
@@ -155,7 +155,8 @@ class Starter:
                 await self._client.create(JOBS, wanted, task.metadata.namespace)
             except AlreadyExistsError:
                 found = await self.fetched(name, task.metadata.namespace)
-                if found is None or found.task_uid != task.metadata.uid or found.is_ending:
+                is_ours = found is not None and found.task.uid == task.metadata.uid
+                if found is None or not is_ours or found.metadata.deletion_timestamp:
                     continue
             except ApiError as error:
                 if is_final(error):
@@ -168,14 +169,14 @@ class Starter:
     async def _place(self, task: Task, program: Function) -> str | Wait | None:
         """The ConfigMap with the code, in the task's namespace; empty where a URL has it.
 
-        None where the task goes with its namespace.
+        None if the namespace is being deleted.
         """
         try:
             if program.bearer.metadata.namespace == task.metadata.namespace:
                 return await self._own_place(program)
             return await self._copied(task, program)
         except ClashError as error:
-            # Nobody is told when a ConfigMap goes that only the name makes ours.
+            # The deletion of a ConfigMap that is not ours wakes nobody.
             return Wait("FunctionClash", str(error), "Failed", again=_PATIENCE)
         except ApiError as error:
             return _refused(error)
@@ -192,7 +193,7 @@ class Starter:
         return name if await self._maps.code(bearer.namespace, name) else _no_code(program)
 
     async def _copied(self, task: Task, program: Function) -> str | Wait:
-        """Code of another namespace, for this task alone; the definition says which, no task."""
+        """A copy, for this task alone, of the code of a definition in another namespace."""
         code = program.code
         if not code and program.config_map:
             namespace = program.bearer.metadata.namespace
@@ -218,7 +219,7 @@ def _no_code(program: Function) -> Wait:
 
 
 def _refused(error: ApiError) -> Wait | None:
-    """What to say of a refusal. Raises the error where it is a moment's trouble."""
+    """The wait after a refusal; None at the end of the namespace. Raises passing errors."""
     if is_end_of_namespace(error):
         return None
     if is_lasting(error):

@@ -1,7 +1,7 @@
-"""KeptnTasks: each runs as a Job, once, and gets its result (keptn-spec 3.8).
+"""KeptnTasks: each runs once as a Job and gets its result (keptn-spec 3.8).
 
-A Job has a name that follows from its task, so a crash between creation and status makes no second
-one. A finished Job may go only after its result stands in the task.
+A Job's name follows from its task, so a crash between creation and status causes no second Job. A
+finished Job may be deleted only after its result is in the status of the task.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Tasks:
         self._log = get_logger("tasks")
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Tasks without a result, and those whose Job does not know yet that it may go."""
+        """Tasks without a result, and those whose finished Job has no time to live yet."""
         store = self._caches.tasks.store
         for key in list(store.keys()) if keys is None else keys:
             task = store.get(key)
@@ -55,7 +55,7 @@ class Tasks:
                 yield key
 
     async def reconcile(self, key: str) -> float | None:
-        """Take one task further. Raises ApiError."""
+        """Reconcile one task. Raises ApiError."""
         task = self._caches.tasks.store.get(key)
         if task is None:
             self._written.forget(key)
@@ -68,55 +68,60 @@ class Tasks:
         job = await self._job_of(task)
         if job is None:
             return await self._start(task)
-        outcome = result_of(job.conditions)
+        outcome = result_of(job.status.conditions)
         if outcome is None:
-            # One that is being deleted tells when it is gone.
-            await self._run(task, job.name)
+            # The end of a Job that is being deleted wakes its task.
+            await self._run(task, job.metadata.name)
         else:
-            await self._finish(task, outcome, job.name)
+            await self._finish(task, outcome, job.metadata.name)
         return None
 
     # The Job
 
     async def _job_of(self, task: Task) -> TaskJob | None:
-        """The task's Job; None where it is gone, or there has been none."""
+        """The task's Job; None if it is gone or was never created."""
         name, metadata = task.status.job_name, task.metadata
         if not name:
-            # Made just before the status could be written.
+            # Created just before the status could be written.
             made = self._caches.jobs.store.by_index(BY_PARENT, metadata.uid)
-            return next((each for each in made if not each.is_ending), None)
+            return next((each for each in made if not each.metadata.deletion_timestamp), None)
         found = self._caches.jobs.store.get(f"{metadata.namespace}/{name}")
-        if found is None or found.task_uid != metadata.uid:
-            # The watch may be behind, and what is taken for gone runs twice.
+        if found is None or found.task.uid != metadata.uid:
+            # The watch may be behind, and a task whose Job seems to be gone would run twice.
             found = await self._starter.fetched(name, metadata.namespace)
-        return found if found is not None and found.task_uid == metadata.uid else None
+        return found if found is not None and found.task.uid == metadata.uid else None
 
     def _kept_job(self, task: Task) -> TaskJob | None:
-        """The Job of a finished task that would stay without end."""
+        """The Job of a finished task, if it has no time to live."""
         store = self._caches.jobs.store
         found = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
-        if found is None or found.task_uid != task.metadata.uid or found.is_ending:
+        if (
+            found is None
+            or found.task.uid != task.metadata.uid
+            or found.metadata.deletion_timestamp
+            or found.spec.ttl_seconds_after_finished is not None
+        ):
             return None
-        return found if found.ttl_seconds_after_finished is None else None
+        return found
 
     async def _release(self, task: Task, job: TaskJob | None) -> None:
-        """Let a finished Job go after its time, now that its result is recorded."""
+        """Give a finished Job its time to live, now that its result is recorded."""
         if job is None:
             return
         ttl = ttl_of(self._starter.definition(task, task.spec.task_definition))
         patch = JsonPatch(
             [
-                {"op": "test", "path": "/metadata/uid", "value": job.uid},
+                {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
                 {"op": "add", "path": "/spec/ttlSecondsAfterFinished", "value": ttl},
             ]
         )
         try:
-            await self._client.patch(JOBS, job.name, patch, job.namespace)
+            await self._client.patch(JOBS, job.metadata.name, patch, job.metadata.namespace)
         except NotFoundError:
             return
         except (ForbiddenError, InvalidError) as error:
-            # It goes with its task; a further attempt would be refused as well.
-            self._log.warning("Job keeps no time to live", job=job.name, error=str(error))
+            # It is deleted with its task; another attempt would be refused as well.
+            self._log.warning("Job keeps no time to live", job=job.metadata.name, error=str(error))
 
     async def _start(self, task: Task) -> float | None:
         step = await self._starter.start(task)
@@ -146,7 +151,7 @@ class Tasks:
             await self._write(task, status)
 
     async def _wait(self, task: Task, wait: Wait) -> float | None:
-        """Say once what is missing; seconds until another look. Raises the error, if it has one."""
+        """Report once what is missing; seconds until a retry. Raises the error, if there is one."""
         status = replace(
             task.status,
             status=task.status.status or PENDING,
@@ -154,7 +159,7 @@ class Tasks:
             message=one_line(wait.text, _MAX_TEXT),
             start_time=task.status.start_time or self._stamp(),
         )
-        # The same refusal in other words is not written: each write would cause the next.
+        # A refusal in other words is not written, because each write would cause the next.
         is_known = wait.error is not None and task.status.reason == wait.reason
         if status != task.status and not is_known:
             await self._write(task, status)
@@ -175,7 +180,7 @@ class Tasks:
             end_time=now,
         )
         await self._write(task, status)
-        # Its own event wakes the task, and the Job may go.
+        # The watch event of this write wakes the task, and its Job gets a time to live.
         self._signals.completed(replace(task, status=status))
 
     async def _write(self, task: Task, status: TaskStatus) -> None:

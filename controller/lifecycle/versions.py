@@ -1,7 +1,7 @@
-"""One pass over a version of an app or of a workload: read, create, write, tell - in this order.
+"""One pass over a version of an app or a workload: read, create, write, report, in this order.
 
-What was cut off before the write is done again under the same names. What was written is not told
-again: a version says by itself how far it is.
+A pass that is interrupted before the write is repeated with the same names. What was written is not
+reported again, because the status shows how far a version is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import APP_VERSIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.children import Children
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, precondition
+from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, patch_object
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -58,7 +57,7 @@ class Versions(Generic[V]):
         self._said: dict[str, dict[str, tuple[PhaseNotice, str]]] = {}
 
     def unfinished(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys that need a look; None for: all. What is over costs nothing."""
+        """Those of the keys (None: all) whose version is unfinished."""
         for key in list(self._store.keys()) if keys is None else keys:
             found = self._store.get(key)
             if found is None or found.status.is_finished:
@@ -68,9 +67,9 @@ class Versions(Generic[V]):
                 yield key
 
     def current(self, key: str) -> V | None:
-        """The version as it is now; None where there is nothing to do for it.
+        """The version as it is now; None if nothing is to be done for it.
 
-        What we have written over is not seen: the watch is about to bring what took its place.
+        That includes a version that we have changed until the watch brings the change.
         """
         found = self._store.get(key)
         if found is None or found.status.is_finished or found.metadata.deletion_timestamp:
@@ -80,9 +79,9 @@ class Versions(Generic[V]):
     def tell_once(
         self, version: V, topic: str, notice: PhaseNotice | None, cause: str = ""
     ) -> None:
-        """Tell what is in no status, unless it was the last thing told of the topic.
+        """Report what no status shows, unless it was the last report on the topic.
 
-        The same of another ``cause`` is news. None is nothing to tell, so that the next thing is.
+        It is reported again for another ``cause``, and after a None, which says that it is over.
         """
         key = version.metadata.key
         said = self._said.setdefault(key, {})
@@ -95,7 +94,7 @@ class Versions(Generic[V]):
             del self._said[key]
 
     def has_told(self, version: V, topic: str) -> bool:
-        """Whether something of the topic was told and still holds."""
+        """Whether the last report on the topic still holds."""
         return topic in self._said.get(version.metadata.key, {})
 
     async def advance(
@@ -145,14 +144,14 @@ class Versions(Generic[V]):
         return outcome.wait
 
     async def note_waiting(self, version: V) -> None:
-        """See that one whose first phase can't begin yet has a status. Raises ApiError."""
+        """Write a first status to a version whose phases cannot begin yet. Raises ApiError."""
         if not version.status.start_time:
             status = replace(version.status, start_time=stamp(self._context.now()))
             with contextlib.suppress(NotFoundError):
                 await self._patched(version, "/status", status, "status")
 
     async def patch(self, version: V, path: str, value: object) -> V:
-        """Set a field of the spec; the version as it is then. Raises ApiError."""
+        """Set a field of the spec; returns the changed version. Raises ApiError."""
         return await self._patched(version, path, value, None)
 
     async def _create(
@@ -162,7 +161,7 @@ class Versions(Generic[V]):
         made: dict[Creation, Child],
         failures: dict[Creation, ApiError],
     ) -> None:
-        """Create all at once; what can't be created keeps only itself waiting."""
+        """Create all at once; one that cannot be created does not delay the others."""
 
         async def create(creation: Creation) -> None:
             carrier = outcome.status.phase_trace_ids.get(creation.phase.name, {})
@@ -187,16 +186,12 @@ class Versions(Generic[V]):
 
     async def _patched(self, version: V, path: str, value: object, subresource: str | None) -> V:
         metadata: Metadata = version.metadata
-        operations = [*precondition(metadata), {"op": "add", "path": path, "value": value}]
-        stored = await self._context.client.patch(
-            self._resource,
-            metadata.name,
-            JsonPatch(operations),
-            metadata.namespace,
-            subresource=subresource,
+        operation = {"op": "add", "path": path, "value": value}
+        stored = await patch_object(
+            self._context.client, self._resource, metadata, [operation], subresource
         )
         written = self._decode(stored)
-        # A write that changed nothing brings no event.
+        # A write that changes nothing causes no watch event.
         if written.metadata.resource_version != metadata.resource_version:
             self._own_writes.note(metadata)
         return written
@@ -240,7 +235,7 @@ class AppVersions:
         self._versions = Versions(context, APP_VERSIONS, caches.app_versions, AppVersion)
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys that are not over."""
+        """Those of the keys whose version is unfinished."""
         return self._versions.unfinished(keys)
 
     async def reconcile(self, key: str) -> float | None:
@@ -251,7 +246,7 @@ class AppVersions:
         return await self._versions.advance(version, Inputs(workloads=self._states(version)))
 
     def _states(self, version: AppVersion) -> dict[WorkloadEntry, str]:
-        """What the workloads that the app lists are in, if there are such."""
+        """The states of those workloads that the app lists and that exist."""
         app, namespace = version.spec.app_name, version.metadata.namespace
         states = {}
         for entry in version.spec.workloads:

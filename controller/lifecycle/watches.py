@@ -1,4 +1,4 @@
-"""Which controller looks when something changes: children wake parents, definitions their users.
+"""Which controller reconciles what when something changes: children wake their parents.
 
 Nothing polls: every wait of the lifecycle ends by one of these lines, or at a time that an object
 names.
@@ -21,6 +21,7 @@ from harbourmaster.controller.lifecycle.caches import (
     BY_WORKLOAD,
 )
 from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
 from harbourmaster.lifecycle.gated_pods import app_mark, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
@@ -45,7 +46,6 @@ TASK_DEFINITIONS = "task-definitions"
 EVALUATIONS = "evaluations"
 CONFIG = "keptn-config"
 FAILED_NODES = "failed-nodes"
-_REPLICA_SET = "ReplicaSet"
 
 
 class Watches:
@@ -54,7 +54,7 @@ class Watches:
     def __init__(self, caches: LifecycleCaches, controllers: dict[str, Controller]) -> None:
         self._caches = caches
         self._controllers = controllers
-        # Of each workload version what its waiting pods go by.
+        # By key of a workload version: what decides on its waiting pods.
         self._approvals: dict[str, tuple[object, ...]] = {}
 
     def connect(self) -> None:
@@ -115,9 +115,9 @@ class Watches:
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
         for kind, cache in (
-            (_REPLICA_SET, caches.replica_sets),
-            ("StatefulSet", caches.stateful_sets),
-            ("DaemonSet", caches.daemon_sets),
+            (REPLICA_SET, caches.replica_sets),
+            (STATEFUL_SET, caches.stateful_sets),
+            (DAEMON_SET, caches.daemon_sets),
         ):
             self._on(cache, WORKLOAD_VERSIONS, self._deploying(kind))
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
@@ -178,8 +178,8 @@ class Watches:
     def _tasks_of_jobs(self, keys: frozenset[str]) -> Iterable[str]:
         for key in keys:
             job = self._caches.jobs.store.get(key)
-            if job is not None and job.task_name:
-                yield f"{job.namespace}/{job.task_name}"
+            if job is not None and job.task.name:
+                yield f"{job.metadata.namespace}/{job.task.name}"
 
     def _gated(self, mark: Callable[[str], str]) -> Callable[[frozenset[str]], Iterable[str]]:
         """The pods that wait for it, found by their mark in the index."""
@@ -265,7 +265,7 @@ class Watches:
                 each.metadata.key: each
                 for each in store.by_index(BY_OWNER, (namespace, kind, name))
             }
-            owner = self._caches.replica_sets.store.get(key) if kind == _REPLICA_SET else None
+            owner = self._caches.replica_sets.store.get(key) if kind == REPLICA_SET else None
             if owner is not None:
                 recorded = store.by_index(BY_UID, owner.metadata.uid)
                 found.update({each.metadata.key: each for each in recorded})
@@ -275,9 +275,9 @@ class Watches:
         store = self._caches.replica_sets.store
         for key in keys:
             namespace, _, name = key.partition("/")
-            owned: tuple[Owner, ...] = store.by_index(BY_OWNER, (namespace, "Rollout", name))
+            owned: tuple[Owner, ...] = store.by_index(BY_OWNER, (namespace, ROLLOUT, name))
             yield from self._owned(
-                _REPLICA_SET, [f"{each.metadata.namespace}/{each.metadata.name}" for each in owned]
+                REPLICA_SET, [f"{each.metadata.namespace}/{each.metadata.name}" for each in owned]
             )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
 from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_OWNER, BY_UID, BY_WORKLOAD
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.versions import Versions
+from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import inheriting
 from harbourmaster.lifecycle.model import WorkloadVersion
@@ -27,23 +26,11 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.lifecycle.model import AppVersion
 
-
-_REPLICA_SET: Final = "ReplicaSet"
-_STATEFUL_SET: Final = "StatefulSet"
-_DAEMON_SET: Final = "DaemonSet"
-_ROLLOUT: Final = "Rollout"
 _HEALTHY: Final = "Healthy"
 
 
-class Finding(Struct, frozen=True, gc=False):
-    """What a look gave; a complaint says why nothing can be known."""
-
-    is_deployed: bool = False
-    complaint: str = ""
-
-
 class Deployed:
-    """Looks at owners."""
+    """Finds out from the owners of pods whether a version is deployed."""
 
     def __init__(self, context: Context) -> None:
         caches = context.caches
@@ -52,22 +39,22 @@ class Deployed:
         self._replica_sets = caches.replica_sets.store
         self._rollouts = caches.rollouts.store
         self._mirrors = {
-            _REPLICA_SET: (REPLICA_SETS, caches.replica_sets.store),
-            _STATEFUL_SET: (STATEFUL_SETS, caches.stateful_sets.store),
-            _DAEMON_SET: (DAEMON_SETS, caches.daemon_sets.store),
+            REPLICA_SET: (REPLICA_SETS, caches.replica_sets.store),
+            STATEFUL_SET: (STATEFUL_SETS, caches.stateful_sets.store),
+            DAEMON_SET: (DAEMON_SETS, caches.daemon_sets.store),
         }
 
-    async def look(self, version: WorkloadVersion, *, live: bool = True) -> Finding:
-        """Whether any of the owners has all its pods ready.
+    async def look(self, version: WorkloadVersion, *, live: bool = True) -> tuple[bool, str]:
+        """Whether any of the owners has all its pods ready, and why that cannot be known.
 
-        Without ``live`` what the mirror lacks is missing. Raises ApiError.
+        Without ``live`` what the cache lacks is missing. Raises ApiError.
         """
         reference = version.spec.resource_reference
         if reference.kind not in self._mirrors:
             known = ", ".join(self._mirrors)
-            return Finding(
-                complaint=f"{reference.kind} {reference.name} owns the pods, and only these kinds "
-                f"can be followed: {known}"
+            return False, (
+                f"{reference.kind} {reference.name} owns the pods, and only these kinds can be "
+                f"followed: {known}"
             )
         owners = self._recorded(version)
         if not owners and live:
@@ -75,21 +62,19 @@ class Deployed:
             if found is not None and found.metadata.uid in recorded_owners(version):
                 owners = [found]
         if not owners:
-            return Finding(
-                complaint=f"{reference.kind} {reference.name} not found;"
-                " waiting for it to be created"
-            )
+            missing = f"{reference.kind} {reference.name} not found"
+            return False, f"{missing}; waiting for it to be created"
         if not any(self._is_deployed(version, owner) for owner in owners):
-            return Finding()
-        if reference.kind != _REPLICA_SET:
-            found = await self._live(version)
-            return Finding(found is not None and self._is_deployed(version, found))
-        return Finding(is_deployed=True)
+            return False, ""
+        if reference.kind == REPLICA_SET:
+            return True, ""
+        found = await self._live(version)
+        return found is not None and self._is_deployed(version, found), ""
 
     def _recorded(self, version: WorkloadVersion) -> list[Owner]:
-        """The owners that brought pods of this version, as far as they are there."""
+        """The existing owners of pods of this version."""
         reference, uids = version.spec.resource_reference, recorded_owners(version)
-        if reference.kind == _REPLICA_SET:
+        if reference.kind == REPLICA_SET:
             return [each for uid in uids for each in self._replica_sets.by_index(BY_UID, uid)]
         _, mirror = self._mirrors[reference.kind]
         named = mirror.get(f"{version.metadata.namespace}/{reference.name}")
@@ -117,10 +102,10 @@ class Deployed:
 
     def _is_deployed(self, version: WorkloadVersion, owner: Owner) -> bool:
         kind = version.spec.resource_reference.kind
-        if kind == _REPLICA_SET:
-            return all(is_deployed(each) for each in self._of_replica_set(owner))
+        if kind == REPLICA_SET:
+            return self._is_replica_set_deployed(owner)
         status, kept = owner.status, owner.spec.kept_pods
-        if kind == _DAEMON_SET:
+        if kind == DAEMON_SET:
             wanted, ready = status.desired_number_scheduled, status.number_ready
             updated = status.updated_number_scheduled
         else:
@@ -137,34 +122,33 @@ class Deployed:
             )
         )
 
-    def _of_replica_set(self, owner: Owner) -> Iterator[Rollout]:
-        """Its own rollout, unless its Rollout judges instead.
+    def _is_replica_set_deployed(self, owner: Owner) -> bool:
+        """By its own status, or by that of its Rollout where it has one.
 
         At zero it is done only where no other ReplicaSet has taken its place.
         """
         metadata, status, wanted = owner.metadata, owner.status, _wanted(owner)
-        argo = next((each for each in metadata.owner_references if each.kind == _ROLLOUT), None)
-        is_superseded = wanted == 0 and any(map(_wanted, self._siblings(owner)))
-        yield Rollout(
+        argo = next((each for each in metadata.owner_references if each.kind == ROLLOUT), None)
+        own = Rollout(
             generation=metadata.generation,
             observed_generation=status.observed_generation,
             wanted=wanted,
             ready=status.available_replicas if argo is None else wanted,
             updated=wanted,
-            is_superseded=is_superseded,
+            is_superseded=wanted == 0 and any(map(_wanted, self._siblings(owner))),
         )
-        if argo is None:
-            return
+        if argo is None or not is_deployed(own):
+            return is_deployed(own)
         found = self._rollouts.get(f"{metadata.namespace}/{argo.name}")
-        replicas = found.status.replicas if found is not None else 0
-        updated = found.status.updated_replicas if found is not None else 0
-        yield Rollout(
-            generation=found.metadata.generation if found is not None else 0,
-            observed_generation=found.status.observed_generation if found is not None else None,
-            wanted=replicas,
-            ready=updated,
-            updated=updated,
-            is_healthy=found is not None and found.status.phase == _HEALTHY,
+        return found is not None and is_deployed(
+            Rollout(
+                generation=found.metadata.generation,
+                observed_generation=found.status.observed_generation,
+                wanted=found.status.replicas,
+                ready=found.status.updated_replicas,
+                updated=found.status.updated_replicas,
+                is_healthy=found.status.phase == _HEALTHY,
+            )
         )
 
     def _is_superseded(self, version: WorkloadVersion) -> bool:
@@ -196,7 +180,7 @@ class WorkloadVersions:
         )
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
-        """Those of the keys that are not over."""
+        """Those of the keys whose version is unfinished."""
         return self._versions.unfinished(keys)
 
     async def reconcile(self, key: str) -> float | None:
@@ -220,7 +204,7 @@ class WorkloadVersions:
         return app_version_of(version, self._app_versions.by_index(BY_APP, app))
 
     def _inheriting(self, version: WorkloadVersion) -> WorkloadVersion:
-        """The version with the failed nodes of the one before, where they are kept."""
+        """The version with the failed nodes of the previous one, if settings keep them."""
         settings = self._context.scheduler
         if not settings.enabled or not settings.keep_failed_nodes:
             return version
@@ -232,24 +216,24 @@ class WorkloadVersions:
         return inheriting(version, before, self._context.now())
 
     async def _traced(self, version: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
-        """The version with the trace of its app in its spec, where there is one."""
+        """The version with the trace of its app in its spec, if there is one."""
         trace = trace_of(app)
         if not self._signals.tracing or version.spec.trace_id or not trace:
             return version
         return await self._versions.patch(version, "/spec/traceId", trace)
 
     async def _look(self, version: WorkloadVersion) -> bool:
-        """Whether the pods are ready; what keeps us from knowing is told once."""
-        found = await self._deployed.look(
+        """Whether the pods are ready; a reason why that is unknown is reported once."""
+        is_deployed, complaint = await self._deployed.look(
             version, live=not self._versions.has_told(version, _OWNER)
         )
         told = None
-        if found.complaint:
+        if complaint:
             told = PhaseNotice(
                 phase=WORKLOAD_DEPLOY.name,
                 state="ReconcileError",
-                text=found.complaint,
+                text=complaint,
                 warning=True,
             )
         self._versions.tell_once(version, _OWNER, told)
-        return found.is_deployed
+        return is_deployed

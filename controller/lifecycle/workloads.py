@@ -1,15 +1,14 @@
-"""KeptnWorkloads: each has a KeptnWorkloadVersion of its present version (keptn-spec 3.4)."""
+"""KeptnWorkloads: each has a KeptnWorkloadVersion of its current version (keptn-spec 3.4)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.objects import create, fetch
 from harbourmaster.controller.lifecycle.writes import (
     is_end_of_namespace,
-    precondition,
+    patch_object,
     write_status,
 )
 from harbourmaster.kube.errors import (
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.model import Workload
 
-PHASE: Final = "CreateWorkloadVersion"
-FAILED: Final = "Failed"
 LOOK_AGAIN: Final = 10.0
-"""Seconds after which it is looked again whether a former workload's version is gone."""
+"""Seconds between looks whether the version of a former workload is gone."""
 
 
 class Workloads:
@@ -50,7 +47,7 @@ class Workloads:
         self._versions = context.caches.workload_versions.store
 
     def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """All of them: whether anything is to be done is found out without asking anybody."""
+        """All of them: the caches show whether anything is to be done."""
         return list(self._workloads.keys()) if keys is None else keys
 
     async def reconcile(self, key: str) -> float | None:
@@ -95,24 +92,19 @@ class Workloads:
                 f"in the version {version.spec.version}",
             )
             return None
-        _, operations = synchronised(version, workload)
+        operations = synchronised(version, workload)
         if operations:
-            await self._client.patch(
-                WORKLOAD_VERSIONS,
-                name,
-                JsonPatch([*precondition(version.metadata), *operations]),
-                version.metadata.namespace,
-            )
+            await patch_object(self._client, WORKLOAD_VERSIONS, version.metadata, operations)
         if workload.status.current_version != spec.version:
             status = CurrentVersion(current_version=spec.version)
             await write_status(self._client, WORKLOADS, workload.metadata, status)
         return None
 
     async def _created(self, workload: Workload, name: str) -> WorkloadVersion | None:
-        """The version, made now or found made already; None where it went meanwhile."""
+        """The version, created now or before; None if it was deleted meanwhile."""
         namespace = workload.metadata.namespace
-        wish = new_version(workload, WORKLOADS.api_version, WORKLOADS.kind)
         try:
+            wish = new_version(workload)
             version = await create(self._client, WORKLOAD_VERSIONS, wish, namespace)
         except AlreadyExistsError:
             return await fetch(self._client, WORKLOAD_VERSIONS, WorkloadVersion, name, namespace)
@@ -120,4 +112,4 @@ class Workloads:
         return version
 
     def _failed(self, workload: Workload, text: str) -> None:
-        self._signals.emit(workload, PHASE, FAILED, text)
+        self._signals.emit(workload, "CreateWorkloadVersion", "Failed", text)

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 _LASTING: Final = (ForbiddenError, InvalidError, ServerError)
 _ENDING: Final = "because it is being terminated"
-"""So the API server says it of a namespace; there is no code for it."""
+"""The API server's words about a namespace; it has no code of its own."""
 
 
 def is_end_of_namespace(error: ApiError) -> bool:
-    """Whether the namespace is being deleted: all that is in it goes, and nobody need know."""
+    """Whether the namespace is being deleted, which is not reported: its objects go with it."""
     return isinstance(error, ForbiddenError) and _ENDING in error.message
 
 
 def is_lasting(error: ApiError) -> bool:
-    """Whether it is more than a moment's trouble, so that people should know."""
+    """Whether the error lasts, so that people should know."""
     return isinstance(error, _LASTING) or error.status == HTTPStatus.BAD_REQUEST
 
 
@@ -41,21 +41,36 @@ def is_final(error: ApiError) -> bool:
     return is_wrong and "denied" not in error.message
 
 
-async def write_status(
-    client: Client, resource: Resource, metadata: Metadata, status: object
-) -> None:
-    """Replace the whole status. A ConflictError where the object is of a later version by now."""
-    await client.patch(
+async def patch_object(
+    client: Client,
+    resource: Resource,
+    metadata: Metadata,
+    operations: list[dict[str, Any]],
+    subresource: str | None = None,
+) -> bytes:
+    """Patch the object with this metadata; returns what is stored.
+
+    Raises ConflictError if the object has changed since it was read, and any other ApiError.
+    """
+    return await client.patch(
         resource,
         metadata.name,
-        JsonPatch([*precondition(metadata), {"op": "add", "path": "/status", "value": status}]),
+        JsonPatch([*precondition(metadata), *operations]),
         metadata.namespace,
-        subresource="status",
+        subresource=subresource,
     )
 
 
+async def write_status(
+    client: Client, resource: Resource, metadata: Metadata, status: object
+) -> bytes:
+    """Replace the whole status, as ``patch_object`` does."""
+    operation = {"op": "add", "path": "/status", "value": status}
+    return await patch_object(client, resource, metadata, [operation], "status")
+
+
 def precondition(metadata: Metadata) -> list[dict[str, Any]]:
-    """The operation that makes any other version, or another object of that name, a conflict."""
+    """The operations that make any other version, or another object of that name, a conflict."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
         {

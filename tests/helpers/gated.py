@@ -224,6 +224,15 @@ class Dying:
             await asyncio.Event().wait()
 
 
+async def until_death(dying, steps):
+    """Run the steps to their end, or until the process dies."""
+    died, ended = asyncio.create_task(dying.died.wait()), asyncio.create_task(steps)
+    await asyncio.wait([died, ended], return_when=asyncio.FIRST_COMPLETED)
+    for task in (died, ended):
+        task.cancel()
+    await asyncio.gather(died, ended, return_exceptions=True)
+
+
 def outline(api):
     """What there is at the end, without what differs from run to run."""
 
@@ -260,6 +269,12 @@ def let_pass(api, name="shop-waiter-1.0"):
     set_status(api, WORKLOAD_VERSIONS, name, CHECKED)
 
 
+async def release(api, world, name="shop-waiter-1.0"):
+    """Let a version's checks have passed, and wait until no pod waits at its gate."""
+    let_pass(api, name)
+    await world.until(lambda: not waiting(api))
+
+
 def annotations_of(api, name="waiter-1"):
     """The annotations of a pod."""
     return api.get(PODS, name, PROD)["metadata"].get("annotations", {})
@@ -271,12 +286,7 @@ def tick(world):
     return False
 
 
-async def until(world, found):
-    """Wait until it is so."""
-    return await world.until(found)
-
-
 async def version_there(api, world, name="shop-waiter-1.0"):
     """Wait until a version is there, and known."""
-    await until(world, lambda: name in names(api, WORKLOAD_VERSIONS))
-    await until(world, lambda: f"{PROD}/{name}" in world.caches.workload_versions.store)
+    await world.until(lambda: name in names(api, WORKLOAD_VERSIONS))
+    await world.until(lambda: f"{PROD}/{name}" in world.caches.workload_versions.store)

@@ -9,35 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import UTC, datetime
-from importlib import import_module
 
 from msgspec import structs
 
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.extender.settings import SchedulerSettings
-from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle import controller, watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
+from harbourmaster.controller.lifecycle.pods import GatedPods
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE
 from helpers.signals import RecordedSignals
 
-LIFECYCLE = "harbourmaster.controller.lifecycle"
-RECONCILERS = {
-    watches.GATES: f"{LIFECYCLE}.pods:GatedPods",
-    watches.WORKLOADS: f"{LIFECYCLE}.workloads:Workloads",
-    watches.CREATION_REQUESTS: f"{LIFECYCLE}.creation_requests:CreationRequests",
-    watches.APPS: f"{LIFECYCLE}.apps:Apps",
-    watches.APP_VERSIONS: f"{LIFECYCLE}.versions:AppVersions",
-    watches.WORKLOAD_VERSIONS: f"{LIFECYCLE}.workload_versions:WorkloadVersions",
-    watches.TASKS: f"{LIFECYCLE}.tasks:Tasks",
-    watches.TASK_DEFINITIONS: f"{LIFECYCLE}.task_definitions:TaskDefinitions",
-    watches.EVALUATIONS: "harbourmaster.controller.evaluation.evaluations:Evaluations",
-    watches.CONFIG: f"{LIFECYCLE}.config:Configs",
-    watches.FAILED_NODES: f"{LIFECYCLE}.failed_nodes:FailedNodes",
-}
+RECONCILERS = {watches.GATES: GatedPods, **controller.RECONCILERS}
 OWN_NAMESPACE = "harbourmaster-system"
 
 
@@ -112,8 +99,7 @@ def context_of(  # noqa: PLR0913 - the parts of a context
 
 def reconciler_of(name):
     """The class that reconciles what the job of that name does."""
-    module, _, found = RECONCILERS[name].partition(":")
-    return getattr(import_module(module), found)
+    return RECONCILERS[name]
 
 
 def jobs_of(context, names, *, workers=8):

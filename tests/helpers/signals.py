@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harbourmaster.controller.lifecycle.signals import Reference, Signals
+from harbourmaster.controller.lifecycle.signals import Reference
+from harbourmaster.lifecycle.events import REASONS
 
 
 class Recorded(NamedTuple):
@@ -37,10 +38,8 @@ class RecordedSignals:
         """The reasons of the object with that name."""
         return [each.reason for each in self.kept if each.obj.metadata.name == name]
 
-    def reference(self, resource, obj):
-        return Signals.reference(self, resource, obj)
-
     def emit(self, obj, phase, state, text="", *, warning=None):
+        assert f"{phase}{state}" in REASONS
         self._keep(obj, f"{phase}{state}", text, warning)
 
     def created(self, obj):

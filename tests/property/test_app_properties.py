@@ -104,7 +104,7 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
         todo = plan(now, data.draw(st.permutations(list(versions.values()))))
         assert not todo.is_blocked
         assert todo.create
-        versions[todo.name] = new_version(now, None, "v1", "KeptnApp")
+        versions[todo.name] = new_version(now, None)
         before = dict(versions)
         for each in todo.deprecate:
             name = each.metadata.name

@@ -13,8 +13,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.release import may_go
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
-from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateWaitRules
-from harbourmaster.lifecycle.gate_waits import waits_for
+from harbourmaster.lifecycle.gate_verdict import A_NODE, Code, GateWaitRules, wait_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import (
     AppVersion,
@@ -258,7 +257,7 @@ def test_one_reason_wins_and_its_text_is_what_the_version_says(world, rules):
         one["uid"] for one in raw["metadata"]["ownerReferences"] if one["kind"] == "ReplicaSet"
     ]
     known = facts.version if report.code != "waits-for-version" else None
-    said = waits_for(known, owners[0])
+    said = wait_of(known, owners[0]).text
     if report.code == "waits-in-scheduler":
         assert (said, report.text) == ("its release, which is due", A_NODE)
     elif report.code in own:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.cli.why.model import State, WhyContext
-    from harbourmaster.lifecycle.check_report import CheckReport, ObjectiveReport
+    from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
     from harbourmaster.lifecycle.gate_verdict import Code
     from harbourmaster.lifecycle.gated_pods import Pod
 

@@ -76,32 +76,6 @@ def test_only_our_gate_goes(gates, left, annotations):
     assert after["metadata"]["annotations"] == {**(annotations or {}), REMOVED: "true"}
 
 
-def test_without_our_gate_there_is_nothing_to_remove():
-    assert removal("u", ["x"], {}) is None
-    assert removal("u", [], None) is None
-
-
-def test_annotations_are_added_and_dropped():
-    annotations = {"keep/a": "1", "drop/b": "2", "both~c": "3"}
-    operations = removal(
-        "u",
-        [GATE],
-        annotations,
-        add={"new/d~e": "4", "both~c": "5"},
-        drop=("drop/b", "x", "both~c"),
-    )
-    after = jsonpatch.apply_patch(pod(GATE, annotations=annotations), operations)
-    assert after["metadata"]["annotations"] == {
-        "keep/a": "1",
-        "both~c": "5",
-        "new/d~e": "4",
-        REMOVED: "true",
-    }
-    operations = removal("u", [GATE], None, add={"new/d": "4"}, drop=("drop/b",))
-    after = jsonpatch.apply_patch(pod(GATE), operations)
-    assert after["metadata"]["annotations"] == {"new/d": "4", REMOVED: "true"}
-
-
 @pytest.mark.parametrize("changed", [pod("x", GATE), pod(), pod("x"), pod(GATE, uid="other")])
 def test_a_pod_that_changed_is_not_touched(changed):
     with pytest.raises(jsonpatch.JsonPatchException):

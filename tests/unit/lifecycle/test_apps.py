@@ -138,7 +138,7 @@ def test_a_version_has_the_context_of_its_moment(current, previous):
         ),
     )
     now = app(current=current, revision=3, workloads=entries)
-    found = new_version(now, context, API, "KeptnApp")
+    found = new_version(now, context)
     assert plain(found) == {
         "metadata": {
             "name": "shop-1.0-6b86b273",
@@ -165,7 +165,7 @@ def test_a_version_has_the_context_of_its_moment(current, previous):
             **({"previousVersion": previous} if previous else {}),
         },
     }
-    bare = new_version(now, None, API, "KeptnApp")
+    bare = new_version(now, None)
     assert (bare.spec.pre_deployment_tasks, bare.spec.metadata) == ((), {})
 
 

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import itertools
-
-import pytest
-
 from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus
-from helpers.phased import CHECKS, STAMP, Walk, app_version, workload_version
+from helpers.phased import STAMP, Walk, app_version, workload_version
 
 
 def item(walk, definition):
@@ -29,17 +25,6 @@ def test_a_child_is_made_for_each_definition_at_once():
     )
     assert walk.status.pre_deployment_status == "Pending"
     assert walk.status.status == "Progressing"
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
-def test_any_order_of_the_list_gives_the_same_children(order):
-    walk = Walk(workload_version(pre_deployment_tasks=order))
-    walk.go()
-    assert sorted(name for _, name in walk.created) == ["pre-a", "pre-b", "pre-c"]
-    for each in "abc":
-        walk.end(each)
-    walk.go()
-    assert walk.status.pre_deployment_status == "Succeeded"
 
 
 def test_a_definition_listed_twice_counts_once():
@@ -173,17 +158,6 @@ def test_a_deleted_child_is_made_anew_under_another_name():
     assert len(walk.names("a")) == 2
 
 
-def test_a_child_deleted_after_its_end_is_not_missed():
-    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
-    walk.go()
-    walk.end("a")
-    walk.go()
-    walk.lose("a")
-    walk.go()
-    assert item(walk, "a").status == "Succeeded"
-    assert walk.names("a") == ["pre-a"]
-
-
 def test_a_deleted_child_whose_definition_is_gone_too_waits_for_it():
     walk = Walk(app_version(pre_deployment_tasks=("a",)))
     walk.go()
@@ -223,23 +197,6 @@ def test_a_deleted_child_that_can_t_be_replaced_keeps_its_name_until_it_can():
     walk.refused = set()
     walk.go()
     assert item(walk, "a").name not in {"", first}
-
-
-def test_a_pass_cut_off_before_its_write_makes_nothing_twice():
-    walk = Walk(app_version(**CHECKS))
-    for definition in ("migrate", "load", "announce", "errors"):
-        for _ in range(3):
-            walk.go(crash=True)
-        walk.go()
-        walk.end(definition)
-    walk.go()
-    assert walk.status.status == "Succeeded"
-    assert [creation.definition for creation, _ in walk.created] == [
-        "migrate",
-        "load",
-        "announce",
-        "errors",
-    ]
 
 
 def test_a_check_taken_off_the_list_is_not_waited_for():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import json
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from harbourmaster.lifecycle.conversion import (
     MAX_ANNOTATIONS,
     UNCONVERTED,
-    VERSIONS,
     ConversionError,
     convert,
 )
@@ -173,19 +171,6 @@ def test_an_annotation_of_another_type_is_no_fault():
 def test_the_same_version_changes_nothing():
     found = app_version(annotations={UNCONVERTED: "{}"}, metadata={"a": "b"})
     assert to(found, "v1") == found
-
-
-@pytest.mark.parametrize("version", VERSIONS[1:])
-def test_what_is_given_stays_as_it_is(version):
-    item = {"definitionName": "a", "name": "b"}
-    found = app_version(
-        annotations={"team": "a"},
-        status={"preDeploymentTaskStatus": [item], "promotionStatus": "Failed"},
-        spanLinks=["x"],
-    )
-    before = copy.deepcopy(found)
-    to(to(found, version), "v1")
-    assert found == before
 
 
 def test_what_does_not_fit_is_missing_in_an_old_version_which_cannot_be_written_then():

@@ -1,41 +1,44 @@
-"""Names, types and texts of events, in both vocabularies."""
+"""Reasons, types and texts of events, in both vocabularies."""
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+from harbourmaster.lifecycle import events
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
-    CREATIONS,
     LONG_NAMES,
+    ONLY_DOCUMENTED,
+    REASONS,
     WORKLOAD_PHASES,
-    creation,
-    deprecation,
+    documented_event,
+    events_of,
     message,
-    occasions,
 )
 
-PHASES = [*APP_PHASES, *WORKLOAD_PHASES]
+TEXTS = {"Started": "has started", "Finished": "has finished", "Failed": "has failed"}
 
 
 def reasons(phase, state, vocabulary, **options):
-    return [each.reason for each in occasions(phase, state, "", vocabulary, **options)]
+    return [each.reason for each in events_of(phase, state, "", vocabulary, **options)]
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize(
-    ("state", "is_warning", "text"),
-    [
-        ("Started", False, "has started"),
-        ("Finished", False, "has finished"),
-        ("Failed", True, "has failed"),
-        ("ReconcileError", True, "could not get reconciled"),
-    ],
-)
-def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state, is_warning, text):
-    (found,) = occasions(phase, state, "", "keptn")
-    assert (found.reason, found.is_warning, found.text) == (f"{phase}{state}", is_warning, text)
-    assert found.title == f"{LONG_NAMES[phase]}.{state}"
+def test_every_reason_is_a_literal_in_the_source():
+    tree = ast.parse(Path(events.__file__).read_text())
+    literals = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    emitted = {*REASONS, *ONLY_DOCUMENTED, *(each for found in REASONS.values() for each in found)}
+    assert emitted <= literals
+
+
+@pytest.mark.parametrize("phase", [*APP_PHASES, *WORKLOAD_PHASES])
+@pytest.mark.parametrize("state", TEXTS)
+def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state):
+    (found,) = events_of(phase, state, "", "keptn")
+    assert (found.reason, found.title) == (f"{phase}{state}", f"{LONG_NAMES[phase]}.{state}")
+    assert (found.text, found.is_warning) == (TEXTS[state], state == "Failed")
 
 
 @pytest.mark.parametrize(
@@ -61,39 +64,52 @@ def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state, is_warning,
         ("AppCompleted", "Failed", ["AppCompletedErrored"]),
     ],
 )
-def test_the_documentation_has_names_of_its_own(phase, state, documented):
+def test_the_documentation_has_reasons_of_its_own(phase, state, documented):
     assert reasons(phase, state, "documented") == documented
     first = f"{phase}{state}"
     both = [first, *(each for each in documented if each != first)]
     assert reasons(phase, state, "both") == both
 
 
-def test_a_time_out_is_a_warning_and_never_called_a_success():
-    (keptn,) = occasions("WorkloadDeploy", "Finished", "has reached timeout", "keptn", warning=True)
-    assert (keptn.reason, keptn.is_warning) == ("WorkloadDeployFinished", True)
-    (found,) = occasions(
-        "WorkloadDeploy", "Finished", "has reached timeout", "documented", warning=True
-    )
+@pytest.mark.parametrize(
+    ("phase", "state", "titles"),
+    [
+        ("AppCompleted", "Finished", ["Completed"]),
+        ("ReconcileTask", "StatusChanged", ["Reconcile Task"]),
+        ("AppDeploy", "Finished", ["App Deployment.Succeeded"]),
+        ("WorkloadPreDeployEvaluations", "Failed", ["Workload Pre-Deployment Evaluations.Errored"]),
+        (
+            "WorkloadDeploy",
+            "Started",
+            ["Workload Deployment.Started", "Workload Deployment.Reconcile"],
+        ),
+    ],
+)
+def test_types_of_cloud_events_end_in_the_state_of_the_documentation(phase, state, titles):
+    found = [each.title for each in events_of(phase, state, "", "documented")]
+    assert list(dict.fromkeys(found)) == titles
+
+
+def test_a_timeout_is_a_warning_and_never_called_a_success():
+    assert reasons("WorkloadDeploy", "Finished", "keptn", warning=True) == [
+        "WorkloadDeployFinished"
+    ]
+    (found,) = events_of("WorkloadDeploy", "Finished", "late", "documented", warning=True)
     assert (found.reason, found.is_warning) == ("WorkloadDeployReconcileErrored", True)
 
 
-@pytest.mark.parametrize("kind", CREATIONS)
-def test_creations_are_told_only_in_the_words_of_the_documentation(kind):
-    assert creation(kind, "keptn") == ()
+@pytest.mark.parametrize("reason", sorted(ONLY_DOCUMENTED.keys() - {"WorkloadDeployReconcile"}))
+def test_creations_and_deprecations_are_events_of_the_documentation_only(reason):
+    assert documented_event(reason, "keptn") == ()
     for vocabulary in ("documented", "both"):
-        (found,) = creation(kind, vocabulary)
-        assert (found.reason, found.is_warning) == (f"Create{kind}", False)
-    assert creation("AppCreationRequest", "documented") == ()
-
-
-def test_so_are_deprecations():
-    assert deprecation("keptn") == ()
-    (found,) = deprecation("documented")
-    assert (found.reason, found.title, found.is_warning) == ("Deprecated", "Deprecated", False)
+        (found,) = documented_event(reason, vocabulary)
+        assert (found.reason, found.title) == (reason, LONG_NAMES[reason])
+        assert (found.text, found.is_warning) == (ONLY_DOCUMENTED[reason], False)
+    assert documented_event("CreateAppCreationRequest", "documented") == ()
 
 
 def test_a_message_says_what_and_where():
-    (found,) = occasions("AppPreDeployTasks", "Started", "", "keptn")
+    (found,) = events_of("AppPreDeployTasks", "Started", "", "keptn")
     assert (
         message(found, "prod", "shop-1-6b86b273", "1")
         == "App Pre-Deployment Tasks: has started / Namespace: prod, Name: shop-1-6b86b273, "
@@ -103,10 +119,10 @@ def test_a_message_says_what_and_where():
 
 
 def test_texts_and_types_can_be_given():
-    (found,) = occasions("CreateTask", "Failed", "no rights", "keptn", warning=False)
+    (found,) = events_of("CreateTask", "Failed", "no rights", "keptn", warning=False)
     assert (found.text, found.is_warning) == ("no rights", False)
 
 
-def test_an_unknown_state_is_a_warning_and_an_unknown_phase_its_own_name():
-    (found,) = occasions("Odd", "Broken", "", "keptn")
-    assert (found.reason, found.title, found.is_warning) == ("OddBroken", "Odd.Broken", True)
+def test_a_state_without_a_reason_is_a_fault_of_the_caller():
+    with pytest.raises(KeyError, match="AppDeployBroken"):
+        events_of("AppDeploy", "Broken", "", "keptn")

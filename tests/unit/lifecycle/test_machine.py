@@ -90,25 +90,6 @@ def test_a_workload_without_checks_waits_for_its_pods_only():
 
 
 @pytest.mark.parametrize(
-    ("version", "phases"),
-    [(app_version(**CHECKS), APP_FLOW), (workload_version(**CHECKS), WORKLOAD_FLOW)],
-)
-def test_each_phase_starts_once_and_finishes_once_however_often_it_is_looked_at(version, phases):
-    walk = Walk(version)
-    walk.is_deployed = True
-    for definition in [*CHECKS.values()]:
-        for state in ("Pending", "Progressing", "Progressing", "Succeeded"):
-            for _ in range(3):
-                walk.go()
-            walk.end(definition[0], state)
-    walk.go()
-    assert without_items(walk.reasons) == flow_of(phases)
-    assert walk.status.status == "Succeeded"
-    assert walk.reasons.count("ReconcileTaskStatusChanged") == 2 * 3
-    assert walk.reasons.count("ReconcileEvaluationStatusChanged") == 2 * 3
-
-
-@pytest.mark.parametrize(
     ("version", "fields", "phases"),
     [
         (app_version(**CHECKS), APP_STATES, APP_FLOW),
@@ -232,16 +213,6 @@ def test_what_is_over_is_never_touched(state):
     outcome = advance(version, Inputs(), Rules(), Walk(version).now)
     assert outcome.status is status
     assert outcome.notices == outcome.creations == ()
-
-
-def test_times_of_a_version_stay_as_they_are():
-    walk = Walk(workload_version(**CHECKS))
-    walk.go()
-    walk.later(100)
-    walk.end("migrate")
-    walk.go()
-    assert walk.status.start_time == STAMP
-    assert walk.status.end_time == ""
 
 
 def test_what_others_wrote_is_gone_on_with():

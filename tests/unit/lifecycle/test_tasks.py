@@ -33,12 +33,6 @@ def test_the_same_question_gives_the_same_name_and_another_one_another():
     assert len({first, *others}) == 1 + len(others)
 
 
-def test_a_long_definition_leaves_a_name_that_is_valid():
-    name = task_name("u", "promotion", "d" * 253)
-    assert len(name) <= 253
-    assert re.fullmatch("promotion-d+-[0-9]{5}", name)
-
-
 def test_a_workload_task_has_this_context():
     found = made(workload_version(), "post")
     assert found["spec"]["context"] == {
@@ -61,19 +55,6 @@ def test_an_app_task_has_this_context():
         "taskType": "promotion",
         "objectType": "App",
     }
-
-
-def test_a_workloads_metadata_win_over_its_apps():
-    parent = workload_version(
-        status={"appContextMetadata": {"stage": "dev", "team": "a"}}, metadata={"stage": "prod"}
-    )
-    assert made(parent)["spec"]["context"]["metadata"] == {"stage": "prod", "team": "a"}
-
-
-def test_the_trace_goes_on_in_the_metadata():
-    parent = app_version(metadata={"commit-id": "1234", "traceparent": "of somebody"})
-    found = made(parent, carrier=TRACE)["spec"]["context"]["metadata"]
-    assert found == {"commit-id": "1234", **TRACE}
 
 
 def test_without_a_trace_nothing_is_put_anywhere():

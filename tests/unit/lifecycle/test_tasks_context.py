@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.lifecycle.model import TaskContext
-from harbourmaster.lifecycle.task_context import context_text, go_json, parameters_text
+from harbourmaster.lifecycle.task_context import context_text, go_json
 
 
 def text_of(**fields):
@@ -28,23 +28,10 @@ def test_the_context_of_a_task_made_by_hand():
     )
 
 
-def test_metadata_are_sorted():
-    text = text_of(metadata={"test-metadata": "t", "stage": "dev", "commit-id": "1234", "B": ""})
-    assert text.endswith(
-        '"metadata":{"B":"","commit-id":"1234","stage":"dev","test-metadata":"t"}}'
-    )
-
-
 def test_nothing_is_left_out_but_empty_metadata():
     assert text_of() == (
         '{"workloadName":"","appName":"","appVersion":"","workloadVersion":"",'
         '"taskType":"","objectType":""}'
-    )
-
-
-def test_parameters_are_sorted():
-    assert parameters_text({"user": "u", "data": "d", "other": "o"}) == (
-        '{"data":"d","other":"o","user":"u"}'
     )
 
 
@@ -61,7 +48,3 @@ def test_parameters_are_sorted():
 def test_strings_are_escaped_as_go_does(given, written):
     assert go_json(given) == written
     assert json.loads(written) == given
-
-
-def test_keys_are_escaped_too():
-    assert parameters_text({"<": ">"}) == '{"\\u003c":"\\u003e"}'

@@ -23,7 +23,7 @@ from harbourmaster.kube.errors import (
 )
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import AppVersionStatus, WorkloadVersionStatus
-from harbourmaster.lifecycle.tasks import task_for, task_name
+from harbourmaster.lifecycle.tasks import task_name
 from helpers.fake_store import StatusError
 from helpers.mirrored import Mirrored, Server, evaluation_definition, task_definition
 from helpers.phased import CHECKS, NOW, app_version, workload_version
@@ -173,20 +173,6 @@ async def test_own_writes_that_the_watch_has_not_brought_are_waited_for(begin, s
     life.sync()
     await life.sweep()
     assert status_of(life).status == "Succeeded"
-
-
-async def test_what_an_earlier_life_created_is_found_again(begin, server):
-    version = app_version(pre_deployment_tasks=("a",))
-    stored = server.put(APP_VERSIONS, version)
-    life = begin()
-    made = task_for(life.app_version(NAME), life.caches.task_definitions.store.get("prod/a"), "pre")
-    server.put(TASKS, made)
-    assert stored["metadata"]["uid"] == f"uid-{NAME}"
-    life.sync()
-    await life.sweep()
-    assert len(server.all(TASKS)) == 1
-    assert "created" not in life.signals.reasons
-    assert status_of(life).pre_deployment_task_status[0].name == made["metadata"]["name"]
 
 
 async def test_a_name_that_a_stranger_has_is_not_taken(begin, server):

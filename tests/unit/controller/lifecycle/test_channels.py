@@ -155,7 +155,7 @@ def tell_everything(outlet):
     run = replace(run, spec=replace(run.spec, **parameters, **secrets))
     signals = outlet.signals
     for version, phase in ((shop, "AppDeploy"), (front, "WorkloadDeploy")):
-        for state in ("Started", "Finished", "Failed", "ReconcileError"):
+        for state in ("Started", "Finished", "Failed"):
             signals.emit(version, phase, state)
     for each in (run, evaluation(), front, shop):
         signals.created(each)

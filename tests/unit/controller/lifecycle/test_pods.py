@@ -37,11 +37,11 @@ from helpers.gated import (
     owners_of,
     pod,
     put,
+    release,
     replica_set,
     set_status,
     stage,
     tick,
-    until,
     version_of,
     version_there,
     waiting,
@@ -62,8 +62,7 @@ async def test_what_a_pod_stands_for_is_made_once_and_it_goes_when_checks_passed
     async with running(client, *MINE) as world:
         await version_there(api, world)
         assert len(waiting(api)) == 39
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
+        await release(api, world)
     written = [seen.path.rpartition("/")[2] for seen in api.seen("create")]
     # Of a request a second is tried, and refused, until the watch brings the first.
     assert written.count("keptnappcreationrequests") < 5
@@ -85,11 +84,11 @@ async def test_pending_and_failed_checks_keep_the_gate(api, client):
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
         let_pass(api, "shop-passer-1.0")
-        await until(world, lambda: waiting(api) == ["waiter-1"])
+        await world.until(lambda: waiting(api) == ["waiter-1"])
     async with running(client, *MINE) as world:
-        await until(world, lambda: len(world.caches.pods.store))
+        await world.until(lambda: len(world.caches.pods.store))
         make(api, pod("passer-2", keptn("passer"), uid="q"))
-        await until(world, lambda: REMOVED in annotations_of(api, "passer-2"))
+        await world.until(lambda: REMOVED in annotations_of(api, "passer-2"))
         assert waiting(api) == ["waiter-1"]
 
 
@@ -97,14 +96,13 @@ async def test_a_second_replica_set_of_the_version_is_recorded_and_goes(api, cli
     make(api, pod())
     async with running(client, *MINE) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
+        await release(api, world)
         put(api, REPLICA_SETS, replica_set("green-rs", "rs-2", above=None))
         make(
             api,
             *(pod(f"green-{n}", owners=[owned("ReplicaSet", "green-rs", "rs-2")]) for n in "123"),
         )
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
     assert owners_of(api) == ["rs-1", "rs-2"]
     # Of the same second: what the workload says stays.
     assert workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-1"
@@ -114,17 +112,16 @@ async def test_a_newer_replica_set_of_the_version_becomes_its_reference(api, cli
     make(api, pod())
     async with running(client, *MINE) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
+        await release(api, world)
         put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
         put(api, DEPLOYMENTS, deployment(revision="2"))
         owners = [owned("ReplicaSet", "waiter-rs2", "rs-2")]
         make(api, pod("waiter-2", owners=owners, created=LATER))
-        await until(world, lambda: not waiting(api))
-        await until(world, lambda: version_of(api)["spec"]["resourceReference"]["uid"] == "rs-2")
+        await world.until(lambda: not waiting(api))
+        await world.until(lambda: version_of(api)["spec"]["resourceReference"]["uid"] == "rs-2")
         # A pod of the old one, evicted perhaps, goes and changes nothing.
         make(api, pod("waiter-3", created="2026-03-01T10:00:09Z"))
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
     assert workload_of(api)["spec"]["resourceReference"]["uid"] == "rs-2"
     (reference,) = workload_of(api)["metadata"]["ownerReferences"]
     assert reference["uid"] == "rs-2"
@@ -157,26 +154,23 @@ async def test_a_new_version_of_one_owner_waits_and_the_old_one_does_not(api, cl
     make(api, of_set(kind, "store-1", "0.4", 1))
     async with running(client, *MINE) as world:
         await version_there(api, world, "shop-waiter-0.4")
-        let_pass(api, "shop-waiter-0.4")
-        await until(world, lambda: not waiting(api))
+        await release(api, world, "shop-waiter-0.4")
         put(api, *sets(kind, 2))
         make(api, of_set(kind, "store-2", "0.5", 2, LATER))
         await version_there(api, world, "shop-waiter-0.5")
         # One of the old revision comes back in the middle of the rollout.
         make(api, of_set(kind, "store-3", "0.4", 1, "2026-03-01T10:00:09Z"))
-        await until(world, lambda: waiting(api) == ["store-2"])
+        await world.until(lambda: waiting(api) == ["store-2"])
         assert workload_of(api)["spec"]["version"] == "0.5"
         assert version_of(api, "shop-waiter-0.5")["spec"]["previousVersion"] == "0.4"
-        let_pass(api, "shop-waiter-0.5")
-        await until(world, lambda: not waiting(api))
+        await release(api, world, "shop-waiter-0.5")
 
 
 async def test_a_rollback_goes_at_once_and_takes_the_workload_back(api, client):
     make(api, pod())
     async with running(client, *MINE) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
+        await release(api, world)
         put(api, REPLICA_SETS, replica_set("waiter-rs2", "rs-2", "2"))
         put(api, DEPLOYMENTS, deployment(revision="2"))
         owners = [owned("ReplicaSet", "waiter-rs2", "rs-2")]
@@ -185,8 +179,8 @@ async def test_a_rollback_goes_at_once_and_takes_the_workload_back(api, client):
         put(api, REPLICA_SETS, replica_set(revision="3"))
         put(api, DEPLOYMENTS, deployment(revision="3"))
         make(api, pod("waiter-3", created="2026-03-01T10:00:09Z"))
-        await until(world, lambda: waiting(api) == ["waiter-2"])
-        await until(world, lambda: workload_of(api)["status"]["currentVersion"] == "1.0")
+        await world.until(lambda: waiting(api) == ["waiter-2"])
+        await world.until(lambda: workload_of(api)["status"]["currentVersion"] == "1.0")
     assert workload_of(api)["spec"]["version"] == "1.0"
     assert not api.seen("create", "nothing")
 
@@ -201,8 +195,7 @@ async def test_two_deployments_of_two_versions_do_not_write_in_turns(api, client
         await version_there(api, world)
         await version_there(api, world, "shop-waiter-2.0")
         let_pass(api)
-        let_pass(api, "shop-waiter-2.0")
-        await until(world, lambda: not waiting(api))
+        await release(api, world, "shop-waiter-2.0")
     assert len(api.seen("patch", "/keptnworkloads/shop-waiter$")) <= 2
 
 
@@ -214,8 +207,7 @@ async def test_pods_of_foreign_gates_and_without_ours(api, client):
     )
     async with running(client, *MINE) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
+        await release(api, world)
     assert gates(api, "both-1") == ["example.com/quota", "example.com/last"]
     assert REMOVED not in annotations_of(api, "other-1")
 
@@ -229,7 +221,7 @@ async def test_a_pod_that_changes_under_our_hands_is_read_anew(api, client):
         api.put(PODS, moved)
         let_pass(api)
         api.release()
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
     assert gates(api) == ["example.com/quota"]
 
 
@@ -267,7 +259,7 @@ async def test_a_provisional_gate(api, client, kind, owner, objects, above):
             await version_there(api, world, "fleet-fleet-3")
             assert waiting(api) == ["waiter-1"]
             let_pass(api, "fleet-fleet-3")
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
     found = annotations_of(api)
     assert PROVISIONAL.keys().isdisjoint(found)
     assert found[REMOVED] == "true"
@@ -279,7 +271,7 @@ async def test_a_provisional_pod_with_a_workload_of_its_own(api, client):
     own = {"keptn.sh/workload": "own", **PROVISIONAL}
     make(api, pod(annotations=own, image="registry.example.com/nginx:1.25"))
     async with running(client, *MINE) as world:
-        await until(world, lambda: names(api, WORKLOAD_VERSIONS))
+        await world.until(lambda: names(api, WORKLOAD_VERSIONS))
     (name,) = names(api, WORKLOAD_VERSIONS)
     assert name == f"own-own-{annotations_of(api)['keptn.sh/version']}"
     assert not api.seen("get", "/replicasets/")
@@ -293,7 +285,7 @@ async def test_a_provisional_pod_with_a_workload_of_its_own(api, client):
 async def test_a_provisional_pod_that_nobody_would_gate_is_let_go(api, client, owners):
     make(api, pod(annotations=dict(PROVISIONAL), owners=owners))
     async with running(client, *MINE) as world:
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
     assert names(api, WORKLOADS) == []
 
 
@@ -314,7 +306,7 @@ async def test_a_provisional_pod_whose_owner_is_gone_stays_and_is_reported(
         put(api, gone[0], another)
     make(api, pod(annotations=dict(PROVISIONAL)))
     async with running(client, *MINE) as world:
-        await until(world, lambda: world.signals.reasons == ["GateOrphaned"] or tick(world))
+        await world.until(lambda: world.signals.reasons == ["GateOrphaned"] or tick(world))
     assert waiting(api) == ["waiter-1"]
     assert named in world.signals.kept[0].text
 
@@ -324,28 +316,28 @@ async def test_a_fault_of_the_api_is_tried_again(api, client):
     api.fail_next("get", "/replicasets/", 2, status=500)
     api.fail_next("patch", PATCHES, 1, status=500)
     async with running(client, *MINE) as world:
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
 
 
 async def test_an_app_that_lacks_the_workload_is_asked_for_whoever_took_the_request(api, client):
     make(api, pod())
     configuration = {"creation_request_timeout": 0.0}
     async with running(client, *MINE, configuration=configuration) as world:
-        await until(world, lambda: names(api, APPS) == ["shop"])
-        await until(world, lambda: not names(api, APP_CREATION_REQUESTS))
+        await world.until(lambda: names(api, APPS) == ["shop"])
+        await world.until(lambda: not names(api, APP_CREATION_REQUESTS))
         # Somebody deletes the app while the pod waits for it.
         api.remove(APPS, "shop", PROD)
-        await until(world, lambda: names(api, APPS) == ["shop"])
+        await world.until(lambda: names(api, APPS) == ["shop"])
         # A request that was fulfilled just before this workload came.
         spec = {"appName": "shop"}
         metadata = {"name": "shop", "namespace": PROD, "creationTimestamp": "2999-01-01T00:00:00Z"}
-        await until(world, lambda: not names(api, APP_CREATION_REQUESTS))
+        await world.until(lambda: not names(api, APP_CREATION_REQUESTS))
         put(api, APP_CREATION_REQUESTS, {"metadata": metadata, "spec": spec})
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
         api.remove(APP_CREATION_REQUESTS, "shop", PROD)
-        await until(
-            world, lambda: len(api.get(APPS, "shop", PROD)["spec"].get("workloads", ())) == 2
+        await world.until(
+            lambda: len(api.get(APPS, "shop", PROD)["spec"].get("workloads", ())) == 2
         )
 
 
@@ -355,8 +347,7 @@ async def test_an_app_of_a_person_is_not_asked_for(api, client):
     make(api, pod())
     async with running(client, *MINE) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
+        await release(api, world)
     assert not api.seen("create", "/keptnappcreationrequests$")
 
 
@@ -364,10 +355,10 @@ async def test_a_single_service_is_marked(api, client):
     single = {**keptn(app=None), "keptn.sh/app": "waiter"}
     make(api, pod(annotations={**single, "gates.harbourmaster.dev/app-type": "single-service"}))
     async with running(client, watches.GATES) as world:
-        await until(world, lambda: names(api, APP_CREATION_REQUESTS))
+        await world.until(lambda: names(api, APP_CREATION_REQUESTS))
         # Nothing waits for nothing.
         make(api, pod("passer-1", keptn("passer"), uid="p"))
-        await until(world, lambda: len(names(api, APP_CREATION_REQUESTS)) == 2)
+        await world.until(lambda: len(names(api, APP_CREATION_REQUESTS)) == 2)
     found = api.get(APP_CREATION_REQUESTS, "waiter", PROD)
     assert found["metadata"]["annotations"] == {"keptn.sh/app-type": "single-service"}
     assert not api.get(APP_CREATION_REQUESTS, "shop", PROD)["metadata"].get("annotations")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, REPLICA_SETS, WORKLOADS
@@ -24,6 +22,7 @@ from helpers.gated import (
     put,
     replica_set,
     stage,
+    until_death,
     waiting,
     workload_of,
 )
@@ -79,12 +78,7 @@ async def flow(api, client, at=0, *, after=False):
         )
 
     async with running(dying, **options) as world:
-        died = asyncio.create_task(dying.died.wait())
-        ended = asyncio.create_task(world.until(done))
-        await asyncio.wait([died, ended], return_when=asyncio.FIRST_COMPLETED)
-        died.cancel()
-        ended.cancel()
-        await asyncio.gather(died, ended, return_exceptions=True)
+        await until_death(dying, world.until(done))
     if dying.died.is_set():
         async with running(Dying(client, api), **options) as world:
             await world.until(done)

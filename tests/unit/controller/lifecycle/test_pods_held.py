@@ -29,15 +29,15 @@ from helpers.gated import (
     owned,
     pod,
     put,
+    release,
     replica_set,
     stage,
     tick,
-    until,
     version_there,
     waiting,
     workload_of,
 )
-from helpers.lifecycle import running
+from helpers.lifecycle import running, told
 
 
 @pytest.fixture(autouse=True)
@@ -56,14 +56,14 @@ def _staged(api, monkeypatch):
 async def test_orphans_are_reported_and_stay(api, client, changes, why):
     make(api, pod(**changes))
     async with running(client, *MINE) as world:
-        await until(world, lambda: world.signals.kept or tick(world))
+        await world.until(lambda: world.signals.kept or tick(world))
         # Once, however often it changes.
         api.put(PODS, pod(labels={"a": "b"}, **changes))
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
-    (told,) = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
-    assert (told.reason, told.warning) == ("GateOrphaned", True)
-    assert why in told.text
+    (signal,) = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
+    assert (signal.reason, signal.warning) == ("GateOrphaned", True)
+    assert why in signal.text
     assert "waiter-1" in waiting(api)
 
 
@@ -87,7 +87,7 @@ async def test_a_pod_that_waits_too_long_is_reported_once(api, client):
     ) as world:
         await version_there(api, world)
         api.put(PODS, pod(labels={"a": "b"}))
-        await until(world, lambda: "GateExpired" in world.signals.reasons or tick(world))
+        await told(world, "GateExpired")
         make(api, pod("passer-1", keptn("passer"), uid="p", created=LATER))
         await version_there(api, world, "shop-passer-1.0")
     expired = [one for one in world.signals.kept if one.reason == "GateExpired"]
@@ -101,8 +101,8 @@ async def test_a_pod_that_waits_too_long_is_released_where_that_is_wanted(api, c
     make(api, pod(annotations=annotations))
     settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
     async with running(client, *MINE, settings=settings, now=ages(api, 60)) as world:
-        await until(world, lambda: not waiting(api))
-        await until(world, lambda: "GateReleased" in world.signals.reasons or tick(world))
+        await world.until(lambda: not waiting(api))
+        await told(world, "GateReleased")
     found = annotations_of(api)
     assert found["gates.harbourmaster.dev/released"] == "expired"
     assert found[REMOVED] == "true"
@@ -122,7 +122,7 @@ async def test_the_time_is_exact(api, client):
         await version_there(api, world)
         assert waiting(api) == ["waiter-1"]
         started = asyncio.get_running_loop().time()
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
     assert asyncio.get_running_loop().time() - started >= 0.5
 
 
@@ -131,7 +131,7 @@ async def test_age_counts_whatever_else_fails(api, client):
     api.forbid("create", WORKLOADS)
     settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
     async with running(client, *MINE, settings=settings, now=ages(api, 60)) as world:
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ async def test_illegal_names_are_told_once_and_nobody_is_asked(
 ):
     make(api, pod(annotations=annotations))
     async with running(client, *MINE) as world:
-        await until(world, lambda: world.signals.kept or tick(world))
+        await world.until(lambda: world.signals.kept or tick(world))
         api.put(PODS, pod(annotations=annotations, labels={"a": "b"}))
         make(api, pod("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
-    told = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
-    assert [one.reason for one in told] == [reason]
-    assert text in told[0].text
+    found = [one for one in world.signals.kept if one.about == "Pod waiter-1"]
+    assert [one.reason for one in found] == [reason]
+    assert text in found[0].text
     assert names(api, WORKLOADS) == ["shop-passer"]
 
 
@@ -162,23 +162,20 @@ async def test_a_workload_of_another_app_is_not_taken(api, client):
     async with running(client, *MINE) as world:
         await version_there(api, world, "a-b-c-1.0")
         make(api, pod("other-1", keptn("c", app="a-b"), uid="o"))
-        await until(world, lambda: "CreateWorkloadFailed" in world.signals.reasons or tick(world))
+        await told(world, "CreateWorkloadFailed")
         let_pass(api, "a-b-c-1.0")
-        await until(world, lambda: waiting(api) == ["other-1"])
-    told = [one for one in world.signals.kept if one.reason == "CreateWorkloadFailed"]
-    assert [one.text for one in told] == ["KeptnWorkload a-b-c is of the app a"]
+        await world.until(lambda: waiting(api) == ["other-1"])
+    found = [one for one in world.signals.kept if one.reason == "CreateWorkloadFailed"]
+    assert [one.text for one in found] == ["KeptnWorkload a-b-c is of the app a"]
 
 
 async def test_two_versions_of_one_name_are_told_apart(api, client):
     make(api, pod(annotations=keptn(version="v1_rc")))
     async with running(client, *MINE) as world:
         await version_there(api, world, "shop-waiter-v1-rc")
-        let_pass(api, "shop-waiter-v1-rc")
-        await until(world, lambda: not waiting(api))
+        await release(api, world, "shop-waiter-v1-rc")
         make(api, pod("waiter-2", keptn(version="v1-rc"), created=LATER))
-        await until(
-            world, lambda: "CreateWorkloadVersionFailed" in world.signals.reasons or tick(world)
-        )
+        await told(world, "CreateWorkloadVersionFailed")
     assert waiting(api) == ["waiter-2"]
     assert workload_of(api)["spec"]["version"] == "v1_rc"
 
@@ -194,12 +191,12 @@ async def test_missing_rights_are_told_once_and_tried_again(api, client, resourc
     make(api, pod())
     api.forbid("create", resource)
     async with running(client, *MINE) as world:
-        await until(world, lambda: reason in world.signals.reasons or tick(world))
+        await told(world, reason)
         await api.until_seen("create", f"/{resource.plural}$", 3)
         assert world.signals.of("waiter-1") == [reason]
         api.heal()
         await version_there(api, world)
-        await until(world, lambda: names(api, resource))
+        await world.until(lambda: names(api, resource))
         assert waiting(api) == ["waiter-1"]
 
 
@@ -207,13 +204,12 @@ async def test_a_pod_whose_checks_passed_goes_though_its_app_may_not_be_written(
     make(api, pod())
     async with running(client, *MINE) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: not waiting(api))
-        await until(world, lambda: names(api, APP_CREATION_REQUESTS))
+        await release(api, world)
+        await world.until(lambda: names(api, APP_CREATION_REQUESTS))
         api.forbid("create", APP_CREATION_REQUESTS)
         api.remove(APP_CREATION_REQUESTS, "shop", PROD)
         make(api, pod("waiter-2", created=LATER))
-        await until(world, lambda: not waiting(api))
+        await world.until(lambda: not waiting(api))
 
 
 async def test_a_namespace_that_ends_is_left_alone(api, client):
@@ -225,7 +221,7 @@ async def test_a_namespace_that_ends_is_left_alone(api, client):
     api.fail_next("create", "", None, status=403, body=body)
     async with running(client, *MINE) as world:
         await api.until_seen("create")
-        await until(world, lambda: len(world.caches.pods.store))
+        await world.until(lambda: len(world.caches.pods.store))
     assert world.signals.kept == []
     assert len(api.seen("create")) == 1
 
@@ -242,4 +238,4 @@ async def test_two_versions_that_can_not_be_made_do_not_write_in_turns(api, clie
         writes = len(api.seen("patch", "/keptnworkloads/shop-waiter$"))
         assert writes <= 2
         api.heal()
-        await until(world, lambda: names(api, WORKLOAD_VERSIONS))
+        await world.until(lambda: names(api, WORKLOAD_VERSIONS))

@@ -28,7 +28,6 @@ from helpers.gated import (
     set_status,
     stage,
     tick,
-    until,
     version_there,
 )
 from helpers.lifecycle import running
@@ -66,6 +65,12 @@ def told(api, name="waiter-1"):
     return annotations_of(api, name).get(CHECKS)
 
 
+async def passed(api, world):
+    """Let the checks have passed, and wait until the pod is told so."""
+    let_pass(api)
+    await world.until(lambda: told(api) == "passed")
+
+
 def answer(api, message, name="waiter-1"):
     """The scheduler asked again, and says this now."""
     found = api.get(PODS, name, "prod")
@@ -90,7 +95,7 @@ async def passed_beside(api, world, name="passer"):
     make(api, waiter(f"{name}-1", keptn(name), uid=name))
     await version_there(api, world, f"shop-{name}-1.0")
     let_pass(api, f"shop-{name}-1.0")
-    await until(world, lambda: told(api, f"{name}-1") == "passed")
+    await world.until(lambda: told(api, f"{name}-1") == "passed")
 
 
 async def test_a_pod_is_told_once_that_its_checks_passed(api, client):
@@ -98,8 +103,7 @@ async def test_a_pod_is_told_once_that_its_checks_passed(api, client):
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         assert told(api) is None
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
         # What else changes is no news.
         answer(api, WAITS)
         set_status(api, WORKLOAD_VERSIONS, VERSION, {**CHECKED, "deploymentStatus": "Succeeded"})
@@ -142,7 +146,7 @@ async def test_who_was_refused_before_there_were_checks_hears_of_them_once(api, 
         await passed_beside(api, world, "second")
         # It comes to be asked about now only, and by one that lags.
         answer(api, ABSENT, "waiter-4")
-        await until(world, lambda: told(api, "waiter-4") == "checking")
+        await world.until(lambda: told(api, "waiter-4") == "checking")
     # Nor does the next leader tell it again.
     async with world_of(client, now=SetClock(0)) as world:
         await passed_beside(api, world, "third")
@@ -191,11 +195,10 @@ async def test_from_checking_a_pod_is_told_of_every_end(api, client):
         clock.seconds = 61
         restarted = checking(currentPhase=PHASE, startTime="2026-03-01T10:00:00.5Z")
         set_status(api, WORKLOAD_VERSIONS, VERSION, restarted)
-        await until(world, lambda: told(api) == "late")
+        await world.until(lambda: told(api) == "late")
         set_status(api, WORKLOAD_VERSIONS, VERSION, {**FAILED, "startTime": CREATED})
-        await until(world, lambda: told(api) == "failed")
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await world.until(lambda: told(api) == "failed")
+        await passed(api, world)
 
 
 def logged(stream):
@@ -274,15 +277,14 @@ async def test_a_pod_that_nobody_refused_is_not_told_that_it_may_go(api, client)
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
         make(api, waiter("waiter-2", uid="w2", refusal=""))
         make(api, waiter("waiter-3", uid="w3", refusal="0/1 nodes: 1 Insufficient cpu."))
         await passed_beside(api, world)
         assert patches(api) == ["waiter-1", "passer-1"]
         # A replica that lags refuses one of them.
         answer(api, WAITS, "waiter-2")
-        await until(world, lambda: told(api, "waiter-2") == "passed")
+        await world.until(lambda: told(api, "waiter-2") == "passed")
 
 
 async def test_failed_checks_are_told_once(api, client):
@@ -290,7 +292,7 @@ async def test_failed_checks_are_told_once(api, client):
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         set_status(api, WORKLOAD_VERSIONS, VERSION, {**FAILED, "startTime": CREATED})
-        await until(world, lambda: told(api) == "failed")
+        await world.until(lambda: told(api) == "failed")
         answer(api, "1 pre-deployment checks of shop-waiter-1.0 failed: smoke")
         await passed_beside(api, world)
     async with world_of(client, now=SetClock(0)) as world:
@@ -308,17 +310,17 @@ async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, cli
         await passed_beside(api, world)
         assert told(api) is None
         clock.seconds = 61
-        await until(world, lambda: told(api) == told(api, "waiter-2") == "late" or tick(world))
-        await until(world, lambda: world.signals.of(VERSION) or tick(world))
+        await world.until(lambda: told(api) == told(api, "waiter-2") == "late" or tick(world))
+        await world.until(lambda: world.signals.of(VERSION) or tick(world))
     # Another leader knows by the pods.
     make(api, waiter("waiter-3", uid="w3"))
     async with world_of(client, now=SetClock(70), scheduler=scheduler) as again:
-        await until(again, lambda: told(api, "waiter-3") == "late" or tick(again))
+        await again.until(lambda: told(api, "waiter-3") == "late" or tick(again))
         assert patches(api).count("waiter-1") == 1
         assert "PreCheckDeadlineExceeded" not in again.signals.reasons
         let_pass(api)
         pods = ("waiter-1", "waiter-2", "waiter-3")
-        await until(again, lambda: {told(api, each) for each in pods} == {"passed"})
+        await again.until(lambda: {told(api, each) for each in pods} == {"passed"})
     assert len(patches(api)) == 7
     deadlines = [one for one in world.signals.kept if one.reason == "PreCheckDeadlineExceeded"]
     assert [one.about for one in deadlines] == [f"WorkloadVersion {VERSION}"]
@@ -342,12 +344,12 @@ async def test_checks_that_begin_anew_are_told_and_have_a_deadline_of_their_own(
     async with world_of(client, now=clock, scheduler=scheduler) as world:
         await version_there(api, world)
         set_status(api, WORKLOAD_VERSIONS, VERSION, checking())
-        await until(world, lambda: told(api) == "late")
+        await world.until(lambda: told(api) == "late")
         restarted = "2026-03-01T10:00:01.1Z"
         set_status(api, WORKLOAD_VERSIONS, VERSION, checking(startTime=restarted))
-        await until(world, lambda: told(api) == "waiting")
+        await world.until(lambda: told(api) == "waiting")
         clock.seconds = 62
-        await until(world, lambda: told(api) == "late" or tick(world))
+        await world.until(lambda: told(api) == "late" or tick(world))
     reasons = [one for one in world.signals.of(VERSION) if one.startswith("PreCheck")]
     assert reasons == ["PreCheckDeadlineExceeded"] * 2
     assert patches(api) == ["waiter-1"] * 3
@@ -357,12 +359,11 @@ async def test_a_pod_refused_by_a_replica_that_lags_is_asked_about_again(api, cl
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
         answer(api, f"{WAITS[:-1]} (told: passed).")
-        await until(world, lambda: told(api) == "passed-2")
+        await world.until(lambda: told(api) == "passed-2")
         answer(api, f"{WAITS[:-1]} (told: passed-2).")
-        await until(world, lambda: told(api) == "passed-3")
+        await world.until(lambda: told(api) == "passed-3")
         answer(api, "0/1 nodes are available: 1 Insufficient cpu.")
         await passed_beside(api, world)
     assert patches(api).count("waiter-1") == 3
@@ -373,15 +374,14 @@ async def test_a_pod_is_asked_about_again_when_a_node_is_avoided_no_more(api, cl
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
         found = api.get(WORKLOAD_VERSIONS, VERSION, "prod")["status"]
         set_status(api, WORKLOAD_VERSIONS, VERSION, {**found, "failedNodes": [node]})
         answer(api, f"1 pod failed on this node before, avoided until {node['expires']}.")
         await passed_beside(api, world)
         assert told(api) == "passed"
         set_status(api, WORKLOAD_VERSIONS, VERSION, found)
-        await until(world, lambda: told(api) == "passed-2")
+        await world.until(lambda: told(api) == "passed-2")
         await passed_beside(api, world, "later")
     assert patches(api).count("waiter-1") == 2
 
@@ -390,18 +390,17 @@ async def test_a_pod_of_another_owner_waits_until_it_is_recorded(api, client):
     make(api, waiter())
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
         other = [owned("ReplicaSet", "green-rs", "rs-2")]
         make(api, waiter("green-1", owners=other, uid="g1"))
-        await until(world, lambda: told(api, "green-1") == "passed")
+        await world.until(lambda: told(api, "green-1") == "passed")
     assert owners_of(api) == ["rs-1", "rs-2"]
 
 
 async def test_an_untracked_provisional_pod_is_freed(api, client):
     make(api, waiter(annotations=dict(PROVISIONAL)))
     async with world_of(client) as world:
-        await until(world, lambda: REMOVED in annotations_of(api))
+        await world.until(lambda: REMOVED in annotations_of(api))
     assert annotations_of(api) == {REMOVED: "true"}
     assert names(api, WORKLOADS) == []
 
@@ -412,8 +411,7 @@ async def test_a_tracked_provisional_pod_gets_what_it_is_to_carry_and_waits(api,
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         assert annotations_of(api) == keptn()
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
 
 
 @pytest.mark.parametrize(
@@ -460,7 +458,7 @@ async def test_a_gate_counts_before_the_scheduler(api, client):
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         let_pass(api)
-        await until(world, lambda: not gates(api))
+        await world.until(lambda: not gates(api))
     assert told(api) is None
     assert annotations_of(api)[REMOVED] == "true"
 
@@ -470,8 +468,8 @@ async def test_an_old_pod_is_released_where_that_is_wanted(api, client):
     released = "gates.harbourmaster.dev/released"
     make(api, waiter())
     async with world_of(client, now=SetClock(61), settings=settings) as world:
-        await until(world, lambda: released in annotations_of(api))
-        await until(world, lambda: "GateReleased" in world.signals.reasons or tick(world))
+        await world.until(lambda: released in annotations_of(api))
+        await world.until(lambda: "GateReleased" in world.signals.reasons or tick(world))
     (signal,) = [one for one in world.signals.kept if one.reason == "GateReleased"]
     assert signal.text.startswith("waits in its scheduler for 61 s, longer than 60 s")
     assert annotations_of(api)[released] == "expired"
@@ -482,12 +480,11 @@ async def test_a_pod_that_only_lacks_a_node_is_never_too_old(api, client):
     settings = {"max_gate_age_seconds": 60.0}
     async with world_of(client, now=SetClock(50), settings=settings) as world:
         await version_there(api, world)
-        let_pass(api)
-        await until(world, lambda: told(api) == "passed")
+        await passed(api, world)
     async with world_of(client, now=SetClock(90), settings=settings) as world:
         make(api, waiter("passer-1", keptn("passer"), uid="p"))
         await version_there(api, world, "shop-passer-1.0")
-        await until(world, lambda: "GateExpired" in world.signals.reasons or tick(world))
+        await world.until(lambda: "GateExpired" in world.signals.reasons or tick(world))
     assert {one.about for one in world.signals.kept if one.reason == "GateExpired"} == {
         "Pod passer-1"
     }

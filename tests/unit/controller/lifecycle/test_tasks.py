@@ -144,13 +144,6 @@ async def test_a_job_that_is_being_deleted_is_waited_for(api, controllers):
     await api.until_seen(*MAKING_JOBS, 2)
 
 
-async def test_a_crash_between_job_and_status_makes_no_second_job(api, controllers):
-    api.fail_next("patch", STATUS, 1, kind="reset")
-    job = await running(api, controllers)
-    assert len(jobs(api)) == 1
-    assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
-
-
 async def test_a_job_whose_creation_got_no_answer_is_found_by_its_name(api, controllers):
     api.put(TASK_DEFINITIONS, definition(container={"name": "a"}))
     await controllers.until(lambda: len(controllers.caches.task_definitions.store) == 1)
@@ -174,17 +167,6 @@ async def test_a_job_that_cannot_be_is_gone(api, controllers, name):
     (job,) = jobs(api)
     assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
     assert controllers.errors() == 0
-
-
-async def test_a_job_made_before_a_crash_is_found_by_its_owner(api, client):
-    give(api)
-    async with TaskControllers(client) as first:
-        await first.until_status(KEY, "Progressing")
-    # As if the status had never been written.
-    api.put(TASKS, {**task_of(api), "status": {}})
-    async with TaskControllers(client) as second:
-        await second.until_status(KEY, "Progressing")
-    assert len(api.seen(*MAKING_JOBS)) == 1
 
 
 async def test_a_job_that_is_being_deleted_is_not_taken_for_one_just_made(api, client):

@@ -363,43 +363,32 @@ async def test_a_rollout_judges_its_replica_sets(begin, server, rollout, is_depl
 
 
 ALL = {"availableReplicas": 2, "updatedReplicas": 2}
+NODES = {"desiredNumberScheduled": 3, "numberReady": 3, "updatedNumberScheduled": 3}
+OLD = {"generation": 5, "observedGeneration": 4}
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_deployed"),
+    ("kind", "fields", "is_deployed"),
     [
-        (ALL, True),
-        ({**ALL, "updatedReplicas": 1}, False),
-        ({**ALL, "availableReplicas": 1}, False),
-        ({**ALL, "generation": 5, "observedGeneration": 4}, False),
+        ("StatefulSet", ALL, True),
+        ("StatefulSet", {**ALL, "updatedReplicas": 1}, False),
+        ("StatefulSet", {**ALL, "availableReplicas": 1}, False),
+        ("StatefulSet", {**ALL, **OLD}, False),
+        ("DaemonSet", NODES, True),
+        ("DaemonSet", {**NODES, "numberReady": 2}, False),
+        ("DaemonSet", {**NODES, "updatedNumberScheduled": 2}, False),
+        ("DaemonSet", {**NODES, **OLD}, False),
     ],
 )
-async def test_a_stateful_set_is_deployed_when_all_its_pods_are_new_and_available(
-    begin, server, fields, is_deployed
+async def test_a_set_is_deployed_when_all_its_pods_are_new_and_ready(
+    begin, server, kind, fields, is_deployed
 ):
     an_app(server)
-    server.put(STATEFUL_SETS, owner("cart", uid="sts", **fields))
-    life = begin(owned_by("StatefulSet", "cart", "sts"))
-    await life.sweep()
-    assert (status_of(life).deployment_status == "Succeeded") is is_deployed
-
-
-NODES = {"desiredNumberScheduled": 3, "numberReady": 3, "updatedNumberScheduled": 3}
-
-
-@pytest.mark.parametrize(
-    ("fields", "is_deployed"),
-    [
-        (NODES, True),
-        ({**NODES, "numberReady": 2}, False),
-        ({**NODES, "updatedNumberScheduled": 2}, False),
-        ({**NODES, "generation": 5, "observedGeneration": 4}, False),
-    ],
-)
-async def test_a_daemon_set_is_deployed_when_it_is_on_all_nodes(begin, server, fields, is_deployed):
-    an_app(server)
-    server.put(DAEMON_SETS, owner("cart", uid="ds", wanted=None, **fields))
-    life = begin(owned_by("DaemonSet", "cart", "ds"))
+    is_stateful = kind == "StatefulSet"
+    wanted = 2 if is_stateful else None
+    resource = STATEFUL_SETS if is_stateful else DAEMON_SETS
+    server.put(resource, owner("cart", uid="set", wanted=wanted, **fields))
+    life = begin(owned_by(kind, "cart", "set"))
     await life.sweep()
     assert (status_of(life).deployment_status == "Succeeded") is is_deployed
 
