@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,9 +20,9 @@ from harbourmaster.providers.errors import (
     TooManyValuesError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import fixed6
+from harbourmaster.providers.numbers import fixed6, is_number
 from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.series import MAX_SAMPLES, samples
+from harbourmaster.providers.series import MAX_SAMPLES, date, one_of, samples
 from harbourmaster.providers.targets import complaint, endpoint
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ _VALUE: Final = "value"
 _AVERAGE: Final = "avg"
 _NUMERIC: Final = frozenset({"long", "double"})
 _NANOSECONDS: Final = 1e9
-_SHOWN: Final = 5
 WAIT: Final = 50
 """Seconds for which a query may run, as with Keptn; the asker's time-out mostly ends it before."""
 PAUSE: Final = 1.0
@@ -198,9 +197,9 @@ def _request(question: Question) -> Mapping[str, object]:
         "maxResultRecords": MAX_SAMPLES,
     }
     if question.start is not None:
-        request["defaultTimeframeStart"] = _date(question.start)
+        request["defaultTimeframeStart"] = date(question.start)
     if question.end is not None:
-        request["defaultTimeframeEnd"] = _date(question.end)
+        request["defaultTimeframeEnd"] = date(question.end)
     return request
 
 
@@ -211,10 +210,6 @@ def _poll(body: _Body) -> Mapping[str, str]:
         "request-token": body.request_token,
         "request-timeout-milliseconds": f"{_MILLISECONDS}",
     }
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _check_complete(result: _Result) -> None:
@@ -261,21 +256,13 @@ def _only(record: Mapping[str, Any], numeric: set[str]) -> str:
     names = [
         name
         for name, value in record.items()
-        if _is_number(value)
+        if is_number(value)
         or (name in numeric and isinstance(value, str))
-        or (isinstance(value, list) and all(item is None or _is_number(item) for item in value))
+        or (isinstance(value, list) and all(item is None or is_number(item) for item in value))
     ]
-    if len(names) > 1:
-        shown = ", ".join(words(name) for name in names[:_SHOWN])
-        more = ", …" if len(names) > _SHOWN else ""
-        raise TooManyValuesError(f"too many values in query result: {shown}{more}")
     if not names:
         raise NoValuesError("no values in query result")
-    return names[0]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return one_of(names)
 
 
 def _series(

@@ -10,9 +10,9 @@ from msgspec import Struct
 from harbourmaster.providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import fixed6
-from harbourmaster.providers.replies import decoded, raise_for_status
+from harbourmaster.providers.replies import decoded
 from harbourmaster.providers.series import mean, samples
-from harbourmaster.providers.targets import complaint, credential, endpoint
+from harbourmaster.providers.targets import credential, successful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,17 +53,9 @@ class Dynatrace:
 
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
         """The mean of the points that have a value; with a step, all of them as samples."""
-        reply = await http.send(
-            "GET",
-            endpoint(target.server, "/api/v2/metrics/query"),
-            headers={
-                "Accept": "application/json",
-                "Authorization": f"Api-Token {credential(target, target.secret_key)}",
-            },
-            params=_params(question),
-            skip_verify=target.skip_verify,
-        )
-        raise_for_status(reply, complaint(reply))
+        headers = {"Authorization": f"Api-Token {credential(target, target.secret_key)}"}
+        path, params = "/api/v2/metrics/query", _params(question)
+        reply = await successful(http, target, "GET", path, headers, params=params)
         body = decoded(reply, _BODY)
         if body.next_page_key:
             # The mean of a part would be a wrong value that looks like a right one.

@@ -18,8 +18,8 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import finite, go_shortest
-from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.targets import basic, complaint, endpoint
+from harbourmaster.providers.replies import UNREADABLE, decoded, words
+from harbourmaster.providers.targets import basic, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,15 +66,8 @@ class Kafka:
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if target.secret is not None:
             headers["Authorization"] = basic(target)
-        reply = await http.send(
-            "POST",
-            endpoint(target.server, "/query"),
-            headers=headers,
-            body=msgspec.json.encode(document),
-            skip_verify=target.skip_verify,
-            repeatable=True,
-        )
-        raise_for_status(reply, complaint(reply))
+        body = msgspec.json.encode(document)
+        reply = await successful(http, target, "POST", "/query", headers, body=body)
         value = finite(_column(_chunks(reply)))
         return Answer(
             value=go_shortest(value), samples=(Sample(self._now(), value),), raw=reply.body
@@ -111,7 +104,7 @@ def _chunks(reply: Reply) -> Sequence[_Chunk]:
     except BadAnswerError:
         try:
             return _LINE.decode_lines(reply.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             pass
         raise
 

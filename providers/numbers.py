@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeGuard
 
 from harbourmaster.providers.errors import BadAnswerError, NotFiniteError
 from harbourmaster.telemetry.text import clean
@@ -46,7 +46,7 @@ def finite(number: object) -> float:
     """A number, or a text that is one. Raises NotFiniteError, and BadAnswerError for all else."""
     if isinstance(number, str):
         return _finite_text(number)
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    if not is_number(number):
         what = "no value" if number is None else f"a {type(number).__name__}"
         raise BadAnswerError(f"the answer has {what} instead of a number")
     try:
@@ -54,6 +54,11 @@ def finite(number: object) -> float:
     except OverflowError:
         found = math.inf if number > 0 else -math.inf
     return _checked(found)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of JSON is a number, which ``true`` and ``false`` are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def quantity(text: str) -> float:

@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import go_shortest
-from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.replies import UNREADABLE, decoded, raise_for_status, words
 from harbourmaster.providers.series import samples
 from harbourmaster.providers.targets import basic, endpoint
 
@@ -165,7 +165,7 @@ _VERBS: Final[Mapping[type[ProviderError], str]] = {
 def _series(raw: msgspec.Raw) -> _Series:
     try:
         found = _RESULT.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise BadAnswerError("could not cast result") from None
     if not found:
         raise NoValuesError("no values in query result")

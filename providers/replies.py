@@ -34,7 +34,7 @@ _BAD_QUERY: Final = (
     HTTPStatus.NOT_FOUND,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """RecursionError: the JSON is nested too deeply."""
 
 
@@ -73,7 +73,7 @@ def decoded(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
         raise UnreachableError(f"the server answered with {words(kind)} instead of JSON")
     try:
         return decoder.decode(reply.body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         why = "invalid UTF-8" if isinstance(error, UnicodeDecodeError) else words(str(error))
         raise BadAnswerError(f"invalid answer: {why}") from None
 

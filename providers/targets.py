@@ -1,4 +1,4 @@
-"""URLs and headers from a provider's object and its Secret, and the texts of server errors."""
+"""Requests to the server of a provider's object, with what its Secret holds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.providers.errors import BadCredentialsError, BadProviderError
+from harbourmaster.providers.replies import UNREADABLE, raise_for_status
 
 if TYPE_CHECKING:
-    from harbourmaster.providers.http import Reply
+    from collections.abc import Mapping
+
+    from harbourmaster.providers.http import Http, Reply
     from harbourmaster.providers.model import Target
 
 _COMPLAINTS: Final = (
@@ -24,6 +27,34 @@ _COMPLAINTS: Final = (
 )
 """The members of error documents that lead to what people can read, the most telling first."""
 _LEVELS: Final = 5
+
+
+async def successful(  # noqa: PLR0913 - what a request has
+    http: Http,
+    target: Target,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    *,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Reply:
+    """The 2xx reply to a request at ``path`` below the server's URL, by default for JSON.
+
+    It is repeated if the connection breaks, a POST too: all of them are queries. Raises
+    ProviderError, for any other status with what the server says.
+    """
+    reply = await http.send(
+        method,
+        endpoint(target.server, path),
+        headers={"Accept": "application/json", **headers},
+        params=params,
+        body=body,
+        skip_verify=target.skip_verify,
+        repeatable=True,
+    )
+    raise_for_status(reply, complaint(reply))
+    return reply
 
 
 def endpoint(server: str, path: str) -> str:
@@ -65,7 +96,7 @@ def complaint(reply: Reply) -> str | None:
     """What an error document of any of the APIs says in words; None where it can't be found."""
     try:
         return _said(msgspec.json.decode(reply.body), _LEVELS)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
