@@ -9,7 +9,15 @@ from msgspec import Struct
 
 from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
 from harbourmaster.placement.measuring import Measured
-from harbourmaster.placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, condition
+from harbourmaster.placement.model import (
+    FALSE,
+    NO_ANSWER,
+    NODES_READY,
+    REACHABLE,
+    TRUE,
+    Project,
+    condition,
+)
 
 if TYPE_CHECKING:
     from harbourmaster.placement.measuring import Measuring
@@ -18,7 +26,6 @@ if TYPE_CHECKING:
         Cluster,
         Condition,
         MetricReference,
-        Project,
         TargetReference,
     )
     from harbourmaster.placement.snapshot import Snapshot
@@ -111,33 +118,20 @@ def cloud_of(cluster: Cluster, snapshot: Snapshot) -> Cloud | None:
     return snapshot.clouds.get(namespace, {}).get(reference.name)
 
 
-def cloud_candidate(cloud: Cloud, measuring: Measuring) -> Candidate:
-    """A cloud, which nobody has to reach."""
-    metadata = cloud.metadata
+def backend_candidate(found: Cloud | Project, measuring: Measuring) -> Candidate:
+    """A cloud or a project, which nobody has to reach."""
+    metadata = found.metadata
+    is_project = isinstance(found, Project)
+    of_cloud = "Cloud" if metadata.namespace else "GlobalCloud"
     return Candidate(
-        kind="Cloud" if metadata.namespace else "GlobalCloud",
+        kind="Project" if is_project else of_cloud,
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         unready="it is being deleted" if metadata.deletion_timestamp else "",
         labels=metadata.labels,
-        measured=measuring.measure(metadata.namespace, cloud.spec.metrics or ()),
-        label=metadata.name,
-    )
-
-
-def project_candidate(project: Project, measuring: Measuring) -> Candidate:
-    """A project, which nobody has to reach."""
-    metadata = project.metadata
-    return Candidate(
-        kind="Project",
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        unready="it is being deleted" if metadata.deletion_timestamp else "",
-        labels=metadata.labels,
-        measured=measuring.measure(metadata.namespace, project.spec.metrics or ()),
-        label=metadata.key,
+        measured=measuring.measure(metadata.namespace, found.spec.metrics or ()),
+        label=metadata.key if is_project else metadata.name,
     )
 
 

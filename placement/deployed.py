@@ -8,12 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.placement.inventory import ObjectRef
-from harbourmaster.placement.model import Condition, KubeconfigKey, TargetReference
+from harbourmaster.placement.model import Condition, KubeconfigKey, Part, TargetReference
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
@@ -27,24 +25,20 @@ READY: Final = "Ready"
 FORCE: Final = "Force"
 
 
-class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """A part of an object."""
-
-
 class OwnedMetadata(Metadata, frozen=True, kw_only=True):
     """With what keeps an object from going."""
 
     finalizers: tuple[str, ...] = ()
 
 
-class ClusterObjects(_Wire, frozen=True, kw_only=True):
+class ClusterObjects(Part, frozen=True, kw_only=True):
     """What an application has on one cluster."""
 
     cluster: str
     objects: tuple[ObjectRef, ...] = ()
 
 
-class DeployedSpec(_Wire, frozen=True, kw_only=True):
+class DeployedSpec(Part, frozen=True, kw_only=True):
     """What is to be there, and how it gets there."""
 
     manifests: tuple[Any, ...] = ()
@@ -52,7 +46,7 @@ class DeployedSpec(_Wire, frozen=True, kw_only=True):
     conflict_policy: str = FORCE
 
 
-class DeployedStatus(_Wire, frozen=True, kw_only=True):
+class DeployedStatus(Part, frozen=True, kw_only=True):
     """What the deployer has recorded, and what the scheduler tells it."""
 
     phase: str = ""
@@ -69,7 +63,7 @@ class DeployedStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class DeployedApplication(_Wire, frozen=True, kw_only=True):
+class DeployedApplication(Part, frozen=True, kw_only=True):
     """An Application."""
 
     metadata: OwnedMetadata
@@ -77,7 +71,7 @@ class DeployedApplication(_Wire, frozen=True, kw_only=True):
     status: DeployedStatus = DeployedStatus()
 
 
-class MemberSpec(_Wire, frozen=True, kw_only=True):
+class MemberSpec(Part, frozen=True, kw_only=True):
     """How a member cluster is reached, and what it allows."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
@@ -85,7 +79,7 @@ class MemberSpec(_Wire, frozen=True, kw_only=True):
     discover_custom_resources: bool = True
 
 
-class MemberStatus(_Wire, frozen=True, kw_only=True):
+class MemberStatus(Part, frozen=True, kw_only=True):
     """What the monitor says."""
 
     state: str = ""
@@ -93,7 +87,7 @@ class MemberStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class MemberCluster(_Wire, frozen=True, kw_only=True):
+class MemberCluster(Part, frozen=True, kw_only=True):
     """A Cluster."""
 
     metadata: OwnedMetadata

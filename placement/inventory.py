@@ -67,15 +67,10 @@ def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inven
     return tuple(found.values())
 
 
-def stale(recorded: Iterable[ObjectRef], desired: Iterable[ObjectRef]) -> Inventory:
-    """What is recorded and no longer wanted, to be pruned."""
-    wanted = {each.key for each in desired}
-    return tuple(each for each in recorded if each.key not in wanted)
-
-
-def without(recorded: Iterable[ObjectRef], gone: Iterable[ObjectRef]) -> Inventory:
-    """The record of what is left."""
-    return stale(recorded, gone)
+def without(recorded: Iterable[ObjectRef], others: Iterable[ObjectRef]) -> Inventory:
+    """The recorded objects that are not among the others."""
+    keys = {each.key for each in others}
+    return tuple(each for each in recorded if each.key not in keys)
 
 
 def placed(

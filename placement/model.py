@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api import metadata
 from harbourmaster.api.metadata import Metadata
@@ -36,7 +37,7 @@ RECREATE: Final = "Recreate"
 Scope = Literal["Global", "Namespaced"]
 
 
-class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+class Part(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
     """A part of an object."""
 
 
@@ -47,7 +48,7 @@ class Condition(metadata.Condition, frozen=True, kw_only=True):
     observed_generation: int = 0
 
 
-class TargetReference(_Wire, frozen=True, kw_only=True):
+class TargetReference(Part, frozen=True, kw_only=True):
     """Where something is placed; without a namespace it is where the object itself is."""
 
     kind: str = ""
@@ -56,7 +57,7 @@ class TargetReference(_Wire, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class MetricReference(_Wire, frozen=True, kw_only=True):
+class MetricReference(Part, frozen=True, kw_only=True):
     """A metric that counts, and how much.
 
     The scope says whether it is a Metric of the same namespace or a GlobalMetric.
@@ -67,7 +68,7 @@ class MetricReference(_Wire, frozen=True, kw_only=True):
     scope: Scope = "Global"
 
 
-class RetryPolicy(_Wire, frozen=True, kw_only=True):
+class RetryPolicy(Part, frozen=True, kw_only=True):
     """Retries come every ``delay_seconds`` times ``factor``; a ``limit`` of -1 is none."""
 
     delay_seconds: float = 1
@@ -75,7 +76,7 @@ class RetryPolicy(_Wire, frozen=True, kw_only=True):
     limit: int = -1
 
 
-class TargetConstraints(_Wire, frozen=True, kw_only=True):
+class TargetConstraints(Part, frozen=True, kw_only=True):
     """What the target of a placement must be like, in the languages of this package."""
 
     labels: tuple[str, ...] | None = None
@@ -83,23 +84,20 @@ class TargetConstraints(_Wire, frozen=True, kw_only=True):
     custom_resources: tuple[str, ...] | None = None
 
 
-ANYWHERE: Final = TargetConstraints()
-
-
-class ApplicationConstraints(_Wire, frozen=True, kw_only=True):
+class ApplicationConstraints(Part, frozen=True, kw_only=True):
     """Where an application may run, and whether it may move."""
 
     migration: bool = True
     cluster: TargetConstraints | None = None
 
 
-class ManifestSpec(_Wire, frozen=True, kw_only=True):
+class ManifestSpec(Part, frozen=True, kw_only=True):
     """What of a manifest's spec tells of volumes."""
 
     volume_claim_templates: Any = None
 
 
-class Manifest(_Wire, frozen=True, kw_only=True):
+class Manifest(Part, frozen=True, kw_only=True):
     """A manifest as far as it tells of volumes; people may have written anything there."""
 
     api_version: Any = ""
@@ -116,7 +114,7 @@ class Manifest(_Wire, frozen=True, kw_only=True):
         return is_stateful and isinstance(spec, ManifestSpec) and bool(spec.volume_claim_templates)
 
 
-class ApplicationSpec(_Wire, frozen=True, kw_only=True):
+class ApplicationSpec(Part, frozen=True, kw_only=True):
     """What its placement depends on; the rest of its manifests is the deployer's."""
 
     constraints: ApplicationConstraints | None = None
@@ -124,7 +122,7 @@ class ApplicationSpec(_Wire, frozen=True, kw_only=True):
     manifests: tuple[Manifest, ...] = ()
 
 
-class Term(_Wire, frozen=True, kw_only=True):
+class Term(Part, frozen=True, kw_only=True):
     """One metric in a score."""
 
     metric: str
@@ -135,7 +133,7 @@ class Term(_Wire, frozen=True, kw_only=True):
     inherited: bool = False
 
 
-class CandidateRecord(_Wire, frozen=True, kw_only=True):
+class CandidateRecord(Part, frozen=True, kw_only=True):
     """How one target fared: a score and its terms, or why it is out."""
 
     cluster: str
@@ -146,14 +144,14 @@ class CandidateRecord(_Wire, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RunnerUp(_Wire, frozen=True, kw_only=True):
+class RunnerUp(Part, frozen=True, kw_only=True):
     """The best of the others."""
 
     cluster: str
     score: float
 
 
-class DecisionRecord(_Wire, frozen=True, kw_only=True):
+class DecisionRecord(Part, frozen=True, kw_only=True):
     """Why it is placed there; lists are cut, ``considered`` and ``matched`` count all."""
 
     time: str = ""
@@ -168,7 +166,7 @@ class DecisionRecord(_Wire, frozen=True, kw_only=True):
     would_change: tuple[str, ...] = ()
 
 
-class ApplicationStatus(_Wire, frozen=True, kw_only=True):
+class ApplicationStatus(Part, frozen=True, kw_only=True):
     """What the scheduler and the deployer have said.
 
     ``recent_moves`` are the times of moves to a better cluster within the last hour.
@@ -190,7 +188,7 @@ class ApplicationStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Application(_Wire, frozen=True, kw_only=True):
+class Application(Part, frozen=True, kw_only=True):
     """Manifests that run in one cluster at a time."""
 
     metadata: Metadata
@@ -198,20 +196,20 @@ class Application(_Wire, frozen=True, kw_only=True):
     status: ApplicationStatus = ApplicationStatus()
 
 
-class KubeconfigKey(_Wire, frozen=True, kw_only=True):
+class KubeconfigKey(Part, frozen=True, kw_only=True):
     """A key of a Secret of the same namespace."""
 
     name: str = ""
     key: str = "kubeconfig"
 
 
-class CloudConstraints(_Wire, frozen=True, kw_only=True):
+class CloudConstraints(Part, frozen=True, kw_only=True):
     """Which cloud a cluster may be made in."""
 
     cloud: TargetConstraints | None = None
 
 
-class ClusterSpec(_Wire, frozen=True, kw_only=True):
+class ClusterSpec(Part, frozen=True, kw_only=True):
     """A member cluster; without a kubeconfig one that is to be made in a cloud."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
@@ -226,7 +224,7 @@ class ClusterSpec(_Wire, frozen=True, kw_only=True):
     backoff: RetryPolicy = RetryPolicy()
 
 
-class ClusterStatus(_Wire, frozen=True, kw_only=True):
+class ClusterStatus(Part, frozen=True, kw_only=True):
     """What the cluster monitor sees, and the cloud where the cluster belongs."""
 
     state: str = ""
@@ -240,7 +238,7 @@ class ClusterStatus(_Wire, frozen=True, kw_only=True):
     last_decision: DecisionRecord | None = None
 
 
-class Cluster(_Wire, frozen=True, kw_only=True):
+class Cluster(Part, frozen=True, kw_only=True):
     """A cluster that runs applications, or is to."""
 
     metadata: Metadata
@@ -248,47 +246,47 @@ class Cluster(_Wire, frozen=True, kw_only=True):
     status: ClusterStatus = ClusterStatus()
 
 
-class CloudSpec(_Wire, frozen=True, kw_only=True):
+class CloudSpec(Part, frozen=True, kw_only=True):
     """A place for clusters."""
 
     metrics: tuple[MetricReference, ...] | None = None
 
 
-class Cloud(_Wire, frozen=True, kw_only=True):
+class Cloud(Part, frozen=True, kw_only=True):
     """A Cloud or a GlobalCloud, which has no namespace."""
 
     metadata: Metadata
     spec: CloudSpec = CloudSpec()
 
 
-class ProjectSpec(_Wire, frozen=True, kw_only=True):
+class ProjectSpec(Part, frozen=True, kw_only=True):
     """A place for Magnum clusters, and the template they are made by there."""
 
     template: str = ""
     metrics: tuple[MetricReference, ...] | None = None
 
 
-class Project(_Wire, frozen=True, kw_only=True):
+class Project(Part, frozen=True, kw_only=True):
     """A project of OpenStack."""
 
     metadata: Metadata
     spec: ProjectSpec = ProjectSpec()
 
 
-class ProjectConstraints(_Wire, frozen=True, kw_only=True):
+class ProjectConstraints(Part, frozen=True, kw_only=True):
     """Which project a Magnum cluster may be made in: only labels count."""
 
     project: TargetConstraints | None = None
 
 
-class MagnumClusterSpec(_Wire, frozen=True, kw_only=True):
+class MagnumClusterSpec(Part, frozen=True, kw_only=True):
     """What its placement depends on."""
 
     metrics: tuple[MetricReference, ...] | None = None
     constraints: ProjectConstraints | None = None
 
 
-class MagnumClusterStatus(_Wire, frozen=True, kw_only=True):
+class MagnumClusterStatus(Part, frozen=True, kw_only=True):
     """Where it is placed, for good."""
 
     state: str = ""
@@ -298,7 +296,7 @@ class MagnumClusterStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class MagnumCluster(_Wire, frozen=True, kw_only=True):
+class MagnumCluster(Part, frozen=True, kw_only=True):
     """A cluster that OpenStack's Magnum is to make in a project."""
 
     metadata: Metadata
@@ -306,14 +304,14 @@ class MagnumCluster(_Wire, frozen=True, kw_only=True):
     status: MagnumClusterStatus = MagnumClusterStatus()
 
 
-class MetricSource(_Wire, frozen=True, kw_only=True):
+class MetricSource(Part, frozen=True, kw_only=True):
     """A provider of the same scope, and what it calls the metric."""
 
     name: str = ""
     metric: str = ""
 
 
-class MetricSpec(_Wire, frozen=True, kw_only=True):
+class MetricSpec(Part, frozen=True, kw_only=True):
     """The values that may be, of which ``min`` counts as 0 and ``max`` as 1."""
 
     min: float = 0.0
@@ -322,27 +320,27 @@ class MetricSpec(_Wire, frozen=True, kw_only=True):
     provider: MetricSource = MetricSource()
 
 
-class Metric(_Wire, frozen=True, kw_only=True):
+class Metric(Part, frozen=True, kw_only=True):
     """A Metric or a GlobalMetric, which has no namespace."""
 
     metadata: Metadata
     spec: MetricSpec = MetricSpec()
 
 
-class StaticValues(_Wire, frozen=True, kw_only=True):
+class StaticValues(Part, frozen=True, kw_only=True):
     """Values by the provider's names of metrics."""
 
     metrics: dict[str, float] = {}
 
 
-class ProviderSpec(_Wire, frozen=True, kw_only=True):
+class ProviderSpec(Part, frozen=True, kw_only=True):
     """How values are had; where others are asked is the sampler's."""
 
     type: str = ""
     static: StaticValues | None = None
 
 
-class MetricsProvider(_Wire, frozen=True, kw_only=True):
+class MetricsProvider(Part, frozen=True, kw_only=True):
     """A MetricsProvider or a GlobalMetricsProvider, which has no namespace."""
 
     metadata: Metadata
@@ -372,7 +370,20 @@ def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
     return next((each for each in conditions if each.type == name), None)
 
 
-class MetricReport(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+def updated(
+    conditions: tuple[Condition, ...], now: str, *changes: Condition
+) -> tuple[Condition, ...]:
+    """The conditions with these ones; a time is that of the last change of the status."""
+    found = {each.type: each for each in conditions}
+    for change in changes:
+        before = found.get(change.type)
+        is_same = before is not None and before.status == change.status
+        since = before.last_transition_time if before is not None and is_same else ""
+        found[change.type] = replace(change, last_transition_time=since or now)
+    return tuple(found.values())
+
+
+class MetricReport(Part, frozen=True, kw_only=True):
     """What a Cluster's status says of one of its metrics; without a reason there is a value."""
 
     name: str

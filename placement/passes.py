@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.placement.candidates import (
-    Candidate,
-    cloud_candidate,
-    cluster_candidate,
-    project_candidate,
-)
+from harbourmaster.placement.candidates import Candidate, backend_candidate, cluster_candidate
 from harbourmaster.placement.decision import CandidateVerdict
 from harbourmaster.placement.filters import Compiled, mismatch, mismatches
 from harbourmaster.placement.measuring import Measuring
@@ -70,7 +65,7 @@ class Pass:
         found = self._clouds.get(namespace)
         if found is None:
             clouds = self.snapshot.clouds.get(namespace, {}).values()
-            found = tuple(cloud_candidate(each, self._measuring) for each in clouds)
+            found = tuple(backend_candidate(each, self._measuring) for each in clouds)
             self._clouds[namespace] = found
         return found
 
@@ -78,7 +73,7 @@ class Pass:
         """The projects of all namespaces."""
         if self._projects is None:
             projects = self.snapshot.projects.values()
-            self._projects = tuple(project_candidate(each, self._measuring) for each in projects)
+            self._projects = tuple(backend_candidate(each, self._measuring) for each in projects)
         return self._projects
 
     def view(self, namespace: str, wanted: Compiled) -> View:

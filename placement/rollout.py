@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.placement.inventory import Inventory, merged, placed, stale, without
+from harbourmaster.placement.inventory import Inventory, merged, placed, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -255,11 +255,11 @@ def _delete_first(seen: Situation, others: list[str]) -> Action:
     for name in others:
         reach, outcome = seen.reach.get(name), seen.outcomes.get((DELETE, name))
         if reach is None:
-            return Write(_forgotten(record, name), "ClusterNotFound")
+            return Write(_left(record, name), "ClusterNotFound")
         if reach is Reach.YES and outcome is None:
             return Delete(name, record.inventory[name])
         if reach is Reach.NO or (reach is Reach.YES and is_late):
-            return Write(_set_aside(record, name), "CleanupPending")
+            return Write(_left(record, name, _objects(record, name)), "CleanupPending")
     told = (seen.outcomes.get((DELETE, name)) for name in others)
     text = "; ".join(each.text for each in told if each is not None and each.text)
     until = record.migration.since + seen.limits.delete_timeout
@@ -314,7 +314,7 @@ def _settle(seen: Situation, *, runs_here: bool) -> Action:
     record, cluster = seen.record, seen.record.scheduled_to
     known = record.inventory.get(cluster, ())
     # What was left here once is ours to keep or to prune like anything else.
-    everything = merged(merged(record.pending.get(cluster, ()), known), seen.desired)
+    everything = merged(_objects(record, cluster), seen.desired)
     intended = replace(
         record,
         inventory=placed(record.inventory, cluster, everything),
@@ -324,11 +324,11 @@ def _settle(seen: Situation, *, runs_here: bool) -> Action:
     )
     if not _same(intended, record):
         return Write(intended, "Deploying")
-    if seen.is_applied and not stale(known, seen.desired):
+    if seen.is_applied and not without(known, seen.desired):
         return Rest()
     outcome = seen.outcomes.get((APPLY, cluster))
     if outcome is None:
-        return Apply(cluster, stale(known, seen.desired))
+        return Apply(cluster, without(known, seen.desired))
     return Rest(outcome.reason, outcome.text) if outcome.done is not Done.YES else Rest()
 
 
@@ -361,30 +361,23 @@ def _clean(seen: Situation, *, everything: bool = False) -> Iterator[Action]:
             continue
         reach = seen.reach.get(name)
         if reach is None:
-            yield Write(_forgotten(record, name), "ClusterNotFound")
+            yield Write(_left(record, name), "ClusterNotFound")
         elif reach is Reach.NO and name in record.inventory and not everything:
-            yield Write(_set_aside(record, name), "CleanupPending")
+            yield Write(_left(record, name, _objects(record, name)), "CleanupPending")
         elif reach is Reach.YES and (DELETE, name) not in seen.outcomes:
-            refs = merged(record.pending.get(name, ()), record.inventory.get(name, ()))
-            yield Delete(name, refs)
+            yield Delete(name, _objects(record, name))
 
 
-def _set_aside(record: Record, cluster: str) -> Record:
-    """The same with what is on a cluster to be cleaned up later."""
-    refs = merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+def _objects(record: Record, cluster: str) -> Inventory:
+    """All that may be left on a cluster."""
+    return merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+
+
+def _left(record: Record, cluster: str, pending: Inventory = ()) -> Record:
+    """The record after a cluster was given up; ``pending`` there is deleted later."""
     return replace(
         record,
         inventory=placed(record.inventory, cluster, ()),
-        pending=placed(record.pending, cluster, refs),
-        running_on="" if record.running_on == cluster else record.running_on,
-    )
-
-
-def _forgotten(record: Record, cluster: str) -> Record:
-    """The same without a cluster to which no way leads any more."""
-    return replace(
-        record,
-        inventory=placed(record.inventory, cluster, ()),
-        pending=placed(record.pending, cluster, ()),
+        pending=placed(record.pending, cluster, pending),
         running_on="" if record.running_on == cluster else record.running_on,
     )

@@ -18,7 +18,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.placement.scheduler import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.application_status import changed, moment
+from harbourmaster.placement.application_status import moment
 from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,
@@ -28,7 +28,14 @@ from harbourmaster.placement.backends import (
     settled_magnum_cluster,
 )
 from harbourmaster.placement.cluster_state import METRICS_AVAILABLE
-from harbourmaster.placement.model import FALSE, TRUE, Condition, MetricReport, condition
+from harbourmaster.placement.model import (
+    FALSE,
+    TRUE,
+    Condition,
+    MetricReport,
+    condition,
+    updated,
+)
 from harbourmaster.placement.records import record
 
 if TYPE_CHECKING:
@@ -61,7 +68,7 @@ def reported(
     before = condition(status.conditions, METRICS_AVAILABLE)
     if before is None and not (measured.terms or measured.faults):
         return status
-    after = replace(status, conditions=changed(status.conditions, found, now))
+    after = replace(status, conditions=updated(status.conditions, stamp(now), found))
     reports = _reports(measured, stamp(now))
     if after == status and not _is_news(status.metrics, reports, now):
         return status

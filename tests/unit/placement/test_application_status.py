@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.times import parse
-from harbourmaster.placement.application_status import is_handed_over, next_time, settled
+from harbourmaster.placement.application_status import next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.records import record
@@ -37,6 +37,12 @@ def updated(app, **spec):
     return msgspec.structs.replace(
         app, metadata=metadata, spec=msgspec.structs.replace(app.spec, **spec)
     )
+
+
+def is_handed_over(app):
+    """Whether the deployer may act on this generation (krake-spec 7.3)."""
+    status = app.status
+    return status.scheduled_to and status.scheduled_generation == app.metadata.generation
 
 
 def scheduled(app):
