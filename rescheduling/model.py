@@ -142,7 +142,6 @@ class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     nominated: str = ""
     is_unschedulable: bool = False
     is_gated: bool = False
-    may_preempt: bool = True
     tolerates_reservation: bool = False
     unsupported: tuple[str, ...] = ()
     k8s_app: str = ""

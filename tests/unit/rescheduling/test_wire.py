@@ -137,7 +137,6 @@ def test_a_waiting_pod():
                 "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
                 "schedulerName": "own",
                 "schedulingGates": [{"name": "g"}],
-                "preemptionPolicy": "Never",
             },
             status={
                 "nominatedNodeName": "n9",
@@ -157,7 +156,6 @@ def test_a_waiting_pod():
     assert found.is_unschedulable
     assert found.is_gated
     assert found.tolerates_reservation
-    assert not found.may_preempt
     assert found.unsupported == ()
 
 
