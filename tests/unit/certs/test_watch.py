@@ -14,6 +14,7 @@ from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure, load
 from harbourmaster.certs.watch import keep_current, next_renewal, wait_for
 from helpers.patience import PATIENCE
+from helpers.tasks import background
 
 NAMES = ("localhost",)
 START = datetime.now(UTC)
@@ -28,24 +29,19 @@ class Log:
 @asynccontextmanager
 async def kept(directory, bundle, *, names=NAMES, resync=60.0, clock=lambda: START):
     holder, log = CertificateHolder(bundle), Log()
-    task = asyncio.create_task(
-        keep_current(
-            holder,
-            directory,
-            names,
-            on_change=log.changes.put_nowait,
-            on_error=log.errors.put_nowait,
-            resync=resync,
-            clock=clock,
-        )
+    keeping = keep_current(
+        holder,
+        directory,
+        names,
+        on_change=log.changes.put_nowait,
+        on_error=log.errors.put_nowait,
+        resync=resync,
+        clock=clock,
     )
-    # The watch is in place a moment after the task's start.
-    await asyncio.sleep(0.1)
-    try:
+    async with background(keeping):
+        # The watch is in place a moment after the task's start.
+        await asyncio.sleep(0.1)
         yield holder, log
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def soon(queue):
@@ -89,14 +85,9 @@ def shown(authority, *older, name="hm.svc", made=START, **options):
 @asynccontextmanager
 async def awaited(directory, *, resync=60.0, clock=lambda: START):
     log = Log()
-    task = asyncio.create_task(
-        wait_for(directory, on_error=log.errors.put_nowait, resync=resync, clock=clock)
-    )
-    try:
+    waiting = wait_for(directory, on_error=log.errors.put_nowait, resync=resync, clock=clock)
+    async with background(waiting) as task:
         yield task, log
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def found(task):

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import gzip
 import json
-import ssl
 import tracemalloc
 
 import pytest
@@ -22,6 +21,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.http import MAX_BYTES, Http
+from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
 from helpers.virtual_time import skip
@@ -40,12 +40,6 @@ async def http():
 @pytest.fixture(scope="module")
 def authority():
     return trustme.CA()
-
-
-def tls(authority, *names):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
-    return context
 
 
 async def refusal(http, url, kind, **options):
@@ -351,7 +345,7 @@ async def test_certificates_are_verified_by_the_authorities_of_the_system(
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
     names = Names(prom_example_com="127.0.0.1", other_example_com="127.0.0.1")
-    context = tls(authority, "prom.example.com", "127.0.0.1")
+    context = server_tls(authority, "prom.example.com", "127.0.0.1")
     async with ProviderServer(GOOD, tls=context) as server:
         async with Http(LOOPBACK, lookup=names) as http:
             text = await refusal(http, server.url, UnreachableError)
@@ -368,7 +362,7 @@ async def test_certificates_are_verified_by_the_authorities_of_the_system(
 
 
 async def test_a_target_may_skip_verification_for_itself_only(authority):
-    context = tls(authority, "nobody.example.com")
+    context = server_tls(authority, "nobody.example.com")
     async with ProviderServer(GOOD, tls=context) as server, Http(LOOPBACK) as http:
         assert (await http.send("GET", server.url, skip_verify=True)).status == 200
         await refusal(http, server.url, UnreachableError)
