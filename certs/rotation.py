@@ -47,10 +47,10 @@ Action: TypeAlias = Keep | RenewServingCertificate | RenewAuthority
 
 
 def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
-    """Decide what to do with our own certificates; both kinds are renewed after 2/3 of their life.
+    """Decide what to do with our own certificates; each is renewed after 2/3 of its lifetime.
 
-    A serving certificate whose validity was cut to its authority's is not renewed by that
-    authority, which is then past its own 2/3.
+    A serving certificate whose validity ends with its authority is not renewed by that authority,
+    which is then past its own 2/3.
     """
     try:
         check_authority(files.ca_crt, files.ca_key, now)
@@ -75,7 +75,7 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
 
 
 def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
-    """The instant at which two thirds of a life are over."""
+    """When two thirds of a lifetime are over."""
     return not_before + (not_after - not_before) * 2 / 3
 
 
