@@ -52,7 +52,7 @@ class TokenFile:
         return self.read()
 
     def read(self) -> str:
-        """The same, without an event loop."""
+        """The same, synchronously."""
         now = self._clock()
         if self._token and now - self._read_at < TOKEN_SECONDS:
             return self._token
