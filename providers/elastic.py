@@ -1,4 +1,4 @@
-"""Elasticsearch: one number of what a search answers."""
+"""Elasticsearch: one number of the result of a search."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FROM: Final = "$from"
 TO: Final = "$to"
-"""Strings in the query that are replaced, where they are the whole string, by the range's ends."""
+"""Whole strings in the query that are replaced by the ends of the range."""
 
 
 class _Shards(Struct, frozen=True):
@@ -71,7 +71,7 @@ class Elastic:
 
 
 def search(question: Question, start: float, end: float) -> bytes:
-    """The body of the request: the query, read and written anew so that it is JSON for certain."""
+    """The body of the request: the query, decoded and encoded again so that it is valid JSON."""
     if question.step is not None:
         raise BadQueryError("Elasticsearch returns one value: remove range.step")
     try:
@@ -116,7 +116,7 @@ def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
 
 
 def _check_complete(body: _Body) -> None:
-    """Raise when a part of the data was not looked at: that is another value, not a bad guess."""
+    """Raise if the search skipped a part of the data, which gives a different value."""
     if body.timed_out:
         raise TimedOutError("the search timed out within Elasticsearch")
     if body.shards.failed:
@@ -141,7 +141,7 @@ def _value(body: _Body, path: str) -> object:
 
 
 def _total(hits: Mapping[str, object]) -> object:
-    """The number of documents, which old servers give without more."""
+    """The number of documents, which old servers give as a plain number."""
     total = hits.get("total")
     if not isinstance(total, dict):
         return total
@@ -151,7 +151,7 @@ def _total(hits: Mapping[str, object]) -> object:
 
 
 _MAX_PATH: Final = 1000
-"""Characters: a few long names above many numbers would otherwise make gigabytes of paths."""
+"""Characters; otherwise long names above many numbers would make gigabytes of paths."""
 
 
 def _numbers(document: object, path: str = "") -> dict[str, float | int | None]:
@@ -187,5 +187,5 @@ def _leaves(document: object, path: str) -> Iterator[tuple[str, float | int | No
                 yield name, value
             continue
         prefix = f"{name}." if name else ""
-        # The last one that is put there is the first to be taken.
+        # The last one added is taken first.
         pending.extend((f"{prefix}{key}", child) for key, child in reversed(children))

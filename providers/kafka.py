@@ -40,7 +40,7 @@ class _Fault(Struct, frozen=True):
 
 
 class _Chunk(Struct, frozen=True, rename="camel"):
-    """The header has none of these, and neither has the final message."""
+    """The header and the final message have neither."""
 
     row: _Row | None = None
     error_message: _Fault | None = None
@@ -51,7 +51,7 @@ _LINE: Final = msgspec.json.Decoder(_Chunk)
 
 
 class Kafka:
-    """A pull query over HTTP. Tables hold the present only, so that no time range is answered."""
+    """A pull query over HTTP. Tables have current values only, so time ranges are rejected."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -75,7 +75,7 @@ class Kafka:
 
 
 def statement(table: Table, query: str) -> str:
-    """The KSQL of a pull query. Raises BadProviderError for what is not an identifier."""
+    """The KSQL of a pull query. Raises BadProviderError for an invalid identifier."""
     value, name, comparison = (
         _identifier(part, what)
         for part, what in (
@@ -85,7 +85,7 @@ def statement(table: Table, query: str) -> str:
         )
     )
     text = query.replace("'", "''")
-    # Identifiers are checked and the text is quoted: nothing else can end up in the statement.
+    # Identifiers are checked and the text is quoted, so nothing can be injected.
     return f"SELECT {value} FROM {name} WHERE {comparison} = '{text}';"  # noqa: S608
 
 
@@ -98,7 +98,7 @@ def _identifier(text: str, what: str) -> str:
 
 
 def _chunks(reply: Reply) -> Sequence[_Chunk]:
-    """An array, or an object on each line, which is how the answer of a stream looks."""
+    """The chunks of an array, or of lines with an object each, as streams are answered."""
     try:
         return decoded(reply, _ARRAY)
     except BadAnswerError:

@@ -27,7 +27,7 @@ _UNITS: Final = {
 
 
 def go_shortest(number: float) -> str:
-    """As Prometheus prints a finite number (Go's ``'f', -1``): ``4``, ``0.25``, no exponent."""
+    """A finite number as Prometheus prints it (Go's ``'f', -1``): ``4``, ``0.25``, no exponent."""
     text = format(Decimal(repr(float(number))), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -43,7 +43,7 @@ def fixed6(number: float) -> str:
 
 
 def finite(number: object) -> float:
-    """A number, or a text that is one. Raises NotFiniteError, and BadAnswerError for all else."""
+    """A number, or the number in a text. Raises NotFiniteError, or BadAnswerError if it is none."""
     if isinstance(number, str):
         return _finite_text(number)
     if not is_number(number):

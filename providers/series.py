@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 MAX_SAMPLES: Final = 10_000
 _YEAR_10000: Final = 253_402_300_800
 WINDOW: Final = 300
-"""Seconds back from now, for APIs that always want a range."""
+"""Seconds before now, for APIs that always need a range."""
 _SHOWN: Final = 5
 """Names of values that an error lists."""
 
 
 def window(question: Question, now: float) -> tuple[float, float]:
-    """From when to when is asked; what the question leaves open is ``WINDOW`` up to ``now``."""
+    """Start and end of the range; by default ``WINDOW`` up to ``now``."""
     end = now if question.end is None else question.end
     return (end - WINDOW if question.start is None else question.start), end
 
@@ -51,7 +51,7 @@ def one_of(names: Sequence[str]) -> str:
 
 
 def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
-    """Those ``points`` (time, value) that have a value, the oldest first."""
+    """The ``points`` (time, value) that have a value, the oldest first."""
     found: list[Sample] = []
     for time, value in points:
         if value is None:
@@ -67,7 +67,7 @@ def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
 
 
 def mean(of: tuple[Sample, ...]) -> Sample:
-    """The mean, as old as the newest of them."""
+    """The mean, with the time of the newest sample."""
     try:
         value = fsum(sample.value for sample in of) / len(of)
     except OverflowError:

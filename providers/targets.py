@@ -25,7 +25,7 @@ _COMPLAINTS: Final = (
     "message",
     "reason",
 )
-"""The members of error documents that lead to what people can read, the most telling first."""
+"""The members of error documents that have messages, the most specific first."""
 _LEVELS: Final = 5
 
 
@@ -58,7 +58,7 @@ async def successful(  # noqa: PLR0913 - what a request has
 
 
 def endpoint(server: str, path: str) -> str:
-    """The URL of ``path`` below the server's, whose own path is kept."""
+    """The URL of ``path`` below the server's URL, which may have a path."""
     if "?" in server or "#" in server:
         raise BadProviderError(
             "invalid targetServer: it has a query or a fragment: end it with the path"
@@ -67,7 +67,7 @@ def endpoint(server: str, path: str) -> str:
 
 
 def credential(target: Target, key: str) -> str:
-    """The text under ``key`` of the Secret, without the blanks and line ends around it."""
+    """The value of a key of the Secret, without white space at its ends."""
     if target.secret is None:
         raise BadCredentialsError("no secret: set secretKeyRef")
     try:
@@ -76,24 +76,24 @@ def credential(target: Target, key: str) -> str:
         raise BadCredentialsError(f"secret does not contain the key {key}") from None
     except UnicodeDecodeError:
         text = ""
-    # It becomes a header, where a line end would begin another one.
+    # In a header, a line end would begin another header.
     if not text or not text.isprintable():
         raise BadCredentialsError(f"the key {key} of the secret is empty or not printable ASCII")
     return text
 
 
 def basic(target: Target) -> str:
-    """The Authorization of the ``user`` and ``password`` in the Secret."""
+    """The Authorization header for ``user`` and ``password`` of the Secret."""
     secret = target.secret or {}
     if "user" not in secret or "password" not in secret:
         raise BadCredentialsError("secret key does not contain user and password")
-    # Many a Secret is made by a command that ends its output with a line end.
+    # Secrets are often created from output that ends with a line end.
     pair = b":".join(secret[key].rstrip(b"\r\n") for key in ("user", "password"))
     return f"Basic {b64encode(pair).decode()}"
 
 
 def complaint(reply: Reply) -> str | None:
-    """What an error document of any of the APIs says in words; None where it can't be found."""
+    """The message of an error document of any of the APIs; None if there is none."""
     try:
         return _said(msgspec.json.decode(reply.body), _LEVELS)
     except UNREADABLE:
