@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import types
 import typing
 
@@ -251,8 +250,3 @@ def test_rules_say_what_is_wrong(kind):
     for rule in found:
         assert rule["message"]
         assert "\n" not in rule["message"]
-
-
-@EACH
-def test_kubectl_can_apply_it(kind):
-    assert len(json.dumps(definition(PLURALS[kind]))) < 256 * 1024
