@@ -139,10 +139,14 @@ def parse_key(pem: bytes | None, file: str) -> PrivateKeyTypes:
         raise UnreadableError(f"{file} holds no unencrypted private key in PEM form") from None
 
 
-def check_authority(certificate: bytes | None, key: bytes | None, now: datetime) -> None:
-    """Check that ca.crt and ca.key can sign; the errors are those of a bundle."""
-    parsed = parse_certificates(certificate, CA_CERTIFICATE)[0]
-    check_issuer(parsed, parse_key(key, CA_KEY), now)
+def check_authority(files: BundleFiles, now: datetime) -> x509.Certificate:
+    """The first certificate of ca.crt, which can sign with ca.key.
+
+    Raises UnreadableError, KeyMismatchError, ValidityError or ChainError.
+    """
+    certificate = parse_certificates(files.ca_crt, CA_CERTIFICATE)[0]
+    check_issuer(certificate, parse_key(files.ca_key, CA_KEY), now)
+    return certificate
 
 
 def check_issuer(

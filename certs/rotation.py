@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.certs.bundle import (
-    check_authority,
-    parse_bundle,
-    parse_certificates,
-    verify_bundle,
-)
+from harbourmaster.certs.bundle import check_authority, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -53,10 +48,9 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
     which is then past its own 2/3.
     """
     try:
-        check_authority(files.ca_crt, files.ca_key, now)
+        authority = check_authority(files, now)
     except CertificateError as error:
         return RenewAuthority(str(error))
-    authority = parse_certificates(files.ca_crt, "ca.crt")[0]
     authority_due = renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
     if now >= authority_due:
         return RenewAuthority(overdue("ca.crt", authority_due))

@@ -172,7 +172,7 @@ def test_an_authority_under_another_name_is_named_so(files, other):
 
 def test_a_leaf_can_t_issue(files):
     with pytest.raises(ChainError, match="not a certificate authority"):
-        check_authority(files.tls_crt, files.tls_key, NOW)
+        check_authority(BundleFiles(ca_crt=files.tls_crt, ca_key=files.tls_key), NOW)
 
 
 @pytest.mark.parametrize(
