@@ -93,7 +93,7 @@ def fits(
     node's own pods alone are asked about anti-affinity. A constraint that surely fails decides,
     whatever could not be judged. The taint of a reservation is not imagined here.
     """
-    beside = [each for each in present if not each.is_finished and not _is_same(pending, each)]
+    beside = [each for each in present if not (each.is_finished or pending.pod.is_same(each))]
     reasons = list(static_reasons(pending, node, reserving=False))
     reasons.extend(resource_reasons(pending.pod.requests, node, _used(beside), len(beside)))
     taken = tuple(port for each in beside for port in each.ports)
@@ -124,7 +124,3 @@ def _used(pods: Iterable[Pod]) -> dict[str, int]:
         for name, amount in pod.requests:
             used[name] = used.get(name, 0) + amount
     return used
-
-
-def _is_same(pending: PendingPod, other: Pod) -> bool:
-    return bool(pending.pod.uid) and pending.pod.uid == other.uid

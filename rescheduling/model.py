@@ -120,6 +120,10 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
         """As in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
+    def is_same(self, other: Pod) -> bool:
+        """Whether both are one pod; without a UID it equals none."""
+        return bool(self.uid) and self.uid == other.uid
+
     @property
     def is_finished(self) -> bool:
         """Whether it holds nothing of its node any more."""
