@@ -26,20 +26,20 @@ FORCE: Final = "Force"
 
 
 class OwnedMetadata(Metadata, frozen=True, kw_only=True):
-    """With what keeps an object from going."""
+    """Metadata with finalizers."""
 
     finalizers: tuple[str, ...] = ()
 
 
 class ClusterObjects(Part, frozen=True, kw_only=True):
-    """What an application has on one cluster."""
+    """The objects of an application on one cluster."""
 
     cluster: str
     objects: tuple[ObjectRef, ...] = ()
 
 
 class DeployedSpec(Part, frozen=True, kw_only=True):
-    """What is to be there, and how it gets there."""
+    """The manifests, and how they are deployed."""
 
     manifests: tuple[Any, ...] = ()
     migration_order: MigrationOrder = "DeleteFirst"
@@ -47,7 +47,7 @@ class DeployedSpec(Part, frozen=True, kw_only=True):
 
 
 class DeployedStatus(Part, frozen=True, kw_only=True):
-    """What the deployer has recorded, and what the scheduler tells it."""
+    """The deployer's record, and the decision of the scheduler."""
 
     phase: str = ""
     observed_generation: int = 0
@@ -72,7 +72,7 @@ class DeployedApplication(Part, frozen=True, kw_only=True):
 
 
 class MemberSpec(Part, frozen=True, kw_only=True):
-    """How a member cluster is reached, and what it allows."""
+    """The credentials of a member cluster, and what it allows."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
     allow_cluster_scoped: bool = False
@@ -80,7 +80,7 @@ class MemberSpec(Part, frozen=True, kw_only=True):
 
 
 class MemberStatus(Part, frozen=True, kw_only=True):
-    """What the monitor says."""
+    """The observations of the monitor."""
 
     state: str = ""
     custom_resources: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class MemberCluster(Part, frozen=True, kw_only=True):
 
 
 def record_of(status: DeployedStatus) -> Record:
-    """What the status says, for the rollout."""
+    """The record of a status."""
     return Record(
         scheduled_to=_name(status.scheduled_to),
         running_on=_name(status.running_on),
@@ -114,9 +114,9 @@ def record_of(status: DeployedStatus) -> Record:
 def fields_of(
     record: Record, status: DeployedStatus, references: Mapping[str, TargetReference]
 ) -> dict[str, Any]:
-    """The fields of a status that say this; None takes a field away.
+    """The fields of a status for this record; None removes a field.
 
-    Of a cluster that is not among ``references`` the status may know the uid.
+    For a cluster that is not among ``references`` the status may have the uid.
     """
     known = {each.name: each for each in (status.running_on, status.scheduled_to) if each}
     known.update(references)

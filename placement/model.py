@@ -1,7 +1,7 @@
 """Objects of placement.harbourmaster.dev/v1alpha1 as a decision reads them (krake-spec 1, 7.1).
 
-Projections: fields that no decision reads are not kept, and empty ones are not written. Times are
-RFC 3339 in UTC.
+Projections: only fields that decisions read, and empty fields are not written. Times are RFC 3339
+in UTC.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODES_READY: Final = "NodesReady"
 TRUE: Final = "True"
 FALSE: Final = "False"
 NO_ANSWER: Final = "NoAnswer"
-"""The reason of a cluster that is not reachable, where nothing else is known to be the matter."""
+"""The reason of a cluster that is not reachable without any other known cause."""
 
 DEGRADED: Final = "Degraded"
 FAILED: Final = "Failed"
@@ -32,7 +32,7 @@ RUNNING: Final = "Running"
 
 MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
 RECREATE: Final = "Recreate"
-"""Value of the annotation of an Application that may move without its volumes."""
+"""The annotation value for an Application that may move without its volumes."""
 
 Scope = Literal["Global", "Namespaced"]
 
@@ -42,14 +42,14 @@ class Part(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw
 
 
 class Condition(metadata.Condition, frozen=True, kw_only=True):
-    """A condition with when it changed, and which generation it is of."""
+    """A condition with the time of its last change and the generation that it is about."""
 
     last_transition_time: str = ""
     observed_generation: int = 0
 
 
 class TargetReference(Part, frozen=True, kw_only=True):
-    """Where something is placed; without a namespace it is where the object itself is."""
+    """A target; without a namespace it is in the namespace of the object."""
 
     kind: str = ""
     namespace: str = ""
@@ -58,9 +58,9 @@ class TargetReference(Part, frozen=True, kw_only=True):
 
 
 class MetricReference(Part, frozen=True, kw_only=True):
-    """A metric that counts, and how much.
+    """A metric and its weight.
 
-    The scope says whether it is a Metric of the same namespace or a GlobalMetric.
+    The scope distinguishes a Metric of the same namespace from a GlobalMetric.
     """
 
     name: str
@@ -69,7 +69,7 @@ class MetricReference(Part, frozen=True, kw_only=True):
 
 
 class RetryPolicy(Part, frozen=True, kw_only=True):
-    """Retries come every ``delay_seconds`` times ``factor``; a ``limit`` of -1 is none."""
+    """A retry every ``delay_seconds`` times ``factor``; a ``limit`` of -1 means no limit."""
 
     delay_seconds: float = 1
     factor: float = 1
@@ -77,7 +77,7 @@ class RetryPolicy(Part, frozen=True, kw_only=True):
 
 
 class TargetConstraints(Part, frozen=True, kw_only=True):
-    """What the target of a placement must be like, in the languages of this package."""
+    """Constraints on the target of a placement, in the languages of this package."""
 
     labels: tuple[str, ...] | None = None
     metrics: tuple[str, ...] | None = None
@@ -92,13 +92,13 @@ class ApplicationConstraints(Part, frozen=True, kw_only=True):
 
 
 class ManifestSpec(Part, frozen=True, kw_only=True):
-    """What of a manifest's spec tells of volumes."""
+    """The part of a manifest's spec about volumes."""
 
     volume_claim_templates: Any = None
 
 
 class Manifest(Part, frozen=True, kw_only=True):
-    """A manifest as far as it tells of volumes; people may have written anything there."""
+    """The part of a manifest about volumes; users may have written anything there."""
 
     api_version: Any = ""
     kind: Any = ""
@@ -106,7 +106,7 @@ class Manifest(Part, frozen=True, kw_only=True):
 
     @property
     def has_volumes(self) -> bool:
-        """Whether it claims volumes, whose data no move takes along."""
+        """Whether it claims volumes, whose data a move does not copy."""
         if (self.api_version, self.kind) == ("v1", "PersistentVolumeClaim"):
             return True
         is_stateful = self.kind == "StatefulSet" and str(self.api_version).startswith("apps/")
@@ -115,7 +115,7 @@ class Manifest(Part, frozen=True, kw_only=True):
 
 
 class ApplicationSpec(Part, frozen=True, kw_only=True):
-    """What its placement depends on; the rest of its manifests is the deployer's."""
+    """The fields on which the placement depends; the deployer reads the manifests."""
 
     constraints: ApplicationConstraints | None = None
     backoff: RetryPolicy = RetryPolicy()
@@ -134,7 +134,7 @@ class Term(Part, frozen=True, kw_only=True):
 
 
 class CandidateRecord(Part, frozen=True, kw_only=True):
-    """How one target fared: a score and its terms, or why it is out."""
+    """The result for one target: a score with its terms, or the reason why it is excluded."""
 
     cluster: str
     matched: bool
@@ -145,14 +145,14 @@ class CandidateRecord(Part, frozen=True, kw_only=True):
 
 
 class RunnerUp(Part, frozen=True, kw_only=True):
-    """The best of the others."""
+    """The best of the other targets."""
 
     cluster: str
     score: float
 
 
 class DecisionRecord(Part, frozen=True, kw_only=True):
-    """Why it is placed there; lists are cut, ``considered`` and ``matched`` count all."""
+    """The reasons of a decision; lists are cut, ``considered`` and ``matched`` count all."""
 
     time: str = ""
     generation: int = 0
@@ -167,7 +167,7 @@ class DecisionRecord(Part, frozen=True, kw_only=True):
 
 
 class ApplicationStatus(Part, frozen=True, kw_only=True):
-    """What the scheduler and the deployer have said.
+    """The status, written by the scheduler and the deployer.
 
     ``recent_moves`` are the times of moves to a better cluster within the last hour.
     """
@@ -204,13 +204,13 @@ class KubeconfigKey(Part, frozen=True, kw_only=True):
 
 
 class CloudConstraints(Part, frozen=True, kw_only=True):
-    """Which cloud a cluster may be made in."""
+    """Constraints on the cloud in which a cluster is created."""
 
     cloud: TargetConstraints | None = None
 
 
 class ClusterSpec(Part, frozen=True, kw_only=True):
-    """A member cluster; without a kubeconfig one that is to be made in a cloud."""
+    """A member cluster; without a kubeconfig, one that is to be created in a cloud."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
     custom_resources: tuple[str, ...] | None = None
@@ -225,7 +225,7 @@ class ClusterSpec(Part, frozen=True, kw_only=True):
 
 
 class ClusterStatus(Part, frozen=True, kw_only=True):
-    """What the cluster monitor sees, and the cloud where the cluster belongs."""
+    """The observations of the cluster monitor, and the cloud of the cluster."""
 
     state: str = ""
     custom_resources: tuple[str, ...] = ()
@@ -239,7 +239,7 @@ class ClusterStatus(Part, frozen=True, kw_only=True):
 
 
 class Cluster(Part, frozen=True, kw_only=True):
-    """A cluster that runs applications, or is to."""
+    """A cluster that runs applications, or will."""
 
     metadata: Metadata
     spec: ClusterSpec = ClusterSpec()
@@ -247,7 +247,7 @@ class Cluster(Part, frozen=True, kw_only=True):
 
 
 class CloudSpec(Part, frozen=True, kw_only=True):
-    """A place for clusters."""
+    """A cloud in which clusters can be created."""
 
     metrics: tuple[MetricReference, ...] | None = None
 
@@ -260,7 +260,7 @@ class Cloud(Part, frozen=True, kw_only=True):
 
 
 class ProjectSpec(Part, frozen=True, kw_only=True):
-    """A place for Magnum clusters, and the template they are made by there."""
+    """A project in which Magnum clusters are created from a template."""
 
     template: str = ""
     metrics: tuple[MetricReference, ...] | None = None
@@ -274,20 +274,20 @@ class Project(Part, frozen=True, kw_only=True):
 
 
 class ProjectConstraints(Part, frozen=True, kw_only=True):
-    """Which project a Magnum cluster may be made in: only labels count."""
+    """Constraints on the project of a Magnum cluster: only labels."""
 
     project: TargetConstraints | None = None
 
 
 class MagnumClusterSpec(Part, frozen=True, kw_only=True):
-    """What its placement depends on."""
+    """The fields on which the placement depends."""
 
     metrics: tuple[MetricReference, ...] | None = None
     constraints: ProjectConstraints | None = None
 
 
 class MagnumClusterStatus(Part, frozen=True, kw_only=True):
-    """Where it is placed, for good."""
+    """The placement, which does not change."""
 
     state: str = ""
     project: TargetReference | None = None
@@ -297,7 +297,7 @@ class MagnumClusterStatus(Part, frozen=True, kw_only=True):
 
 
 class MagnumCluster(Part, frozen=True, kw_only=True):
-    """A cluster that OpenStack's Magnum is to make in a project."""
+    """A cluster that OpenStack's Magnum creates in a project."""
 
     metadata: Metadata
     spec: MagnumClusterSpec = MagnumClusterSpec()
@@ -305,14 +305,14 @@ class MagnumCluster(Part, frozen=True, kw_only=True):
 
 
 class MetricSource(Part, frozen=True, kw_only=True):
-    """A provider of the same scope, and what it calls the metric."""
+    """A provider of the same scope, and its name for the metric."""
 
     name: str = ""
     metric: str = ""
 
 
 class MetricSpec(Part, frozen=True, kw_only=True):
-    """The values that may be, of which ``min`` counts as 0 and ``max`` as 1."""
+    """The possible values; ``min`` is normalised to 0 and ``max`` to 1."""
 
     min: float = 0.0
     max: float = 1.0
@@ -328,13 +328,13 @@ class Metric(Part, frozen=True, kw_only=True):
 
 
 class StaticValues(Part, frozen=True, kw_only=True):
-    """Values by the provider's names of metrics."""
+    """Values by the provider's names for metrics."""
 
     metrics: dict[str, float] = {}
 
 
 class ProviderSpec(Part, frozen=True, kw_only=True):
-    """How values are had; where others are asked is the sampler's."""
+    """The type of a provider, and static values; the sampler reads the rest."""
 
     type: str = ""
     static: StaticValues | None = None
@@ -362,7 +362,7 @@ KINDS: Final[dict[str, Any]] = {
     "MetricsProvider": MetricsProvider,
     "GlobalMetricsProvider": MetricsProvider,
 }
-"""What each kind is decoded into."""
+"""The type of each kind."""
 
 
 def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
@@ -384,7 +384,7 @@ def updated(
 
 
 class MetricReport(Part, frozen=True, kw_only=True):
-    """What a Cluster's status says of one of its metrics; without a reason there is a value."""
+    """A metric in the status of a Cluster; without a reason it has a value."""
 
     name: str
     scope: Scope = "Global"
@@ -395,12 +395,12 @@ class MetricReport(Part, frozen=True, kw_only=True):
 
 
 class ReportedStatus(ClusterStatus, frozen=True, kw_only=True):
-    """With what is said of its metrics, which no decision reads."""
+    """The status with its metrics, which no decision reads."""
 
     metrics: tuple[MetricReport, ...] = ()
 
 
 class ReportedCluster(Cluster, frozen=True, kw_only=True):
-    """A Cluster whose metrics are told."""
+    """A Cluster with the metrics in its status."""
 
     status: ReportedStatus = ReportedStatus()
