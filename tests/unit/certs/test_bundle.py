@@ -85,7 +85,7 @@ def test_a_chain_with_an_intermediate_leads_to_its_root():
         ),
     ],
 )
-def test_what_can_t_be_read_is_named(files, change, error, text):
+def test_an_unreadable_file_is_named(files, change, error, text):
     with pytest.raises(error) as caught:
         parse_bundle(msgspec.structs.replace(files, **change))
     assert str(caught.value) == text
@@ -134,7 +134,7 @@ def test_a_certificate_with_broken_extensions_can_t_be_read(files):
         parse_bundle(msgspec.structs.replace(files, tls_crt=pem))
 
 
-def test_an_authority_that_may_not_sign_certificates_is_none(files):
+def test_a_certificate_that_may_not_sign_is_no_authority(files):
     key = serialization.load_pem_private_key(files.ca_key, None)
     original = x509.load_pem_x509_certificate(files.ca_crt)
     usage = original.extensions.get_extension_for_class(x509.KeyUsage).value

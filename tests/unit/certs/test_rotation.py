@@ -83,7 +83,7 @@ def test_an_unusable_file_is_replaced(files, file, content, action):
     assert isinstance(found, action)
 
 
-def test_nothing_at_all_is_made_anew():
+def test_missing_files_are_created():
     assert decide(NOW, BundleFiles(), NAMES) == RenewAuthority("ca.crt is missing")
 
 

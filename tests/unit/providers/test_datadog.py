@@ -61,7 +61,7 @@ async def test_without_a_secret_both_keys_are_named():
 
 
 @pytest.mark.parametrize("value", [b"", b" \n", b"two\nlines", b"caf\xc3\xa9", b"\xff"])
-async def test_a_key_that_can_be_no_header_is_named_and_not_shown(value):
+async def test_a_key_that_is_invalid_in_a_header_is_named_but_not_shown(value):
     secret = {**SECRET, "DD_CLIENT_APP_KEY": value}
     error, _ = await DATADOG.told(b"", secret=secret)
     assert type(error) is BadCredentialsError
@@ -69,7 +69,7 @@ async def test_a_key_that_can_be_no_header_is_named_and_not_shown(value):
     assert "two" not in str(error)
 
 
-async def test_no_query_alters_the_url():
+async def test_a_query_cannot_change_the_url():
     query = "m}&from=0#/?x=\r\nHost: evil"
     _, ((method, url, options),) = await DATADOG.told({"series": []}, Question(query), server="/")
     assert (method, url) == ("GET", "https://metrics.example.com/api/v1/query")
@@ -88,7 +88,7 @@ async def test_no_query_alters_the_url():
         ([[1772366100000.0, True]], BadAnswerError),
     ],
 )
-async def test_points_that_are_none_make_no_value(points, kind):
+async def test_invalid_points_are_an_error(points, kind):
     assert type(await told(points)) is kind
 
 

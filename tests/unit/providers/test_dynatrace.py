@@ -43,7 +43,7 @@ async def test_a_step_is_the_resolution_and_gives_all_points():
 
 
 @pytest.mark.parametrize("step", [30.0, 90.0, 0.5])
-async def test_a_step_that_is_no_whole_minute_is_not_asked_for(step):
+async def test_a_step_must_be_whole_minutes(step):
     error, sent = await DYNATRACE.told(b"", Question("m", start=0.0, end=9.0, step=step))
     assert type(error) is BadQueryError
     assert "whole minutes" in str(error)
@@ -64,7 +64,7 @@ async def test_of_several_series_all_points_count():
         (series([60000] * 10_001, [1.0] * 10_001), TooLargeError),
     ],
 )
-async def test_points_that_are_none_make_no_value(document, kind):
+async def test_invalid_points_are_an_error(document, kind):
     error, _ = await DYNATRACE.told(document)
     assert type(error) is kind
 
@@ -77,13 +77,13 @@ async def test_points_that_are_none_make_no_value(document, kind):
         ({"token": b"\n"}, "the key token of the secret is empty or not printable ASCII"),
     ],
 )
-async def test_credentials_that_are_none_are_told(secret, message):
+async def test_invalid_credentials_are_an_error(secret, message):
     error, _ = await DYNATRACE.told(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert str(error) == message
 
 
-async def test_no_query_alters_the_url():
+async def test_a_query_cannot_change_the_url():
     query = "m&from=now-1y#/?resolution=Inf\r\nHost: evil"
     _, ((method, url, options),) = await DYNATRACE.told({"result": []}, Question(query))
     assert (method, url) == ("GET", "https://metrics.example.com/e/abc12345/api/v2/metrics/query")

@@ -60,7 +60,7 @@ async def test_without_aggregations_it_is_the_number_of_hits(case):
 
 
 @pytest.mark.parametrize("path", ["", "hits.total.value", "total.value"])
-async def test_hits_that_are_not_all_counted_are_no_value(path):
+async def test_a_lower_bound_of_hits_is_an_error(path):
     error = await ask("hits-in-part", HITS, path=path)
     assert type(error) is BadQueryError
     assert "track_total_hits" in str(error)
@@ -81,7 +81,7 @@ async def test_a_path_names_one_of_several(path, value):
     assert (await ask("several", SEVERAL, path=path)).value == value
 
 
-async def test_several_numbers_are_none_and_are_named():
+async def test_several_numbers_are_an_error_that_names_them():
     error = await ask("several", SEVERAL)
     assert type(error) is TooManyValuesError
     assert str(error) == (
@@ -91,7 +91,7 @@ async def test_several_numbers_are_none_and_are_named():
     )
 
 
-async def test_a_path_that_several_have_is_none():
+async def test_an_ambiguous_path_is_an_error():
     error = await ask("several", SEVERAL, path="doc_count")
     assert type(error) is TooManyValuesError
 
@@ -101,13 +101,13 @@ async def test_the_end_of_a_path_comes_before_a_part_of_one():
     assert answer.value == "1.000000"
 
 
-async def test_what_is_no_result_is_no_value():
+async def test_a_path_without_a_number_is_an_error():
     error, _ = await told({"took": 7, "_shards": {"total": 3}, "hits": {"hits": []}}, path="total")
     assert type(error) is NoValuesError
     assert str(error) == "no values in query result: no number at 'total'"
 
 
-async def test_a_cluster_that_was_left_out_is_told():
+async def test_a_skipped_cluster_is_an_error():
     error, _ = await told({"_clusters": {"skipped": 1}, "aggregations": {"a": {"value": 1}}})
     assert type(error) is BadAnswerError
 
@@ -130,7 +130,7 @@ async def test_an_id_with_a_key_is_sent_in_base64():
         ({"user": b"a"}, "secret key does not contain user and password"),
     ],
 )
-async def test_a_secret_without_credentials_is_told(secret, message):
+async def test_a_secret_without_credentials_is_an_error(secret, message):
     error, sent = await told({}, secret=secret)
     assert type(error) is BadCredentialsError
     assert str(error) == message
@@ -157,7 +157,7 @@ async def test_without_a_range_its_places_are_the_last_five_minutes():
     }
 
 
-async def test_a_range_of_its_own_is_sent_as_it_is():
+async def test_a_range_in_the_query_is_sent_unchanged():
     _, sent = await told({}, start=1.0, end=2.0)
     assert body_of(sent) == ELASTIC_QUERY
 
@@ -169,7 +169,7 @@ async def test_a_query_over_all_time_is_not_sent_for_a_range():
     assert not sent
 
 
-async def test_a_place_is_a_whole_string_and_no_part_of_one():
+async def test_a_placeholder_is_a_whole_string():
     query = {"query": {"match": {"$from": "$from or $to", "a": ['"$to"', 1.5, None, True]}}}
     _, sent = await told({}, query)
     assert body_of(sent) == query
@@ -178,7 +178,7 @@ async def test_a_place_is_a_whole_string_and_no_part_of_one():
 @pytest.mark.parametrize(
     "query", ["", "{", "[]", '"a"', "null", "{} {}", '{"a": NaN}', "[" * 9000, '{"a": \ud800}']
 )
-async def test_a_query_that_is_no_object_is_not_sent(query):
+async def test_an_invalid_query_is_not_sent(query):
     error, sent = await told({}, query)
     assert type(error) is BadQueryError
     assert not sent
@@ -190,7 +190,7 @@ async def test_a_step_is_not_asked_for():
     assert not sent
 
 
-async def test_no_query_alters_the_url():
+async def test_a_query_cannot_change_the_url():
     _, sent = await told({}, {"query": {"match": {"a": "\r\n/../?x=1#"}}})
     ((method, url, options),) = sent
     assert (method, url) == ("POST", "https://metrics.example.com/logs-web/_search")
@@ -209,12 +209,12 @@ async def test_no_query_alters_the_url():
         ({"hits": {}}, NoValuesError),
     ],
 )
-async def test_numbers_that_are_none_make_no_value(document, kind):
+async def test_invalid_numbers_are_an_error(document, kind):
     error, _ = await told(document)
     assert type(error) is kind
 
 
-async def test_a_number_without_end_is_no_value():
+async def test_a_number_out_of_range_is_an_error():
     error, _ = await told(b'{"aggregations": {"a": %s}}' % (b"9" * 400))
     assert error.helps_to_wait
     assert not error.is_unreachable

@@ -20,7 +20,7 @@ async def test_success_is_the_first_column_of_the_row():
 
 
 @pytest.mark.parametrize(("case", "value"), [("final-message-last", "4"), ("text-number", "4.5")])
-async def test_what_else_is_a_value(case, value):
+async def test_other_forms_of_a_value_are_read(case, value):
     assert (await KAFKA.ask(case)).value == value
 
 
@@ -37,7 +37,7 @@ async def test_lines_are_read_like_an_array(body):
 
 
 @pytest.mark.parametrize("column", [True, [1], {"a": 1}, "NaN", "Infinity", "0x10", "1_0", ""])
-async def test_a_column_that_is_no_number_is_no_value(column):
+async def test_a_column_without_a_number_is_an_error(column):
     error, _ = await KAFKA.told([{"row": {"columns": [column]}}])
     assert error.helps_to_wait
     assert not error.is_unreachable
@@ -69,7 +69,7 @@ def test_identifiers_of_ksql_are_taken(name):
     "name", ["", "1a", "a b", "a;", "a--", "a.b", "``", "`a`b`", "`a\nb`", "`a", "*", "a'", "é"]
 )
 @pytest.mark.parametrize("part", ["name", "comparison_column", "value_column"])
-async def test_what_is_no_identifier_is_not_sent(name, part):
+async def test_an_invalid_identifier_is_not_sent(name, part):
     parts = {"name": "t", "comparison_column": "c", "value_column": "v", part: name}
     error, sent = await KAFKA.told(b"[]", table=Table(**parts))
     assert type(error) is BadProviderError

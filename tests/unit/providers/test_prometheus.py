@@ -107,7 +107,7 @@ async def test_garbage_of_status_500_is_a_failed_server(body):
     ],
     ids=json.dumps,
 )
-async def test_another_shape_is_no_answer(document):
+async def test_another_schema_is_an_error(document):
     assert type(await told(document)) is BadAnswerError
 
 
@@ -127,7 +127,7 @@ async def test_some_statuses_say_it_better_than_the_body(status, kind):
     assert type(await told(document, status=status)) is kind
 
 
-async def test_a_success_of_bad_status_is_none():
+async def test_a_success_with_an_error_status_is_an_error():
     assert type(await told(result([1.0, "4"]), status=500)) is UnreachableError
 
 
@@ -143,7 +143,7 @@ async def test_ten_thousand_samples_are_enough():
     assert type(await told(steps(10_001), question)) is TooLargeError
 
 
-async def test_one_value_of_many_that_is_none_spoils_them():
+async def test_one_invalid_value_is_an_error():
     document = steps(3)
     document["data"]["result"][0]["values"][2][1] = "NaN"
     question = Question("up", 1772366400.0, 1772366402.0, 1.0)
@@ -184,7 +184,7 @@ async def test_the_path_of_the_server_is_kept_and_its_certificate_may_go_unverif
 
 
 @pytest.mark.parametrize("status", [405, 501])
-async def test_who_refuses_forms_is_asked_by_the_url(status):
+async def test_a_server_that_rejects_forms_gets_the_query_in_the_url(status):
     class Refuses(Told):
         async def send(self, method, url, **options):
             reply = await super().send(method, url, **options)

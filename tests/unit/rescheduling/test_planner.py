@@ -58,7 +58,7 @@ def test_a_reserved_pod_that_has_come_is_not_counted_twice():
     assert going(found.candidate) == ["v3"]
 
 
-def test_what_may_not_be_evicted_stays():
+def test_excluded_pods_are_not_evicted():
     found = planned(node("n1"), *four(), excluded_pods=frozenset(("default-v3",)))
     assert going(found.candidate) == ["v2"]
 
@@ -134,14 +134,14 @@ def test_a_deletion_candidate_is_second_choice():
     assert planned(*objects).candidate.node == "n2"
 
 
-def test_five_runners_up_are_told():
+def test_a_plan_has_five_runners_up():
     objects = [node(f"n{index}", 1) for index in range(9)]
     objects += [pod(f"p{index}", f"n{index}") for index in range(9)]
     found = planned(*objects)
     assert [each.node for each in found.runners_up] == ["n1", "n2", "n3", "n4", "n5"]
 
 
-def test_too_many_victims_are_no_plan():
+def test_too_many_victims_exclude_a_node():
     objects = [node("n1"), *(pod(f"p{index}", cpu=0.1) for index in range(40))]
     settings = PlannerSettings(max_victims=3)
     found = planned(*objects, pending=critical(cpu=0.4), settings=settings)
@@ -196,7 +196,7 @@ def test_more_than_two_thousand_disrupted_block():
         assert found.candidate.tier == tier
 
 
-def test_an_absent_selector_takes_no_pod():
+def test_an_absent_selector_selects_no_pod():
     found = planned(node("n1"), *four(), budget("pdb", 0, selector=None))
     assert found.candidate.tier == 1
 
@@ -255,7 +255,7 @@ def test_on_one_node_the_pod_itself_needs_no_room_beside_itself():
     assert going(found.candidate) == []
 
 
-def test_on_one_node_the_reasons_are_told():
+def test_on_one_node_the_reasons_are_listed():
     account = cluster(node("n1"))
     found = plan_on(account, node("n1", is_ready=False), [], critical(), SETTINGS, NOW)
     assert (found.candidate, found.reasons) == (None, {"node is not ready": 1})
@@ -279,12 +279,12 @@ def test_other_resources_count_where_they_are_asked_for():
 @pytest.mark.parametrize(
     "matters", [{"priority": 5}, {"bare": True}, {"is_non_drainable": True}, {"grace": 60}], ids=str
 )
-def test_a_smaller_pod_that_matters_more_is_no_substitute(matters):
+def test_a_more_important_smaller_pod_is_no_substitute(matters):
     found = planned(node("n1"), pod("large", cpu=3), pod("small", cpu=1, **matters))
     assert going(found.candidate) == ["large"]
 
 
-def test_a_pod_that_violates_is_no_substitute_for_one_that_does_not():
+def test_a_violating_pod_does_not_replace_a_permitted_one():
     guarded = {"app": "x"}
     objects = [
         node("n1", 6),
