@@ -43,7 +43,7 @@ def rules():
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_alerts_ask_for_metrics_that_there_are(rules):
+def test_alerts_use_existing_metrics(rules):
     known = {shown_name(family) for families in FAMILIES.values() for family in families()}
     ours = r"\b(?:harbourmaster|rescheduler)_\w+"
     asked = {name for rule in rules for name in re.findall(ours, rule["expr"])}

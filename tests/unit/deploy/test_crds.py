@@ -198,7 +198,7 @@ def test_columns_are_as_people_know_them(kind):
 
 
 @EACH
-def test_columns_show_fields_that_there_are(kind):
+def test_columns_show_existing_fields(kind):
     versions = stored(kind)["spec"]["versions"]
     assert versions
     for version in versions:

@@ -35,7 +35,7 @@ PAGE = (ROOT / "docs/reference/placement.md").read_text()
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_without_the_component_no_process_of_ours_touches_these_kinds(base):
+def test_without_the_component_no_process_has_rights_on_these_kinds(base):
     found = objects(base)
     ours = of_component(found, "controller", "webhook")
     assert not {right for right in rights(ours) if right[0] == GROUP}
@@ -56,7 +56,7 @@ def test_the_component_brings_the_setting_and_exactly_these_rights(base):
     assert controller_settings(found).placement.enabled
 
 
-def test_a_status_that_may_be_patched_is_one_that_there_is():
+def test_every_status_that_may_be_patched_exists():
     for plural in (*DECIDED, *READ):
         (version,) = definition(plural)["spec"]["versions"]
         assert ("subresources" in version) is (plural in DECIDED)

@@ -73,7 +73,7 @@ def test_the_component_keeps_disruption_budgets_unless_a_later_flag_says_otherwi
     assert ControllerSettings().rescheduling.allow_pdb_violation
 
 
-def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():
+def test_the_other_rights_of_the_controller_suffice():
     found = objects("default", "rescheduling")
     given = granted(of_kind(of_component(found, "controller"), "ClusterRole"))
     needed = {
@@ -85,7 +85,7 @@ def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():
     assert needed <= given
 
 
-def test_our_own_pods_have_room_on_a_node_that_is_kept():
+def test_our_own_pods_tolerate_reserved_nodes():
     found = objects("default", "rescheduling")
     pod = pod_of(deployment_of(found))
     key = ControllerSettings().rescheduling.taint_key

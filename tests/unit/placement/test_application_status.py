@@ -107,14 +107,14 @@ def test_r7_a_periodic_pass_that_changes_nothing_writes_nothing():
         assert status_after(placed, *AB, now=now, **values) is placed.status
 
 
-def test_r8_d1_the_generation_says_what_is_handed_over():
+def test_r8_d1_the_generation_shows_the_hand_over():
     app = after(application(generation=7), cluster("a"))
     assert is_handed_over(app)
     assert not is_handed_over(updated(app))
     assert not is_handed_over(application(generation=7))
 
 
-def test_r11_who_may_not_move_gets_its_changes():
+def test_r11_an_application_that_may_not_move_gets_its_changes():
     placed = after(application(migration=False), cluster("a"))
     app = after(updated(placed), cluster("a", status={"state": "Offline"}), cluster("b"))
     assert is_handed_over(app)
@@ -199,7 +199,7 @@ def test_r18_periods_follow_the_last_move_and_no_event():
     assert next_time(app, RULES, NOW + timedelta(seconds=50)) == NOW + timedelta(seconds=110)
 
 
-def test_r9_who_may_not_move_has_no_period():
+def test_r9_an_application_that_may_not_move_has_no_period():
     assert next_time(application(on="a", migration=False), RULES, NOW) is None
 
 

@@ -122,7 +122,7 @@ def test_a_verdict_that_stays_is_equal():
     assert observe(found.state, found.conditions, Observation(True), LATER) == found
 
 
-def test_a_cluster_can_say_no_more_than_can_be_stored():
+def test_a_status_is_cut_to_what_can_be_stored():
     few = ("a.example.com", "b.example.com")
     assert recorded(few) == few
     many = [f"boats{number}.example.com" for number in range(100_000)]

@@ -43,7 +43,7 @@ def test_texts():
     assert ref("shop", "", "Namespace").text == "Namespace shop"
 
 
-def test_a_cluster_with_nothing_is_no_entry():
+def test_a_cluster_without_objects_has_no_entry():
     one, two = (ref("one"),), (ref("two"),)
     assert placed({"a": one}, "b", two) == {"a": one, "b": two}
     assert placed({"a": one, "b": two}, "a", ()) == {"b": two}
