@@ -45,7 +45,7 @@ def create_authority(
     common_name: str = "Harbourmaster CA",
     lifetime: timedelta = AUTHORITY_LIFETIME,
 ) -> KeyPair:
-    """Create a self-signed authority that may not sign other authorities."""
+    """Create a self-signed authority that must not sign other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
