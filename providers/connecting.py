@@ -109,7 +109,7 @@ class CheckedResolver(AbstractResolver):
             found: list[Any] | Exception
             try:
                 found = self._lookup(host, port, family)
-            except Exception as error:  # noqa: BLE001 - raised by whoever awaits the future
+            except Exception as error:  # noqa: BLE001 - the caller that waits on the future gets it
                 found = error
             try:
                 loop.call_soon_threadsafe(finish, found)
