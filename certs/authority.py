@@ -1,4 +1,4 @@
-"""A small certificate authority: ECDSA P-256, made of nothing but the time and the names."""
+"""A small certificate authority: ECDSA P-256, from a time and names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 AUTHORITY_LIFETIME: Final = timedelta(days=365)
 SERVING_LIFETIME: Final = timedelta(days=7)
 BACKDATED: Final = timedelta(minutes=5)
-"""How long before its making a certificate is valid, for clients whose clocks are behind; less for
-a certificate of less than 50 minutes, which would be due at its making (see ``backdated``)."""
+"""How long before its creation a certificate becomes valid, for clients whose clocks are behind.
+Shorter for lifetimes below 50 minutes, which would be due at once (see ``backdated``)."""
 
 _MAX_COMMON_NAME: Final = 64
 _MIN_RSA_BITS: Final = 2048
@@ -45,7 +45,7 @@ def create_authority(
     common_name: str = "Harbourmaster CA",
     lifetime: timedelta = AUTHORITY_LIFETIME,
 ) -> KeyPair:
-    """Make a self-signed authority that may sign leaves only."""
+    """Create a self-signed authority that must not sign other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -74,11 +74,11 @@ def issue_serving_certificate(
     *,
     lifetime: timedelta = SERVING_LIFETIME,
 ) -> KeyPair:
-    """Make a server certificate for DNS names and IP addresses; it never outlives its authority.
+    """Issue a server certificate for DNS names and IP addresses; it never outlives its authority.
 
-    The authority may be somebody else's: of several certificates the first is the issuer, and its
-    key may be RSA. Raises UnreadableError where the key can't sign, and MissingNamesError for a
-    name that no certificate can have.
+    The authority may be foreign: the first of its certificates is the issuer, and its key may be
+    RSA. Raises UnreadableError for a key that cannot sign, and MissingNamesError for a name that
+    no certificate can have.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = signing_key(authority.key)
@@ -107,12 +107,12 @@ def issue_serving_certificate(
 
 
 def backdated(lifetime: timedelta) -> timedelta:
-    """How long before its making a certificate of that lifetime is valid."""
+    """How long before its creation a certificate of that lifetime becomes valid."""
     return min(BACKDATED, lifetime / 10)
 
 
 def signing_key(key: bytes | None) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """Read ca.key. Raises UnreadableError for one that is of no use to sign with."""
+    """Read ca.key. Raises UnreadableError for one that cannot sign."""
     found = parse_key(key, "ca.key")
     if isinstance(found, ec.EllipticCurvePrivateKey):
         return found

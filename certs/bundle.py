@@ -1,4 +1,4 @@
-"""The four files of a certificate directory as one value: parsed, and checked fault by fault."""
+"""The four files of a certificate directory: parsed and checked."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ TLS_CERTIFICATE: Final = "tls.crt"
 TLS_KEY: Final = "tls.key"
 
 _MAX_CHAIN: Final = 8
-_STRANGE: Final = (
+_PARSE_ERRORS: Final = (
     UnsupportedAlgorithm,
     x509.DuplicateExtension,
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""What the library raises, besides a ValueError, for a certificate unlike any other."""
+"""What the library raises for invalid certificates, besides ValueError."""
 
 
 class BundleFiles(Struct, frozen=True, kw_only=True):
-    """What the files hold, PEM; None where there is no such file."""
+    """The contents of the files in PEM; None for a missing file."""
 
     ca_crt: bytes | None = None
     ca_key: bytes | None = None
@@ -77,9 +77,9 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
 
 def parse_bundle(files: BundleFiles) -> Bundle:
-    """Check that the certificate and the key are a pair, and lead to ca.crt where there is one.
+    """Check that certificate and key are a pair, and that the chain leads to ca.crt if it exists.
 
-    Raises UnreadableError, KeyMismatchError or ChainError. Time and names are ``verify_bundle``'s.
+    ``verify_bundle`` checks times and names. Raises UnreadableError, KeyMismatchError, ChainError.
     """
     chain = parse_certificates(files.tls_crt, "tls.crt")
     _check_pair(chain[0], parse_key(files.tls_key, "tls.key"), "tls.crt", "tls.key")
@@ -123,7 +123,7 @@ def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
         found = x509.load_pem_x509_certificates(pem)
         for certificate in found:
             _read_through(certificate)
-    except (ValueError, *_STRANGE):
+    except (ValueError, *_PARSE_ERRORS):
         raise UnreadableError(f"{file} holds no certificate in PEM form") from None
     return found
 
@@ -135,14 +135,18 @@ def parse_key(pem: bytes | None, file: str) -> PrivateKeyTypes:
     try:
         return serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # A TypeError tells of an encrypted key. The library's text could quote the file.
+        # An encrypted key raises TypeError. The library's text could quote the file.
         raise UnreadableError(f"{file} holds no unencrypted private key in PEM form") from None
 
 
-def check_authority(certificate: bytes | None, key: bytes | None, now: datetime) -> None:
-    """Check that ca.crt and ca.key can sign; the errors are those of a bundle."""
-    parsed = parse_certificates(certificate, CA_CERTIFICATE)[0]
-    check_issuer(parsed, parse_key(key, CA_KEY), now)
+def check_authority(files: BundleFiles, now: datetime) -> x509.Certificate:
+    """The first certificate of ca.crt, which can sign with ca.key.
+
+    Raises UnreadableError, KeyMismatchError, ValidityError or ChainError.
+    """
+    certificate = parse_certificates(files.ca_crt, CA_CERTIFICATE)[0]
+    check_issuer(certificate, parse_key(files.ca_key, CA_KEY), now)
+    return certificate
 
 
 def check_issuer(
@@ -163,7 +167,7 @@ def check_issuer(
 
 
 def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """Whether ``issuer`` is an authority and its name and signature are those of the other."""
+    """Whether ``issuer`` is an authority and issued the certificate, by name and signature."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
@@ -218,7 +222,7 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def _read_through(certificate: x509.Certificate) -> None:
-    # Most parts are parsed when they are asked for; a broken one must be known here.
+    # The library parses most parts on access; a broken one must be found here.
     certificate.public_key()
     _ = (
         certificate.extensions,

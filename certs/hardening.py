@@ -1,4 +1,4 @@
-"""What keeps keys out of places where files are looked through."""
+"""Keeps private keys out of core dumps."""
 
 from __future__ import annotations
 

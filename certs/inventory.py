@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 ROUNDING: Final = timedelta(seconds=1)
-"""Certificates have whole seconds, so a life may be that much longer than it was asked for."""
+"""Certificates have whole seconds, so a lifetime may be this much longer than requested."""
 _SERVING: Final = frozenset(
     (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE)
 )

@@ -1,4 +1,4 @@
-"""Which certificate new connections get: a fresh context for each, swapped during the handshake.
+"""The certificate of new connections: each gets its context during the handshake.
 
 A certificate is never loaded into a context in use: if that fails half-way, every new handshake
 fails until the next good load (platform-spec 5.3).
@@ -24,15 +24,15 @@ _TLS12_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class TlsOptions(Struct, frozen=True):
-    """What clients must offer."""
+    """What the server requires of clients."""
 
     minimum_version: Literal["1.2", "1.3"] = "1.2"
     client_ca: bytes | None = None
     """PEM of the authorities that may have signed a client's certificate, which is then required;
     None asks for no certificate."""
     client_required: bool = True
-    """False asks for a certificate, and lets clients without one in; one that no authority has
-    signed, as any where there is none, ends the handshake all the same."""
+    """False requests a certificate but accepts clients without one. A certificate that no trusted
+    authority signed still ends the handshake."""
 
 
 _DEFAULTS: Final = TlsOptions()
@@ -42,7 +42,7 @@ class CertificateHolder:
     """The bundle served now. ``context`` is the one to listen with; it stays the same."""
 
     def __init__(self, bundle: Bundle, options: TlsOptions = _DEFAULTS) -> None:
-        """Raises UnreadableError where OpenSSL refuses the pair or the client authorities."""
+        """Raises UnreadableError if OpenSSL rejects the pair or the client authorities."""
         self._options = options
         self._current = _serving_context(bundle, options)
         self.bundle = bundle
@@ -52,9 +52,9 @@ class CertificateHolder:
         self.context.sni_callback = self._choose
 
     def offer(self, bundle: Bundle) -> bool:
-        """Serve another bundle from the next handshake on; False where it is the same pair.
+        """Serve another bundle from the next handshake on; False if it is the same pair.
 
-        Raises UnreadableError, and goes on with the present one, where OpenSSL refuses it.
+        Raises UnreadableError if OpenSSL rejects it; the current one is then kept.
         """
         if bundle.files == self.bundle.files:
             return False
@@ -63,10 +63,10 @@ class CertificateHolder:
         return True
 
     def trust(self, client_ca: bytes | None) -> None:
-        """Ask clients for certificates of other authorities, from the next handshake on.
+        """Request client certificates of other authorities, from the next handshake on.
 
-        Only for a holder that lets clients without one in. Raises UnreadableError, and goes on
-        with the present ones.
+        Only for a holder that accepts clients without one. Raises UnreadableError; the current
+        authorities are then kept.
         """
         options = msgspec.structs.replace(self._options, client_ca=client_ca)
         self._current = _serving_context(self.bundle, options)

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.certs.bundle import (
-    check_authority,
-    parse_bundle,
-    parse_certificates,
-    verify_bundle,
-)
+from harbourmaster.certs.bundle import check_authority, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -47,16 +42,15 @@ Action: TypeAlias = Keep | RenewServingCertificate | RenewAuthority
 
 
 def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
-    """Decide what to do with our own certificates; both kinds are renewed after 2/3 of their life.
+    """Decide what to do with our own certificates; each is renewed after 2/3 of its lifetime.
 
-    A serving certificate whose validity was cut to its authority's is not renewed by that
-    authority, which is then past its own 2/3.
+    A serving certificate whose validity ends with its authority is not renewed by that authority,
+    which is then past its own 2/3.
     """
     try:
-        check_authority(files.ca_crt, files.ca_key, now)
+        authority = check_authority(files, now)
     except CertificateError as error:
         return RenewAuthority(str(error))
-    authority = parse_certificates(files.ca_crt, "ca.crt")[0]
     authority_due = renewal_time(authority.not_valid_before_utc, authority.not_valid_after_utc)
     if now >= authority_due:
         return RenewAuthority(overdue("ca.crt", authority_due))
@@ -75,7 +69,7 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
 
 
 def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
-    """The instant at which two thirds of a life are over."""
+    """When two thirds of a lifetime are over."""
     return not_before + (not_after - not_before) * 2 / 3
 
 

@@ -1,8 +1,8 @@
 """The Secret that replicas share: which authorities its data holds, and what clients must trust.
 
 ``ca.crt`` holds first the authority that issued ``tls.crt`` and has its key in ``ca.key``, then the
-older ones that are still trusted. ``next-ca.crt`` and ``next-ca.key`` are there while a new one is
-made known. What people put there by hand is read as far as it can be, and never an error.
+older ones that are still trusted. ``next-ca.crt`` and ``next-ca.key`` exist while a new one is
+being published. Parts that cannot be read are skipped; they are never an error.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BLOCK: Final = re.compile(
 def trust_bundle(data: Mapping[str, bytes], now: datetime) -> bytes:
     """What each caBundle must hold now, PEM: the issuing, the next and the older authorities.
 
-    The order is that of their making, so that it changes only when an authority comes or goes.
-    Empty where there is none to trust: then ``overlap.decide`` asks for a write first.
+    Ordered by creation, so that the order changes only when an authority is added or removed.
+    Empty if there is none to trust; ``overlap.decide`` then requests a write first.
     """
     known = {*read_authorities(data.get(CA_CERTIFICATE), now), *next_authority(data, now)}
     return encode(sorted(known, key=_age))
@@ -50,10 +50,10 @@ def published(
     observed: Collection[bytes],
     since: datetime | None,
 ) -> datetime | None:
-    """Since when every caBundle has held the next authority; None where one doesn't.
+    """Since when every caBundle has had the next authority; None if one does not.
 
-    ``observed`` is one for each webhook that should be registered, empty where it is missing.
-    ``since`` is what this said before, not rounded down; a time that can't be true is replaced.
+    ``observed`` has a caBundle for each webhook that should be registered, empty if it is missing.
+    ``since`` is the previous result, not rounded down; an impossible time is replaced.
     """
     upcoming = next_authority(data, now)
     if not upcoming or not observed:
@@ -73,14 +73,14 @@ def next_authority(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certi
 def read_authorities(
     pem: bytes | None, now: datetime, *, limit: int | None = MAX_AUTHORITIES
 ) -> tuple[x509.Certificate, ...]:
-    """The authorities that have not expired, each once, in order; all else is passed over."""
+    """The authorities that have not expired, each once, in order; everything else is skipped."""
     if pem is None or len(pem) > _MAX_BYTES:
         return ()
     return tuple(islice(dict.fromkeys(_authorities(pem, now)), limit))
 
 
 def encode(certificates: Iterable[x509.Certificate]) -> bytes:
-    """PEM, and nothing between the certificates."""
+    """The certificates in PEM, with nothing between them."""
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
 
 

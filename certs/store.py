@@ -1,7 +1,7 @@
 """A directory of certificates: ``ca.crt ca.key tls.crt tls.key``.
 
-Where ca.key is there, or nothing at all, the directory is ours: what is missing or due is made and
-written. Where somebody else put tls.crt and tls.key (a mounted Secret), it is only read.
+A directory with ca.key, or without any of the files, is ours: missing and due certificates are
+created. One with foreign tls.crt and tls.key (a mounted Secret) is only read.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
-    """The bundle to serve: kept, renewed or made where it is ours, as it is where it is not.
+    """The bundle to serve: our own is kept, renewed or created, a foreign one is only read.
 
-    ``names`` are DNS names and IP addresses; those of a foreign certificate are not checked, as it
-    may stand behind a name that we don't know. Raises CertificateError.
+    ``names`` are DNS names and IP addresses; those of a foreign certificate are not checked, as
+    clients may reach it by another name. Raises CertificateError.
     """
     files = read_files(directory)
     if is_foreign(files):
@@ -68,7 +68,7 @@ def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
 
 
 def load(directory: Path, now: datetime) -> Bundle:
-    """Read somebody else's certificates, and never make any. Raises CertificateError."""
+    """Read foreign certificates; create none. Raises CertificateError."""
     return _checked(directory, read_files(directory), now)
 
 
@@ -78,7 +78,7 @@ def is_foreign(files: BundleFiles) -> bool:
 
 
 def read_files(directory: Path) -> BundleFiles:
-    """Read all four from one generation; a missing directory holds none. Raises UnreadableError."""
+    """Read all four from one generation; a missing directory has none. Raises UnreadableError."""
     try:
         # Resolved once: certificate and key must not come from two sides of a swap.
         generation = (directory / _GENERATION).resolve(strict=True)
@@ -94,10 +94,10 @@ def read_files(directory: Path) -> BundleFiles:
 
 
 def write_files(directory: Path, files: BundleFiles) -> None:
-    """Write what ``files`` has; each file is whole or untouched. Raises UnreadableError."""
+    """Write the given files, each atomically. Raises UnreadableError."""
     try:
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        # Keys first: a certificate without its key can't be served, the other way round is noise.
+        # Keys first: a certificate without its key cannot be served, a key alone does no harm.
         _write(directory / CA_KEY, files.ca_key, _KEY_MODE)
         _write(directory / CA_CERTIFICATE, files.ca_crt, _CERTIFICATE_MODE)
         _write(directory / TLS_KEY, files.tls_key, _KEY_MODE)
@@ -133,7 +133,7 @@ def _read(path: Path) -> bytes | None:
 def _write(path: Path, content: bytes | None, mode: int) -> None:
     if content is None:
         return
-    # mkstemp makes the file readable by us alone from the first moment.
+    # mkstemp creates the file readable by us alone.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from harbourmaster.certs.bundle import Bundle
 
 RESYNC: Final = 60.0
-"""Seconds between looks that nothing asked for: file systems without events, clocks that jump."""
+"""Seconds between checks without a cause: some file systems have no events, and clocks jump."""
 _DEBOUNCE_MS: Final = 200
 _RETRY: Final = 10.0
 _LOOK_MS: Final = 1000
-"""Between looks at files that cannot be watched."""
+"""Between checks of files that cannot be watched."""
 
 
 async def wait_for(
@@ -43,9 +43,9 @@ async def wait_for(
     resync: float = RESYNC,
     clock: Callable[[], datetime] = utc_now,
 ) -> Bundle:
-    """Await a pair of somebody else's that can be served; the directory need not be there yet.
+    """Wait for a foreign pair that can be served; the directory may be missing at first.
 
-    ``on_error`` gets one line for each kind of fault met on the way.
+    ``on_error`` gets one line for each kind of fault.
     """
     told: set[str] = set()
     async with aclosing(_occasions(directory, resync, clock, lambda: None)) as occasions:
@@ -53,7 +53,7 @@ async def wait_for(
             await anext(occasions)
             try:
                 bundle = load(directory, clock())
-                # OpenSSL has demands of its own.
+                # OpenSSL may reject what parsing accepts.
                 CertificateHolder(bundle)
             except CertificateError as error:
                 _tell_once(told, str(error), on_error)
@@ -71,13 +71,13 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
     resync: float = RESYNC,
     clock: Callable[[], datetime] = utc_now,
 ) -> None:
-    """Serve what the directory holds, until cancelled; make or renew it where it is ours.
+    """Serve the certificates of the directory until cancelled; create and renew our own.
 
-    ``names`` None: it is somebody else's even if ca.key lies there, and is only read.
-    ``on_change`` is called after each swap. ``on_error`` gets one line when a new pair can't be
-    used and the old one stays, once for each kind of fault until there is a good pair again.
+    ``names`` None: the directory is foreign even if it has ca.key, and is only read.
+    ``on_change`` is called after each swap. ``on_error`` gets one line if a new pair cannot be
+    used and the old one is kept, once for each kind of fault until the next good pair.
     """
-    # Who issues is settled at the start: a mount that is empty for a moment is not ours to fill.
+    # Determined once: a foreign mount that is empty for a moment must not be filled.
     wanted = None if is_foreign(holder.bundle.files) else names
     told: set[str] = set()
     occasions = _occasions(directory, resync, clock, lambda: next_renewal(holder.bundle))
@@ -96,7 +96,7 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
 
 
 def next_renewal(bundle: Bundle) -> datetime | None:
-    """When our own bundle must be looked at again; None for a foreign one."""
+    """When our own bundle must be checked again; None for a foreign one."""
     if is_foreign(bundle.files):
         return None
     due = serving_renewal_time(bundle)
@@ -117,7 +117,7 @@ async def _occasions(
     clock: Callable[[], datetime],
     renewal: Callable[[], datetime | None],
 ) -> AsyncGenerator[None]:
-    """Yield when a look is due: at once, on a change, at the renewal time and every ``resync``."""
+    """Yield when a check is due: at once, on a change, at the renewal time and every ``resync``."""
     changes = asyncio.Event()
     watcher = asyncio.create_task(_watch(directory, changes))
     try:
@@ -127,7 +127,7 @@ async def _occasions(
             due = renewal()
             if due is not None:
                 left = (due - clock()).total_seconds()
-                # What was due at this look could not be renewed.
+                # The renewal that was due has failed.
                 wait = min(resync, left if left > 0 else _RETRY)
             try:
                 async with asyncio.timeout(wait):
@@ -142,11 +142,11 @@ async def _occasions(
 
 async def _watch(directory: Path, changes: asyncio.Event) -> None:
     while True:
-        # What came before the watch was in place is seen by a look after that.
+        # Changes from before the watch began are found by a check after that.
         asyncio.get_running_loop().call_soon(changes.set)
         try:
             watched = _nearest(directory)
-            # The directory and not the files: a mounted Secret changes by a swap of symlinks.
+            # The directory, not the files: a mounted Secret changes by a swap of symlinks.
             events = changes_in(watched.path, debounce=_DEBOUNCE_MS)
             async with aclosing(events):
                 async for _ in events:
@@ -154,7 +154,7 @@ async def _watch(directory: Path, changes: asyncio.Event) -> None:
                         break
                     changes.set()
         except (OSError, RuntimeError):
-            # The directory went away; resync goes on meanwhile.
+            # The directory is gone; resync continues meanwhile.
             await asyncio.sleep(_RETRY)
 
 
@@ -163,8 +163,8 @@ async def changes_in(
 ) -> AsyncGenerator[object]:
     """Yield when files of the folders have changed, ``debounce`` milliseconds after the last.
 
-    Where the system is out of watches (Linux gives all processes of a user 128 together), the
-    files are looked at every second.
+    If the system is out of watches (Linux gives all processes of a user 128 together), the files
+    are checked every second.
     """
     for polls in (None, True):
         events = awatch(
@@ -192,7 +192,7 @@ class _Watched(Struct, frozen=True):
 
 
 def _nearest(directory: Path) -> _Watched:
-    """The directory, or what it will appear in."""
+    """The directory, or the nearest folder above it that exists."""
     path = directory.absolute()
     while not path.is_dir():
         path = path.parent

@@ -17,7 +17,7 @@ from harbourmaster.controller.evaluation.questions import provider_questions
 from harbourmaster.controller.objects import data_of, decode_object
 from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.caches import Cache
-from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.serving.certificates import MountedCertificate, SecretCertificate
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ class Process:
         self.clock = clock
         self.background: list[Run] = []
         """What runs for shared parts."""
-        self._definitions: DefinitionsWatch | None = None
+        self._definitions: DefinitionWatch | None = None
 
     def follow_definitions(self, caches: Mapping[Resource, Reflector[Any]]) -> None:
         """Wake the caches of custom resources when their definitions come."""
         if self._definitions is None:
-            self._definitions = DefinitionsWatch(self.client, {})
+            self._definitions = DefinitionWatch(self.client, {})
             self.background.append(self._definitions.run)
         self._definitions.follow(
             {resource: each for resource, each in caches.items() if not resource.is_built_in}

@@ -1,4 +1,4 @@
-"""Who may do what: the API server is asked, and its word is kept for a moment."""
+"""Access checks by the API server, whose decisions are cached for a short time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ V = TypeVar("V")
 HELD: Final = 10.0
 """Seconds for which a decision holds, as in the API server's own libraries."""
 LIMIT: Final = 4096
-"""Decisions that are kept."""
+"""Decisions that are cached."""
 PATIENCE: Final = 5.0
 """Seconds that a decision may take."""
 _UNKNOWN: Final = "system:unauthenticated"
-"""The group of those whom the API server does not know."""
+"""The group of unauthenticated users."""
 
 
 class User(Struct, frozen=True):
-    """Who wants to know, as the API server has found out."""
+    """A user, as the API server has authenticated it."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -38,12 +38,12 @@ class User(Struct, frozen=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is anybody at all."""
+        """Whether the user is authenticated."""
         return _UNKNOWN not in self.groups
 
 
 class Attributes(Struct, frozen=True, omit_defaults=True):
-    """What somebody wants to do with which resource; no namespace and no name stand for all."""
+    """A verb on a resource; an empty namespace or name stands for all."""
 
     verb: str
     group: str
@@ -55,9 +55,9 @@ class Attributes(Struct, frozen=True, omit_defaults=True):
 
 
 class Memo(Generic[K, V]):
-    """Answers that hold for a while, of which each is asked for once at a time.
+    """Cached answers; concurrent callers share one request.
 
-    ``clock`` gives seconds that only go forward.
+    ``clock`` is monotonic, in seconds.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Memo(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     def known(self, key: K) -> V | None:
-        """The answer, where there is one that still holds."""
+        """The cached answer; None if there is none, or it has expired."""
         known = self._known.get(key)
         return known[0] if known is not None and self._clock() < known[1] else None
 
     async def get(self, key: K, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The answer, asked for where none is known. Raises what ``ask`` does, and TimeoutError."""
+        """The answer, requested if it is not cached. Raises what ``ask`` does, and TimeoutError."""
         known = self._known.get(key)
         if known is not None and self._clock() < known[1]:
             return known[0]
@@ -84,7 +84,7 @@ class Memo(Generic[K, V]):
             task = asyncio.create_task(self._ask(key, ask))
             self._asked[key] = task
             task.add_done_callback(lambda _: self._asked.pop(key, None))
-        # A client that goes away must not take the answer from the others.
+        # A caller that is cancelled must not cancel the request of the others.
         return await asyncio.shield(task)
 
     async def _ask(self, key: K, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:

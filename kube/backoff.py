@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _MAX_EXPONENT: Final = 60
-"""Every limit is reached long before, and no float overflows."""
+"""Limits are reached long before; it prevents overflows."""
 
 
 class Backoff(Struct, frozen=True, gc=False):
     """Waits in seconds, ``first * factor ** attempt`` up to ``limit``.
 
-    ``jitter`` is the share of a wait that chance may take away, so that clients which failed
-    together do not come back together.
+    ``jitter`` is the share of a wait that chance may remove, so that clients that failed together
+    do not retry together.
     """
 
     first: float = 0.2

@@ -26,7 +26,7 @@ _log = get_logger("caches")
 
 
 class Cache(Reflector[T]):
-    """A reflector that many may listen to. ``options`` are those of a Reflector."""
+    """A reflector with several listeners. ``options`` are those of a Reflector."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Cache(Reflector[T]):
         self._listeners.append(listener)
 
     def changed(self, keys: frozenset[str]) -> None:
-        """Tell all listeners; one that fails keeps no other from it."""
+        """Call all listeners, even if one fails."""
         for listener in self._listeners:
             try:
                 listener(keys)
@@ -104,5 +104,5 @@ class Caches:
 
 
 def decoder(kind: type[T]) -> Callable[[msgspec.Raw], T]:
-    """Makes objects of that class of their JSON."""
+    """A function that decodes JSON into that class."""
     return msgspec.json.Decoder(kind).decode

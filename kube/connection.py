@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import BaseConnector
 from msgspec import Struct
+from yarl import URL
 
 from harbourmaster.kube.credentials import TokenFile, read_text, subject_of
-from harbourmaster.kube.errors import ConnectionSettingsError
+from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.trust import TrustFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOME_KUBECONFIG: Final = Path("~/.kube/config")
@@ -45,6 +46,19 @@ class Connection(Struct, frozen=True, kw_only=True):
     """The name in the server's certificate, where it is not the host."""
     connector: Callable[[], BaseConnector] | None = None
     """Creates the connector, if only some addresses are allowed."""
+
+
+def server_url(text: str, schemes: Collection[str], source: str) -> URL:
+    """The URL of a ``server`` field. Raises ConnectionSettingsError."""
+    try:
+        url = URL(text)
+        is_valid = url.scheme in schemes and bool(url.host and url.port)
+    except ValueError:
+        url, is_valid = URL(), False
+    if not is_valid or url.query_string or url.fragment or url.user or url.password:
+        shown = one_line(text, 100)
+        raise ConnectionSettingsError(f'{source}: server "{shown}" is not like https://host:port')
+    return url
 
 
 def connect(

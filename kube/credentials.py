@@ -14,7 +14,7 @@ from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 TOKEN_SECONDS: Final = 60.0
@@ -52,7 +52,7 @@ class TokenFile:
         return self.read()
 
     def read(self) -> str:
-        """The same, without an event loop."""
+        """The same, synchronously."""
         now = self._clock()
         if self._token and now - self._read_at < TOKEN_SECONDS:
             return self._token
@@ -71,6 +71,16 @@ class TokenFile:
     def expire(self) -> None:
         """Read the file again at the next call."""
         self._read_at = -TOKEN_SECONDS
+
+
+def fixed_token(text: str, source: str) -> Callable[[], Awaitable[str]]:
+    """The token in ``text``, as a Connection asks for it. Raises ConnectionSettingsError."""
+    token = checked_token(text, source)
+
+    async def get() -> str:
+        return token
+
+    return get
 
 
 def checked_token(text: str, source: str) -> str:

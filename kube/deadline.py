@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _LATE: Final = 0.25
-"""Seconds by which a thread wakes too late only if the whole process stood still."""
+"""Seconds; a thread wakes later than this only if the whole process was stopped."""
 _UNWIND: Final = 0.5
-"""Seconds for work to end where the process stood still past the end."""
+"""Seconds for work to end if the process was stopped past the deadline."""
 
 
 def elapsed() -> float:
-    """Seconds of a clock that is never set and runs while the machine sleeps."""
+    """Seconds of a clock that is never set and also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -32,11 +32,11 @@ def elapsed() -> float:
 def run_while(
     allowed: Callable[[], bool], coroutine: Coroutine[Any, Any, _T]
 ) -> Generator[Any, Any, _T]:
-    """Await ``coroutine`` as a task does, and look before each of its steps.
+    """Await ``coroutine`` as a task does, and check before each of its steps.
 
-    The first step that is not ``allowed`` does not happen: the current task is cancelled instead,
-    once. After a process stood still, the loop runs what is due before any timer of ours could
-    stop it; this is what comes before.
+    Instead of the first step that is not ``allowed``, the current task is cancelled, once. After
+    the process was stopped, the loop runs what is due before any timer could end it; this check
+    comes earlier.
     """
     step: Callable[[], Any] = partial(coroutine.send, None)
     stopped = False
@@ -46,7 +46,7 @@ def run_while(
             stopped = True
             task = asyncio.current_task()
             if task is not None:
-                # It arrives by the bare yield below, in place of what the step would have got.
+                # The cancellation arrives at the bare yield below.
                 task.cancel()
         else:
             try:
@@ -68,9 +68,9 @@ def end_process() -> None:
 
 
 class Deadman:
-    """Calls ``on_stuck`` from a thread of its own unless told in time that the work has ended.
+    """Calls ``on_stuck`` unless the work ends in time.
 
-    A thread, because the event loop may be just what is stuck.
+    From a thread of its own, because the event loop may be stuck.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Deadman:
         self._closed = False
 
     def arm(self, end: float) -> None:
-        """Expect the work to end, or the next call, by ``end`` of the clock."""
+        """Expect the end of the work, or the next call, by the time ``end``."""
         with self._changed:
             self._end, self._forgiven = end, False
             self._changed.notify()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.reflector import T
 
 _LOOKS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between looks: a resource is served a moment after its definition says so."""
@@ -42,53 +41,31 @@ _decode: Final = msgspec.json.Decoder(_Definition).decode
 
 
 class DefinitionWatch:
-    """Follows the one CustomResourceDefinition of ``mirror``'s resource."""
+    """Follows CustomResourceDefinitions by one watch: all, or the one of the resource ``only``."""
 
-    def __init__(self, client: Client, resource: Resource, mirror: Reflector[T]) -> None:
-        name = f"{resource.plural}.{resource.group}"
-        self._mirror = mirror
-        self._served = asyncio.Event()
-        self._reflector = Reflector(
-            client,
-            DEFINITIONS,
-            _is_served,
-            field_selector=f"metadata.name={name}",
-            on_change=self._changed,
-            name=f"definition of {resource.plural}",
-        )
-
-    async def run(self) -> None:
-        """Follow until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._reflector.run())
-            group.create_task(self._wake())
-
-    def _changed(self, _keys: frozenset[str]) -> None:
-        if any(self._reflector.store.values()):
-            self._served.set()
-
-    async def _wake(self) -> None:
-        while True:
-            await self._served.wait()
-            self._served.clear()
-            await _look(self._mirror)
-
-
-class DefinitionsWatch:
-    """Follows all CustomResourceDefinitions for many mirrors by one watch."""
-
-    def __init__(self, client: Client, mirrors: Mapping[Resource, Reflector[Any]]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        mirrors: Mapping[Resource, Reflector[Any]],
+        *,
+        only: Resource | None = None,
+    ) -> None:
         self._mirrors: defaultdict[str, list[Reflector[Any]]] = defaultdict(list)
         self.follow(mirrors)
         self._served: asyncio.Queue[str] = asyncio.Queue()
         self._reflector = Reflector(
-            client, DEFINITIONS, _is_served, on_change=self._changed, name="definitions"
+            client,
+            DEFINITIONS,
+            _is_served,
+            field_selector="" if only is None else f"metadata.name={_name(only)}",
+            on_change=self._changed,
+            name="definitions" if only is None else f"definition of {only.plural}",
         )
 
     def follow(self, mirrors: Mapping[Resource, Reflector[Any]]) -> None:
         """Follow the definitions of more mirrors; before it runs."""
         for resource, mirror in mirrors.items():
-            found = self._mirrors[f"{resource.plural}.{resource.group}"]
+            found = self._mirrors[_name(resource)]
             if mirror not in found:
                 found.append(mirror)
 
@@ -104,6 +81,10 @@ class DefinitionsWatch:
         for key in keys & self._mirrors.keys():
             if self._reflector.store.get(key):
                 self._served.put_nowait(key)
+
+
+def _name(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}"
 
 
 async def _look(mirror: Reflector[Any]) -> None:

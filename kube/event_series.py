@@ -33,7 +33,6 @@ class ObjectReference(Struct, frozen=True, gc=False, rename="camel", omit_defaul
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    field_path: str = ""
 
 
 class Occurrence(Struct, frozen=True, gc=False):

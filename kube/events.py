@@ -1,4 +1,4 @@
-"""Kubernetes events about objects: published if possible, and never waited for.
+"""Kubernetes events about objects, published in the background.
 
 An event that cannot be published is counted and dropped. Repetitions become one event with a count.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["EventRecorder", "ObjectReference"]
 
 FLUSH_TIMEOUT: Final = 1.0
-"""Seconds in which a recorder that ends may still tell what it has."""
+"""Seconds in which a recorder that ends may publish what it has."""
 PER_OBJECT: Final = Allowance(burst=25, period=300.0)
 OVERALL: Final = Allowance(burst=100, period=0.5)
 CREATED: Final = "created"
@@ -54,9 +54,9 @@ AGGREGATED: Final = "aggregated"
 DROPS: Final = ("over_rate", "queue_full", "refused", "unreachable", "forgotten", "shutdown", "bug")
 """Reasons for losing an event."""
 _CLUSTER_NAMESPACE: Final = "default"
-"""Where the API wants events of cluster-scoped objects."""
+"""The namespace of events about cluster-scoped objects."""
 SERIES: Final = 1024
-"""Series, and objects with an allowance, that are remembered."""
+"""Series, and objects with an allowance, that are kept."""
 _QUIET: Final = 360.0
 _PERIOD: Final = 30.0
 """Seconds between two reports of one series."""
@@ -68,9 +68,9 @@ _BACKOFF: Final = Backoff(first=0.5, limit=30.0)
 class EventRecorder:
     """Publishes the events of ``controller``; ``instance`` in ``namespace`` is its pod.
 
-    ``on_outcome`` is called with what became of each: created, updated, aggregated or one of
-    DROPS. For one event loop; ``run`` sends, ``lanes`` events at a time, those of one object in
-    the order in which they came.
+    ``on_outcome`` is called with the outcome of each: created, updated, aggregated or one of
+    DROPS. For one event loop. ``run`` sends ``lanes`` events at a time, those of one object in
+    order.
     """
 
     def __init__(  # noqa: PLR0913 - limits, and knobs for tests
@@ -94,7 +94,7 @@ class EventRecorder:
         """Events by outcome."""
         self._client = client
         self._controller = controller
-        # The namespace tells two installations apart, whose events may stand in one place.
+        # The namespace distinguishes two installations whose events are in one namespace.
         reporter = f"{namespace}/{instance}" if namespace else instance
         self._reporter = {
             "reportingController": f"harbourmaster.dev/{controller}",
@@ -136,12 +136,12 @@ class EventRecorder:
         try:
             what = occurrence(regarding, type, reason, note, action)
             self._take(what, Details(related, annotations or {}))
-        except Exception:  # noqa: BLE001 - what it tells of matters more
+        except Exception:  # noqa: BLE001 - an event must not break what it reports
             self._log.exception("event lost")
             self._drop("bug")
 
     async def run(self) -> None:
-        """Send until cancelled, and then, for a second at most, what is left."""
+        """Send until cancelled, and then the rest for at most a second."""
         try:
             async with asyncio.TaskGroup() as group:
                 for lane in self._lanes[1:]:
@@ -188,7 +188,7 @@ class EventRecorder:
         lane.wake.set()
 
     def _next(self, lane: _Lane, now: float, *, everything: bool = False) -> Series | None:
-        """What is to be sent: new events first, then the counts that are due, by one lane."""
+        """The series to send: new events first, then due counts, which one lane sends."""
         if lane.queue:
             return lane.queue[0]
         for series in self._counts(lane):
@@ -197,7 +197,7 @@ class EventRecorder:
         return None
 
     def _counts(self, lane: _Lane) -> Iterable[Series]:
-        """The counts that this lane tells; what was never told goes with its count."""
+        """The series whose counts this lane sends; new events already include their count."""
         if lane is not self._lanes[0]:
             return ()
         return (series for series in self._table.behind if series.told)
@@ -222,12 +222,12 @@ class EventRecorder:
                 value = {"series": _counted(series)}
                 await self._call("PATCH", self._path(series, series.name), value)
         except AlreadyExistsError:
-            # Ours: its name is random, and an answer was lost.
+            # It is ours: names are random, and an earlier response was lost.
             pass
         except NotFoundError as error:
             if is_new:
                 return self._refused(lane, series, error)
-            # Events live for an hour: it goes on as a new one, with its count.
+            # Events expire after an hour: it is created again, with its count.
             series.told, series.name = 0, self._new_name()
             self._enqueue(series)
             return 0.0
@@ -248,7 +248,7 @@ class EventRecorder:
         return 0.0
 
     def _refused(self, lane: _Lane, series: Series, error: Exception) -> float:
-        """Forget a series that the API server does not want, its namespace gone perhaps."""
+        """Forget a series that the API server rejects; its namespace may be gone."""
         self._note_fault(error)
         lane.settle(series)
         self._table.forget(series)
@@ -256,7 +256,7 @@ class EventRecorder:
         return 0.0
 
     def _failed(self, lane: _Lane, series: Series, error: Exception) -> float:
-        """Try again later, a new event a few times, a count with the next report."""
+        """Retry later: a new event a few times, a count with the next report."""
         self._note_fault(error)
         if series.told:
             series.reported = self._clock()
@@ -339,7 +339,7 @@ class EventRecorder:
         self._note(why)
 
     def _note_fault(self, error: Exception) -> None:
-        # The text alone differs with each event's name.
+        # The text differs for each event, as it has its name.
         fault = f"{type(error).__name__} {error.reason if isinstance(error, ApiError) else ''}"
         if fault != self._fault:
             self._fault = fault
@@ -347,7 +347,7 @@ class EventRecorder:
 
 
 class _Lane:
-    """New events on their way one after the other."""
+    """A queue of new events that are sent one after the other."""
 
     __slots__ = ("attempts", "failures", "queue", "wake")
 
@@ -371,7 +371,7 @@ def _counted(series: Series) -> dict[str, Any]:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Whether the same request may do later."""
+    """Whether the same request may succeed later."""
     if not isinstance(error, ApiError):
         return True
     return (

@@ -26,7 +26,7 @@ _PASSING: Final = frozenset(
 
 
 class Plan(Struct, frozen=True, gc=False):
-    """How to go on. ``quiet``: nothing to speak of, for watches do end this way."""
+    """How to go on. ``quiet``: not logged, as watches often end this way."""
 
     relist: bool
     at_once: bool = False
@@ -36,36 +36,36 @@ class Plan(Struct, frozen=True, gc=False):
 def after_fault(error: ApiError, *, listing: bool, failures: int, relisted: bool = False) -> Plan:
     """Decide from the fault and the number of those before it since the last contact.
 
-    ``relisted``: a list at once was tried since then, and did not help.
+    ``relisted``: an immediate list was tried since then and did not help.
     """
     first = failures == 0
-    # A watch of what is not there is settled by the list.
+    # If the resource is missing, the list says so.
     if isinstance(error, GoneError) or (isinstance(error, NotFoundError) and not listing):
-        # However long the server was away, it is there now: what was missed waits no longer.
+        # The server is back: what was missed is listed at once.
         return Plan(relist=True, at_once=not relisted, quiet=first)
     refused = HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR
     hopeless = refused and error.status not in _PASSING
     return Plan(
         relist=listing or hopeless or failures + 1 >= RELIST_AFTER,
-        # Permissions are for a person to mend; a stream that breaks mends itself as a rule.
+        # Permissions need a person; broken streams usually recover by themselves.
         quiet=first and not listing and not isinstance(error, (UnauthorizedError, ForbiddenError)),
     )
 
 
 class WatchMetrics(Protocol):
-    """What a reflector tells; ``resource`` is its name."""
+    """The metrics of a reflector; ``resource`` is its name."""
 
     def listed(self, resource: str, objects: int, seconds: float) -> None:
-        """A list of so many readable objects was taken whole."""
+        """Record a complete list with its number of readable objects."""
 
     def events(self, resource: str, count: int) -> None:
-        """So many events came, bookmarks included."""
+        """Count received events, including bookmarks."""
 
     def failed(self, resource: str, kind: str) -> None:
-        """A list or a watch ended in a fault; ``kind`` is the error's class."""
+        """Count a failed list or watch; ``kind`` is the class of the error."""
 
     def undecodable(self, resource: str) -> None:
-        """An object could not be read."""
+        """Count an object that could not be decoded."""
 
 
 class NoWatchMetrics:

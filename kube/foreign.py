@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 from msgspec import Struct
-from yarl import URL
 
 from harbourmaster.certs.bundle import parse_certificates
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.kube.connection import Connection
-from harbourmaster.kube.credentials import checked_token, claims_of
+from harbourmaster.kube.connection import Connection, server_url
+from harbourmaster.kube.credentials import claims_of, fixed_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
-from harbourmaster.kube.trust import client_context, load_authorities, load_pair
+from harbourmaster.kube.trust import load_pair, verifying_context
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
 
 MAX_BYTES: Final = 64 * 1024
 """Of YAML; reading it takes its time, and nothing else is done meanwhile."""
@@ -82,19 +80,21 @@ def access_from(text: bytes, source: str) -> Access:
         for field, why in refused.items():
             if section.get(field):
                 raise _fault(source, f"{field} of its {name} {why}")
-    server = _server(cluster[1], source)
-    tls = _tls(cluster[1], source)
+    server = _text(cluster[1], "server", source)
+    server_url(server, {"https"}, source)
+    authorities = _data(cluster[1], "certificate-authority-data", source)
+    tls = verifying_context(authorities, f"{source}: certificate-authority-data")
     ends = [_load_pair(tls, user[1], source)]
     token = None
     if user[1].get("token"):
-        value = checked_token(str(user[1]["token"]), f"{source}: token")
-        token, claimed = _always(value), claims_of(value).exp
+        value = str(user[1]["token"])
+        token, claimed = fixed_token(value, f"{source}: token"), claims_of(value.strip()).exp
         ends.append(None if claimed is None else _moment(claimed))
     elif not user[1].get("client-certificate-data"):
         raise _fault(source, "its user has neither a token nor client-certificate-data")
     return Access(
         connection=Connection(
-            server=server,
+            server=server.rstrip("/"),
             ssl=tls,
             token=token,
             user=user[0],
@@ -153,29 +153,6 @@ def _check_names(
         raise _fault(source, f'its current-context is "{named}", which does not exist')
 
 
-def _server(cluster: dict[str, Any], source: str) -> str:
-    text = _text(cluster, "server", source)
-    try:
-        url = URL(text)
-        valid = url.scheme == "https" and url.host and url.port
-    except ValueError:
-        url, valid = URL(), False
-    if not valid or url.query_string or url.fragment or url.user or url.password:
-        raise _fault(source, f'server "{one_line(text, 100)}" is not like https://host:port')
-    return text.rstrip("/")
-
-
-def _tls(cluster: dict[str, Any], source: str) -> ssl.SSLContext:
-    context = client_context()
-    authorities = _data(cluster, "certificate-authority-data", source)
-    if authorities is None:
-        context.load_default_certs()
-    else:
-        text = authorities.decode(errors="replace")
-        load_authorities(context, text, f"{source}: certificate-authority-data")
-    return context
-
-
 def _load_pair(context: ssl.SSLContext, user: dict[str, Any], source: str) -> datetime | None:
     """Show the client certificate, if there is one; when it ends."""
     certificate = _data(user, "client-certificate-data", source)
@@ -211,13 +188,6 @@ def _moment(seconds: float) -> datetime | None:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def _always(token: str) -> Callable[[], Awaitable[str]]:
-    async def get() -> str:
-        return token
-
-    return get
 
 
 def _fault(source: str, text: str) -> ConnectionSettingsError:

@@ -19,14 +19,13 @@ import yaml
 from kubernetes_asyncio.config.config_exception import ConfigException
 from kubernetes_asyncio.config.exec_provider import ExecProvider
 from kubernetes_asyncio.config.kube_config import ConfigNode, FileOrData, KubeConfigMerger
-from yarl import URL
 
-from harbourmaster.kube.connection import Connection
-from harbourmaster.kube.credentials import TokenFile, checked_token
+from harbourmaster.kube.connection import Connection, server_url
+from harbourmaster.kube.credentials import TokenFile, fixed_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.oidc import OidcToken, Provider
 from harbourmaster.kube.plugins import Command, PluginToken
-from harbourmaster.kube.trust import client_context, load_authorities, load_pair
+from harbourmaster.kube.trust import client_context, load_pair, verifying_context
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
@@ -88,8 +87,12 @@ def _connection(config: ConfigNode, paths: str, context: str | None) -> Connecti
     cluster, cluster_path = _section(config, "cluster", str(chosen.get("cluster") or ""), source)
     user_name = str(chosen.get("user") or "")
     user, user_path = _section(config, "user", user_name, source) if user_name else ({}, "")
-    server = _server(cluster, source)
-    if URL(server).scheme == "http":
+    server = str(cluster.get("server") or "")
+    url = server_url(server, {"http", "https"}, source)
+    server = server.rstrip("/")
+    if cluster.get("proxy-url"):
+        raise _fault(source, "proxy-url is not supported")
+    if url.scheme == "http":
         # No credentials where anybody can read them, as kubectl does it.
         return Connection(server=server, user=user_name, source=source)
     tls = _context(cluster, _folder(cluster_path), source)
@@ -121,35 +124,15 @@ def _section(config: ConfigNode, kind: str, name: str, source: str) -> tuple[dic
     return content, node.path or ""
 
 
-def _server(cluster: dict[str, Any], source: str) -> str:
-    text = str(cluster.get("server") or "")
-    try:
-        url = URL(text)
-        valid = url.scheme in {"http", "https"} and url.host and url.port
-    except ValueError:
-        valid = False
-        url = URL()
-    if not valid or url.query_string or url.fragment or url.user or url.password:
-        raise _fault(source, f'server "{one_line(text, 100)}" is not like https://host:port')
-    if cluster.get("proxy-url"):
-        raise _fault(source, "proxy-url is not supported")
-    return text.rstrip("/")
-
-
 def _context(cluster: dict[str, Any], folder: Path, source: str) -> ssl.SSLContext:
-    context = client_context()
     if cluster.get("insecure-skip-tls-verify"):
+        context = client_context()
         context.check_hostname = False
         # The user set insecure-skip-tls-verify.
         context.verify_mode = ssl.CERT_NONE
         return context
     authorities = _content(cluster, "certificate-authority", folder, source)
-    if authorities is None:
-        context.load_default_certs()
-    else:
-        pem = authorities.decode(errors="replace")
-        load_authorities(context, pem, f"{source}: certificate-authority")
-    return context
+    return verifying_context(authorities, f"{source}: certificate-authority")
 
 
 def _load_certificate(
@@ -189,8 +172,7 @@ def _credentials(
         file.read()
         return Credentials(file.get, file.expire)
     if user.get("token"):
-        token = checked_token(str(user["token"]), f"{source}: token")
-        return Credentials(_always(token), None)
+        return Credentials(fixed_token(str(user["token"]), f"{source}: token"), None)
     if user.get("exec"):
         plugin = PluginToken(_command(user["exec"], folder, cluster, source), context)
         return Credentials(plugin.get, plugin.expire)
@@ -198,13 +180,6 @@ def _credentials(
         oidc = _oidc(user["auth-provider"], folder, source)
         return Credentials(oidc.get, oidc.expire)
     return None
-
-
-def _always(token: str) -> Callable[[], Awaitable[str]]:
-    async def get() -> str:
-        return token
-
-    return get
 
 
 def _command(
@@ -255,17 +230,12 @@ def _oidc(section: dict[str, Any], folder: Path, source: str) -> OidcToken:
         provider = msgspec.convert(section.get("config"), Provider)
     except msgspec.ValidationError as error:
         raise _fault(source, f"auth-provider oidc: {error}") from None
-    context = client_context()
     fields = {
         "ca": provider.idp_certificate_authority,
         "ca-data": provider.idp_certificate_authority_data,
     }
     authorities = _content(fields, "ca", folder, source)
-    if authorities is None:
-        context.load_default_certs()
-    else:
-        pem = authorities.decode(errors="replace")
-        load_authorities(context, pem, f"{source}: idp-certificate-authority")
+    context = verifying_context(authorities, f"{source}: idp-certificate-authority")
     return OidcToken(provider, context, source)
 
 

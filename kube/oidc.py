@@ -1,7 +1,7 @@
 """ID tokens of a kubeconfig's OpenID Connect user, renewed at the identity provider.
 
 The library's own renewal checks no certificate of the provider where none is configured, so it is
-not used. A renewed token is kept in memory only: the user's files are not ours to write.
+not used. A renewed token is kept in memory only; the user's files are not changed.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLUGIN_SECONDS: Final = 30.0
-"""How long a plugin may take; ours have no terminal to ask anybody at."""
+"""How long a plugin may take; it cannot ask the user for anything."""
 END_SECONDS: Final = 1.0
-"""How long a killed plugin may take to be gone."""
+"""How long a killed plugin may take to end."""
 MARGIN: Final = timedelta(seconds=10)
 """How long before its end a credential is renewed."""
 
@@ -38,7 +38,7 @@ class Command(Struct, frozen=True):
     environment: Mapping[str, str]
     api_version: str
     cluster: Mapping[str, Any] | None
-    """Told to the plugin where it wants to know."""
+    """The cluster information for the plugin; None if it does not ask for it."""
     source: str
 
 
@@ -56,7 +56,7 @@ class _Answer(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PluginToken:
-    """The plugin's token, kept until it ends or is refused; a certificate goes into the context."""
+    """The plugin's token while it is valid; a client certificate is loaded into the context."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PluginToken:
         self._running = asyncio.Lock()
 
     async def get(self) -> str | None:
-        """The token; None where the plugin gave a certificate. Raises ConnectionSettingsError."""
+        """The token; None if the plugin returned a certificate. Raises ConnectionSettingsError."""
         async with self._running:
             if self._kept is None or _has_ended(self._kept, self._now()):
                 self._kept = await self._renewed()
@@ -88,7 +88,7 @@ class PluginToken:
         try:
             answer = msgspec.json.decode(output, type=_Answer)
         except msgspec.DecodeError as error:
-            # Without what it said, which may be a secret.
+            # Without its output, which may have secrets.
             raise _fault(command, f"did not print a valid ExecCredential: {error}") from None
         if (answer.api_version, answer.kind) != (command.api_version, "ExecCredential"):
             kind = one_line(f"{answer.kind} of {answer.api_version}", 100)
@@ -112,7 +112,7 @@ def _has_ended(credential: _Credential, now: datetime) -> bool:
 
 
 async def _run(command: Command) -> bytes:
-    """What the plugin prints; it is dead when this returns."""
+    """The output of the plugin, which has ended when this returns."""
     # Cancelled within the start, asyncio would leave the plugin's own children running.
     starting = asyncio.ensure_future(_start(command))
     try:

@@ -1,7 +1,7 @@
 """Objects by key with indexes, written by a reflector and read by all others.
 
-A key is ``namespace/name``, or ``name`` for a cluster-scoped object. Nothing here waits and nothing
-is locked: readers and the one writer share an event loop.
+A key is ``namespace/name``, or ``name`` for a cluster-scoped object. There are no locks: readers
+and the one writer share an event loop.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Store(Generic[T]):
         return self._objects.get(key)
 
     def keys(self) -> KeysView[str]:
-        """The keys now and later: a view, to be copied by who waits while walking it."""
+        """A live view of the keys; copy it to iterate with an await in between."""
         return self._objects.keys()
 
     def values(self) -> ValuesView[T]:
-        """The objects now and later: a view, to be copied by who waits while walking it."""
+        """A live view of the objects; copy it to iterate with an await in between."""
         return self._objects.values()
 
     def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
         """The objects for which the index function ``name`` gives ``value``, in no fixed order.
 
-        Raises KeyError where there is no such index.
+        Raises KeyError if there is no such index.
         """
         return tuple(self._indexes[name].get(value, {}).values())
 
@@ -95,7 +95,7 @@ class Store(Generic[T]):
         return changed | gone
 
     def _forget(self, key: str) -> None:
-        """Take ``key`` out of the indexes, and out of memory the values that nothing has now."""
+        """Remove ``key`` from the indexes, with the values that have no other key."""
         if key not in self._objects:
             return
         before = self._objects[key]

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 MAX_LINE: Final = 16 * 1024 * 1024
-"""Bytes of one event; etcd keeps no object that is a tenth of it."""
+"""Bytes of one event; objects in etcd are at most a tenth of it."""
 
 
 class LineTooLongError(Exception):
-    """A line beyond the limit; the stream is of no more use."""
+    """A line exceeds the limit; the stream cannot be read on."""
 
 
 class WatchEvent(Struct, frozen=True, gc=False):
@@ -24,7 +24,7 @@ class WatchEvent(Struct, frozen=True, gc=False):
 
 
 class LineSplitter:
-    """Bytes in, whole lines out, without their ends; empty lines are left out."""
+    """Splits bytes into lines, without line ends and without empty lines."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         """``limit`` is in bytes, the end not counted."""
@@ -57,7 +57,7 @@ class LineSplitter:
 
 
 DEEPEST: Final = 200
-"""Levels of what is left as it is."""
+"""Levels of nesting that can be decoded."""
 STUB: Final = b'"nested too deeply to be read"'
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _OPENING: Final = frozenset((b"[", b"{"))
@@ -65,10 +65,9 @@ _CLOSING: Final = frozenset((b"]", b"}"))
 
 
 def shallow(body: bytes, level: int) -> bytes:
-    """The same JSON with a text in place of each value on ``level`` that has too many levels.
+    """The same JSON with a text in place of each value on ``level`` that is nested too deeply.
 
-    The whole is on level 1. Where such a text stands no object of that kind can be read, and the
-    others can.
+    The whole document is level 1. Objects with such a text cannot be decoded, the others can.
     """
     pieces: list[bytes] = []
     depth = deepest = begun = kept = 0

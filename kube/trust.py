@@ -49,6 +49,19 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
+def verifying_context(pem: bytes | None, source: str) -> ssl.SSLContext:
+    """A context that trusts these certificates; without any, the authorities of the system.
+
+    Raises ConnectionSettingsError naming ``source``.
+    """
+    context = client_context()
+    if pem is None:
+        context.load_default_certs()
+    else:
+        load_authorities(context, pem.decode(errors="replace"), source)
+    return context
+
+
 def load_authorities(context: ssl.SSLContext, pem: str, source: str) -> None:
     """Trust the certificates in ``pem`` too. Raises ConnectionSettingsError naming ``source``."""
     try:

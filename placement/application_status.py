@@ -28,6 +28,7 @@ from harbourmaster.placement.model import (
     Condition,
     TargetReference,
     condition,
+    updated,
 )
 from harbourmaster.placement.rules import MOST_MOVES, MOVE_WINDOW
 
@@ -62,15 +63,6 @@ def moment(text: str) -> datetime | None:
         return parse(text) if text else None
     except ValueError:
         return None
-
-
-def is_handed_over(application: Application) -> bool:
-    """Whether the deployer may act: this generation is scheduled (krake-spec 7.3)."""
-    status = application.status
-    return (
-        status.scheduled_to is not None
-        and status.scheduled_generation == application.metadata.generation
-    )
 
 
 def is_new(application: Application) -> bool:
@@ -198,20 +190,6 @@ def next_try(backoff: RetryPolicy, now: datetime) -> str:
     return stamp(now + timedelta(seconds=wait) + _ALMOST_A_SECOND)
 
 
-def changed(
-    conditions: tuple[Condition, ...], wanted: Condition, now: datetime
-) -> tuple[Condition, ...]:
-    """The conditions with this one, whose time is that of the last change of its status."""
-    before = condition(conditions, wanted.type)
-    since = stamp(now)
-    if before is not None and before.status == wanted.status:
-        since = before.last_transition_time or since
-    found = msgspec.structs.replace(wanted, last_transition_time=since)
-    if before is None:
-        return (*conditions, found)
-    return tuple(found if each is before else each for each in conditions)
-
-
 def scheduled_condition(decision: Decision, status: str, reason: str, message: str) -> Condition:
     """What a decision says of the object's place."""
     return Condition(
@@ -239,7 +217,7 @@ def _with_condition(
         phase=phase,
         retries_left=None,
         next_retry_time="",
-        conditions=changed(before.conditions, wanted, decision.time),
+        conditions=updated(before.conditions, stamp(decision.time), wanted),
     )
 
 
@@ -283,5 +261,5 @@ def _after_failure(application: Application, decision: Decision) -> ApplicationS
         phase=DEGRADED if has_more else FAILED,
         retries_left=left,
         next_retry_time=next_try(backoff, decision.time) if has_more else "",
-        conditions=changed(before.conditions, wanted, decision.time),
+        conditions=updated(before.conditions, stamp(decision.time), wanted),
     )

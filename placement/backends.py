@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.placement.application_status import (
-    changed,
     moment,
     next_try,
     scheduled_condition,
@@ -28,6 +27,7 @@ from harbourmaster.placement.model import (
     TRUE,
     TargetReference,
     condition,
+    updated,
 )
 from harbourmaster.placement.scores import best, drawn, score
 
@@ -141,7 +141,7 @@ def settled_cluster(
         state=state,
         retries_left=left,
         next_retry_time=again,
-        conditions=changed(before.conditions, _condition(decision), time),
+        conditions=updated(before.conditions, stamp(time), _condition(decision)),
     )
     if target is not None:
         after = msgspec.structs.replace(
@@ -168,7 +168,7 @@ def settled_magnum_cluster(
     after = msgspec.structs.replace(
         before,
         state=PENDING if target is not None else FAILED,
-        conditions=changed(before.conditions, _condition(decision), decision.time),
+        conditions=updated(before.conditions, stamp(decision.time), _condition(decision)),
     )
     if target is not None:
         after = msgspec.structs.replace(

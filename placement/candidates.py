@@ -1,4 +1,4 @@
-"""Targets as one pass sees them: with what they inherit, measured, and whether they are ready."""
+"""The targets of one pass, with inherited labels and metrics, measurements and readiness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from msgspec import Struct
 
 from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
 from harbourmaster.placement.measuring import Measured
-from harbourmaster.placement.model import FALSE, NO_ANSWER, NODES_READY, REACHABLE, TRUE, condition
+from harbourmaster.placement.model import (
+    FALSE,
+    NO_ANSWER,
+    NODES_READY,
+    REACHABLE,
+    TRUE,
+    Project,
+    condition,
+)
 
 if TYPE_CHECKING:
     from harbourmaster.placement.measuring import Measuring
@@ -18,28 +26,27 @@ if TYPE_CHECKING:
         Cluster,
         Condition,
         MetricReference,
-        Project,
         TargetReference,
     )
     from harbourmaster.placement.snapshot import Snapshot
 
 _ANSWERING = ("Online", "FailingMetrics")
-"""States of a cluster that answers and whose nodes are ready."""
+"""States of a reachable cluster with ready nodes."""
 Outage: TypeAlias = Literal["", "NodesNotReady", "NoAnswer", "Unknown"]
-"""Why nothing new goes to a cluster though nobody has taken it out.
+"""Why a cluster gets no new applications although no user has excluded it.
 
-Unknown: nobody can say whether it works, as it refuses our credentials or has not been asked.
+Unknown: its state cannot be determined, as it rejects our credentials or was not asked yet.
 """
 _OUTAGES: Final[dict[str, Outage]] = {
     "Offline": "NoAnswer",
     "NotReady": "NodesNotReady",
     "Unhealthy": "NodesNotReady",
 }
-"""By state, where no condition says more."""
+"""By state, if no condition is more specific."""
 
 
 class Candidate(Struct, frozen=True, gc=False):
-    """A cluster, a cloud or a project; ``unready`` says why nothing goes there."""
+    """A cluster, a cloud or a project; ``unready`` says why it is excluded, empty if it is not."""
 
     kind: str
     namespace: str
@@ -49,13 +56,13 @@ class Candidate(Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     measured: Measured
     label: str
-    """What it is called beside others: its name, with the namespace where there are several."""
+    """Its name among the candidates, with the namespace if these are of several."""
     custom_resources: frozenset[str] = frozenset()
     outage: Outage = ""
-    """Empty also for one that people have taken out: what is there has to leave."""
+    """Empty also for a cluster that users have excluded: applications have to leave it."""
 
     def is_at(self, reference: TargetReference | None, namespace: str) -> bool:
-        """Whether a reference, which stands in that namespace, means this very object."""
+        """Whether a reference in an object of that namespace is to this target."""
         return (
             reference is not None
             and reference.name == self.name
@@ -66,7 +73,7 @@ class Candidate(Struct, frozen=True, gc=False):
 
 
 def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring) -> Candidate:
-    """A cluster with what it inherits from its cloud (krake-spec 3.8)."""
+    """A cluster with the labels and metrics that it inherits from its cloud (krake-spec 3.8)."""
     metadata, spec = cluster.metadata, cluster.spec
     labels: Mapping[str, str] = metadata.labels
     own = spec.metrics or ()
@@ -102,7 +109,7 @@ def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring
 
 
 def cloud_of(cluster: Cluster, snapshot: Snapshot) -> Cloud | None:
-    """The cloud to which a cluster belongs: the one it names, else the one it was placed on."""
+    """The cloud of a cluster: the one in its spec, else the one it was placed on."""
     reference = cluster.spec.cloud_ref or cluster.status.scheduled_to
     if reference is None:
         return None
@@ -111,40 +118,27 @@ def cloud_of(cluster: Cluster, snapshot: Snapshot) -> Cloud | None:
     return snapshot.clouds.get(namespace, {}).get(reference.name)
 
 
-def cloud_candidate(cloud: Cloud, measuring: Measuring) -> Candidate:
-    """A cloud, which nobody has to reach."""
-    metadata = cloud.metadata
+def backend_candidate(found: Cloud | Project, measuring: Measuring) -> Candidate:
+    """A cloud or a project; it needs no connection."""
+    metadata = found.metadata
+    is_project = isinstance(found, Project)
+    of_cloud = "Cloud" if metadata.namespace else "GlobalCloud"
     return Candidate(
-        kind="Cloud" if metadata.namespace else "GlobalCloud",
+        kind="Project" if is_project else of_cloud,
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         unready="it is being deleted" if metadata.deletion_timestamp else "",
         labels=metadata.labels,
-        measured=measuring.measure(metadata.namespace, cloud.spec.metrics or ()),
-        label=metadata.name,
-    )
-
-
-def project_candidate(project: Project, measuring: Measuring) -> Candidate:
-    """A project, which nobody has to reach."""
-    metadata = project.metadata
-    return Candidate(
-        kind="Project",
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        unready="it is being deleted" if metadata.deletion_timestamp else "",
-        labels=metadata.labels,
-        measured=measuring.measure(metadata.namespace, project.spec.metrics or ()),
-        label=metadata.key,
+        measured=measuring.measure(metadata.namespace, found.spec.metrics or ()),
+        label=metadata.key if is_project else metadata.name,
     )
 
 
 def unready(cluster: Cluster) -> str:
-    """Why no application goes to a cluster; empty where it is ready (krake-spec 7.1).
+    """Why a cluster gets no applications; empty if it is ready (krake-spec 7.1).
 
-    Whether its metrics can be had is not asked here: that is for each pass to find out.
+    Missing metrics do not count here: each pass checks them.
     """
     return _availability(cluster)[0]
 
@@ -175,7 +169,7 @@ def _because(found: Condition, text: str) -> str:
 
 
 def _wanted(cluster: Cluster) -> tuple[frozenset[str], frozenset[str]]:
-    """The labels and metrics that a cluster has of its cloud because it wanted them there."""
+    """The labels and metrics in the cloud constraints of a cluster, which it inherits."""
     constraints = cluster.spec.constraints
     try:
         found = compile_constraints(constraints and constraints.cloud, "spec.constraints.cloud")

@@ -19,6 +19,7 @@ from harbourmaster.placement.model import (
     TRUE,
     Condition,
     condition,
+    updated,
 )
 
 if TYPE_CHECKING:
@@ -103,23 +104,11 @@ def observe(
         reachable = Condition(type=REACHABLE, status=TRUE, reason="Answers")
         found, nodes = _nodes(seen)
     written = [replace(each, observed_generation=generation) for each in (reachable, nodes)]
-    every = tuple(updated(conditions, written, now))
-    if found == ONLINE and _is_false(every, METRICS_AVAILABLE):
+    every = updated(conditions, now, *written)
+    metrics = condition(every, METRICS_AVAILABLE)
+    if found == ONLINE and metrics is not None and metrics.status == FALSE:
         found = FAILING_METRICS
     return ClusterStatusUpdate(found, every)
-
-
-def schedulable(
-    conditions: tuple[Condition, ...], *, is_ending: bool = False, unschedulable: bool = False
-) -> bool:
-    """Whether an application may be placed there as far as the cluster itself goes."""
-    return (
-        not is_ending
-        and not unschedulable
-        and _is(conditions, REACHABLE, TRUE)
-        and _is(conditions, NODES_READY, TRUE)
-        and not _is_false(conditions, METRICS_AVAILABLE)
-    )
 
 
 def recorded(resources: Iterable[str]) -> tuple[str, ...]:
@@ -131,19 +120,6 @@ def recorded(resources: Iterable[str]) -> tuple[str, ...]:
             break
         found.append(each)
     return tuple(found)
-
-
-def updated(
-    conditions: Iterable[Condition], changes: Iterable[Condition], now: str
-) -> list[Condition]:
-    """The conditions with changes in them; the time of a transition is that of its status."""
-    found = {each.type: each for each in conditions}
-    for change in changes:
-        before = found.get(change.type)
-        is_same = before is not None and before.status == change.status
-        since = before.last_transition_time if before is not None and is_same else now
-        found[change.type] = replace(change, last_transition_time=since)
-    return list(found.values())
 
 
 def _nodes(seen: Observation) -> tuple[str, Condition]:
@@ -164,12 +140,3 @@ def _nodes(seen: Observation) -> tuple[str, Condition]:
 def _broken(reason: str, message: str) -> Condition:
     text = message if len(message) <= _MAX_TEXT else f"{message[: _MAX_TEXT - 1]}…"
     return Condition(type=NODES_READY, status=FALSE, reason=reason, message=text)
-
-
-def _is(conditions: tuple[Condition, ...], name: str, status: str) -> bool:
-    found = condition(conditions, name)
-    return found is not None and found.status == status
-
-
-def _is_false(conditions: tuple[Condition, ...], name: str) -> bool:
-    return _is(conditions, name, FALSE)

@@ -1,4 +1,4 @@
-"""What a decision is, for every kind of object that is placed."""
+"""Decisions about every kind of object that is placed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ DecisionOutcome = Literal[
     "Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "Waiting"
 ]
 _SHOWN: Final = 3
-"""Reasons in a line; the rest is counted."""
+"""Reasons in a message; the rest is counted."""
 
 
 class CandidateVerdict(Struct, frozen=True, gc=False):
-    """A target, and why the object can't go there; empty where it can."""
+    """A target, and why the object cannot be placed there; empty if it can."""
 
     target: Candidate
     reason: str = ""
 
 
 class Decision(Struct, frozen=True, gc=False, kw_only=True):
-    """What was decided about one object in one pass.
+    """The decision about one object in one pass.
 
-    ``chosen`` are the names that tie, of which ``target`` is the one drawn; it is None where the
-    object stays, or where there is none. ``reason`` says in a line why it is so.
+    ``chosen`` are the names with the best score, from which ``target`` is drawn; it is None if the
+    object stays or no target suits. ``reason`` is one line.
     """
 
     outcome: DecisionOutcome
@@ -42,19 +42,19 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     chosen: Sequence[str] = ()
     target: Candidate | None = None
     current: str = ""
-    """The name of where it is now, even where that is gone."""
+    """The name of the current target, even if that no longer exists."""
     stickiness: float = 0.0
     is_elective: bool = False
-    """Whether it moves though it could stay."""
+    """Whether it moves although it could stay."""
 
     @property
     def stays(self) -> bool:
-        """Whether it is placed and is left there."""
+        """Whether it is placed and stays there."""
         return bool(self.current) and self.current in self.chosen and self.target is None
 
     @property
     def error(self) -> str:
-        """Why there is no decision, or no place; else empty."""
+        """Why there is no decision or no target; otherwise empty."""
         if self.outcome in {"NoSuitableTarget", "InvalidConstraint"}:
             return f"{self.outcome}: {self.reason}"
         return self.reason if self.outcome == "Waiting" else ""
@@ -68,19 +68,19 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def stayed(self, outcome: DecisionOutcome, reason: str) -> Decision:
-        """The decision for what there is now."""
+        """The decision for the current target."""
         chosen = (self.current,) if self.current else ()
         return msgspec.structs.replace(
             self, outcome=outcome, reason=reason, chosen=chosen, target=None, is_elective=False
         )
 
     def because(self, outcome: DecisionOutcome, reason: str) -> Decision:
-        """The decision for nothing."""
+        """The decision for no target."""
         return msgspec.structs.replace(self, outcome=outcome, reason=reason, chosen=(), target=None)
 
 
 def best_of(name: str, scores: Mapping[str, float]) -> str:
-    """Why one is chosen."""
+    """Why a target is chosen."""
     if len(scores) == 1:
         return f"'{name}' is the only suitable one"
     return f"'{name}' has the best score, {scores[name]:.6g}"

@@ -40,18 +40,18 @@ _VOLUMES: Final = (
 
 
 class Herd:
-    """Who moves where within one pass, so that not all run to the cluster that is best just now."""
+    """The moves of one pass, so that not all applications move to the best cluster at once."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._arrivals: Counter[tuple[str, str]] = Counter()
 
     def admits(self, target: Candidate) -> bool:
-        """Whether one more may move there; a limit of 0 is none."""
+        """Whether one more may move there; 0 means no limit."""
         return not self._limit or self._arrivals[target.namespace, target.name] < self._limit
 
     def arrives(self, target: Candidate) -> None:
-        """One more moves there, by choice or because it must."""
+        """Count a move, by choice or not."""
         self._arrivals[target.namespace, target.name] += 1
 
 
@@ -62,7 +62,7 @@ def decide_all(applications: Iterable[Application], seen: Pass) -> list[Decision
 
 
 def decide(application: Application, seen: Pass, herd: Herd | None = None) -> Decision:
-    """Decide about one application. Never raises for what is wrong with an object."""
+    """Decide about one application. Never raises for an invalid object."""
     bound = application.status.scheduled_to
     start = Decision(
         outcome="Waiting",
@@ -83,7 +83,7 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
 
 
 class _Case:
-    """One application whose constraints can be read."""
+    """One application with valid constraints."""
 
     def __init__(self, application: Application, seen: Pass, view: View, herd: Herd) -> None:
         self._application = application
@@ -112,14 +112,14 @@ class _Case:
         return self._compared(start, current)
 
     def _current(self, name: str) -> CandidateVerdict | None:
-        """Where it is now."""
+        """Its current cluster."""
         application = self._application
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
         found = (each for each in self._view.verdicts if each.target.name == name)
         return next((each for each in found if each.target.is_at(bound, namespace)), None)
 
     def _kept(self, current: CandidateVerdict | None) -> str:
-        """Why it stays whatever else there is; empty where it need not."""
+        """Why it stays whatever the other clusters are; empty if it may move."""
         constraints, seen = self._application.spec.constraints, self._seen
         if constraints is not None and not constraints.migration:
             return "it must not move: spec.constraints.migration is false"
@@ -139,14 +139,14 @@ class _Case:
         return f"the metrics of '{target.name}' are not available: {target.measured.fault}"
 
     def _is_sent_away(self, current: CandidateVerdict) -> bool:
-        """Whether people want it to leave: neither metrics nor an outage are the reason."""
+        """Whether users want it to leave: not because of metrics or an outage."""
         target, wanted = current.target, self._view.wanted
         fits = Compiled(wanted.labels, wanted.custom_resources)
         is_out = bool(target.unready) and not target.outage
         return is_out or any(mismatches(target, fits, "Raw"))
 
     def _volumes(self, current: CandidateVerdict) -> str:
-        """Why its volumes keep it where it is; empty where they don't."""
+        """Why its volumes keep it on its cluster; empty if they do not."""
         application = self._application
         is_allowed = application.metadata.annotations.get(MIGRATION_VOLUMES) == RECREATE
         found = (each.kind for each in application.spec.manifests if each.has_volumes)
@@ -156,7 +156,7 @@ class _Case:
         return _VOLUMES.format(kind)
 
     def _placed(self, start: Decision, current: CandidateVerdict | None) -> Decision:
-        """It has no place yet, or must leave it, which no limit keeps it from."""
+        """The decision if it has no cluster yet or must leave it; limits do not apply."""
         scores = self._view.scores
         chosen = best(scores)
         target = self._drawn(chosen)
@@ -169,7 +169,7 @@ class _Case:
         return start.goes("Moved", f"'{start.current}' is excluded ({out}); {why}", target)
 
     def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
-        """It could stay: whether it does better elsewhere."""
+        """The decision if it could stay: whether another cluster is better."""
         current = now.target
         rules, scores = self._seen.rules, self._view.scores
         if current.name in scores:
@@ -193,7 +193,7 @@ class _Case:
         return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)
 
     def _drawn(self, names: Sequence[str]) -> Candidate:
-        """One of those that tie; the same for the same application."""
+        """One of the names with the best score; always the same for an application."""
         metadata = self._application.metadata
         seed = (self._seen.rules.seed, metadata.uid, metadata.key)
         return self._view.matched[drawn(names, *seed)]

@@ -8,12 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.placement.inventory import ObjectRef
-from harbourmaster.placement.model import Condition, KubeconfigKey, TargetReference
+from harbourmaster.placement.model import Condition, KubeconfigKey, Part, TargetReference
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
@@ -27,33 +25,29 @@ READY: Final = "Ready"
 FORCE: Final = "Force"
 
 
-class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """A part of an object."""
-
-
 class OwnedMetadata(Metadata, frozen=True, kw_only=True):
-    """With what keeps an object from going."""
+    """Metadata with finalizers."""
 
     finalizers: tuple[str, ...] = ()
 
 
-class ClusterObjects(_Wire, frozen=True, kw_only=True):
-    """What an application has on one cluster."""
+class ClusterObjects(Part, frozen=True, kw_only=True):
+    """The objects of an application on one cluster."""
 
     cluster: str
     objects: tuple[ObjectRef, ...] = ()
 
 
-class DeployedSpec(_Wire, frozen=True, kw_only=True):
-    """What is to be there, and how it gets there."""
+class DeployedSpec(Part, frozen=True, kw_only=True):
+    """The manifests, and how they are deployed."""
 
     manifests: tuple[Any, ...] = ()
     migration_order: MigrationOrder = "DeleteFirst"
     conflict_policy: str = FORCE
 
 
-class DeployedStatus(_Wire, frozen=True, kw_only=True):
-    """What the deployer has recorded, and what the scheduler tells it."""
+class DeployedStatus(Part, frozen=True, kw_only=True):
+    """The deployer's record, and the decision of the scheduler."""
 
     phase: str = ""
     observed_generation: int = 0
@@ -69,7 +63,7 @@ class DeployedStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class DeployedApplication(_Wire, frozen=True, kw_only=True):
+class DeployedApplication(Part, frozen=True, kw_only=True):
     """An Application."""
 
     metadata: OwnedMetadata
@@ -77,23 +71,23 @@ class DeployedApplication(_Wire, frozen=True, kw_only=True):
     status: DeployedStatus = DeployedStatus()
 
 
-class MemberSpec(_Wire, frozen=True, kw_only=True):
-    """How a member cluster is reached, and what it allows."""
+class MemberSpec(Part, frozen=True, kw_only=True):
+    """The credentials of a member cluster, and what it allows."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
     allow_cluster_scoped: bool = False
     discover_custom_resources: bool = True
 
 
-class MemberStatus(_Wire, frozen=True, kw_only=True):
-    """What the monitor says."""
+class MemberStatus(Part, frozen=True, kw_only=True):
+    """The observations of the monitor."""
 
     state: str = ""
     custom_resources: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 
-class MemberCluster(_Wire, frozen=True, kw_only=True):
+class MemberCluster(Part, frozen=True, kw_only=True):
     """A Cluster."""
 
     metadata: OwnedMetadata
@@ -102,7 +96,7 @@ class MemberCluster(_Wire, frozen=True, kw_only=True):
 
 
 def record_of(status: DeployedStatus) -> Record:
-    """What the status says, for the rollout."""
+    """The record of a status."""
     return Record(
         scheduled_to=_name(status.scheduled_to),
         running_on=_name(status.running_on),
@@ -120,9 +114,9 @@ def record_of(status: DeployedStatus) -> Record:
 def fields_of(
     record: Record, status: DeployedStatus, references: Mapping[str, TargetReference]
 ) -> dict[str, Any]:
-    """The fields of a status that say this; None takes a field away.
+    """The fields of a status for this record; None removes a field.
 
-    Of a cluster that is not among ``references`` the status may know the uid.
+    For a cluster that is not among ``references`` the status may have the uid.
     """
     known = {each.name: each for each in (status.running_on, status.scheduled_to) if each}
     known.update(references)

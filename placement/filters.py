@@ -1,4 +1,4 @@
-"""Which targets an object may go to (krake-spec 2, 3.4): the first reason why not, or none."""
+"""Which targets meet the constraints of an object (krake-spec 2, 3.4)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ class Compiled(Struct, frozen=True, gc=False):
 
     @property
     def every(self) -> tuple[Constraint, ...]:
-        """All of them, as they are looked at: labels, then custom resources, then metrics."""
+        """All of them in the order of checking: labels, custom resources, metrics."""
         return (*self.labels, *self.custom_resources, *self.metrics)
-
-
-NO_CONSTRAINTS = Compiled()
 
 
 @lru_cache(maxsize=4096)
@@ -51,7 +48,7 @@ def compile_constraints(constraints: TargetConstraints | None, at: str) -> Compi
     Raises InvalidConstraintError.
     """
     if constraints is None:
-        return NO_CONSTRAINTS
+        return Compiled()
     return Compiled(
         _parsed(parse_label, constraints.labels, f"{at}.labels"),
         _parsed(parse_custom_resource, constraints.custom_resources, f"{at}.customResources"),
@@ -72,12 +69,12 @@ def _parsed(
 
 
 def mismatches(target: Candidate, wanted: Compiled, value: ConstraintValue) -> Iterator[str]:
-    """Why the target isn't as wanted, in the order of the constraints."""
+    """Why the target does not meet constraints, in their order."""
     return filter(None, (mismatch(target, each, value) for each in wanted.every))
 
 
 def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) -> str:
-    """Why the target isn't as one constraint wants it; empty where it is."""
+    """Why the target does not meet a constraint; empty if it does."""
     match constraint:
         case LabelConstraint():
             return constraint.mismatch(target.labels)
@@ -89,7 +86,7 @@ def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) 
 
 
 def compared(term: Term, value: ConstraintValue) -> float:
-    """What a metric constraint looks at (decision D11)."""
+    """The value that a metric constraint compares (decision D11)."""
     if value == "Raw":
         return term.value
     return term.normalised * (term.weight if value == "Weighted" else 1.0)

@@ -1,7 +1,7 @@
-"""What an application has on its clusters, which pruning and cleaning go by (krake-spec 7.5).
+"""The record of an application's objects on its clusters, for pruning and cleanup (krake-spec 7.5).
 
-A record is written before the objects are: what is on a cluster is always in the record, and a
-record may hold what never came to be.
+The record is written before the objects: it has every object on a cluster, and may have objects
+that were never created.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Key: TypeAlias = tuple[str, str, str, str]
-"""Group, kind, namespace and name: an object is the same one in each version of its group."""
+"""Group, kind, namespace and name: the same in every version of the group."""
 MADE: Final = "Made"
 ADOPTED: Final = "Adopted"
-"""Origins: what was there before is never deleted."""
+"""Origins of an object; an adopted one existed before and is never deleted."""
 
 
 class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -31,7 +31,7 @@ class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
     uid: str = ""
     """Empty until it was applied."""
     origin: str = ""
-    """Empty until it was applied, and where an earlier version did that."""
+    """Empty until it was applied, or if an earlier version applied it."""
 
     @property
     def group(self) -> str:
@@ -40,7 +40,7 @@ class ObjectRef(Struct, frozen=True, gc=False, rename="camel", omit_defaults=Tru
 
     @property
     def key(self) -> Key:
-        """What makes it this object and no other."""
+        """The identity of the object."""
         return (self.group, self.kind, self.namespace, self.name)
 
     @property
@@ -54,9 +54,9 @@ Inventory: TypeAlias = tuple[ObjectRef, ...]
 
 
 def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inventory:
-    """Both records as one; where they differ about an object, the second one counts.
+    """Both records as one; for an object in both, the second record counts.
 
-    A uid and an origin that only the first one knows are kept.
+    A uid and an origin that only the first record has are kept.
     """
     found = {each.key: each for each in recorded}
     for each in further:
@@ -67,20 +67,15 @@ def merged(recorded: Iterable[ObjectRef], further: Iterable[ObjectRef]) -> Inven
     return tuple(found.values())
 
 
-def stale(recorded: Iterable[ObjectRef], desired: Iterable[ObjectRef]) -> Inventory:
-    """What is recorded and no longer wanted, to be pruned."""
-    wanted = {each.key for each in desired}
-    return tuple(each for each in recorded if each.key not in wanted)
-
-
-def without(recorded: Iterable[ObjectRef], gone: Iterable[ObjectRef]) -> Inventory:
-    """The record of what is left."""
-    return stale(recorded, gone)
+def without(recorded: Iterable[ObjectRef], others: Iterable[ObjectRef]) -> Inventory:
+    """The recorded objects that are not among the others."""
+    keys = {each.key for each in others}
+    return tuple(each for each in recorded if each.key not in keys)
 
 
 def placed(
     inventories: Mapping[str, Inventory], cluster: str, objects: Inventory
 ) -> dict[str, Inventory]:
-    """The records of all clusters, where ``cluster`` now has ``objects``; none is an entry less."""
+    """The records of all clusters after a change of one; without objects its entry is removed."""
     others = {name: each for name, each in inventories.items() if name != cluster}
     return {**others, cluster: objects} if objects else others

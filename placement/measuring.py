@@ -1,6 +1,6 @@
-"""What the metrics of a target say in one pass (krake-spec 3.5, 3.9).
+"""The metrics of a target in one pass (krake-spec 3.5, 3.9).
 
-It is all or nothing: a target with one metric that has no value is not measured.
+All or nothing: a target with one metric without a value is not measured.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ STATIC = "static"
 
 
 class Measured(Struct, frozen=True, gc=False):
-    """The terms of a score, or why there is none; neither where no metric counts.
+    """The terms of a score, or its faults; neither for a target without metrics.
 
-    ``weighted`` is the sum of the terms, ``weight`` that of their weights. ``by_name`` has of each
-    name the own term before an inherited one, then the last.
+    ``weighted`` is the sum of the terms, ``weight`` that of their weights. For each name,
+    ``by_name`` prefers an own term to an inherited one, then the last.
     """
 
     terms: tuple[Term, ...] = ()
@@ -37,9 +37,6 @@ class Measured(Struct, frozen=True, gc=False):
     by_name: Mapping[str, Term] = {}
     weighted: float = 0.0
     weight: float = 0.0
-
-
-NOT_MEASURED = Measured()
 
 
 class Measuring:
@@ -55,7 +52,7 @@ class Measuring:
         own: Iterable[MetricReference],
         inherited: Iterable[MetricReference] = (),
     ) -> Measured:
-        """Measure a target of that namespace; of a metric that is both, its own weight counts."""
+        """Measure a target; for a metric that is own and inherited, the own weight counts."""
         owned = tuple(own)
         names = {(each.scope, each.name) for each in owned}
         terms, faults = [], []
@@ -108,7 +105,7 @@ class Measuring:
         return found if isinstance(found, MetricFault) else (reading, found)
 
     def _given(self, key: ObjectKey, spec: MetricSpec) -> Reading:
-        """The value where nobody has asked for it: only static ones are known."""
+        """The value of a metric without a reading: only static values are known."""
         source = spec.provider
         provider = self._snapshot.providers.get((key[0], source.name))
         if provider is None:
@@ -125,7 +122,7 @@ class Measuring:
 
 
 def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
-    """Where a value is between its bounds, as 0 to 1."""
+    """The value normalised to its bounds, from 0 to 1."""
     low, high = spec.min, spec.max
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         return _invalid(f"the bounds of '{name}' are {low:g} to {high:g}: max must be above min")
@@ -142,7 +139,7 @@ def normalise(spec: MetricSpec, value: float, name: str) -> float | MetricFault:
 
 def _weighed(terms: tuple[Term, ...]) -> Measured:
     if not terms:
-        return NOT_MEASURED
+        return Measured()
     # Sums that don't depend on the order of the metrics.
     try:
         weighted = math.fsum(each.normalised * each.weight for each in terms)

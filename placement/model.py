@@ -1,7 +1,7 @@
 """Objects of placement.harbourmaster.dev/v1alpha1 as a decision reads them (krake-spec 1, 7.1).
 
-Projections: fields that no decision reads are not kept, and empty ones are not written. Times are
-RFC 3339 in UTC.
+Projections: only fields that decisions read, and empty fields are not written. Times are RFC 3339
+in UTC.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api import metadata
 from harbourmaster.api.metadata import Metadata
@@ -22,7 +23,7 @@ NODES_READY: Final = "NodesReady"
 TRUE: Final = "True"
 FALSE: Final = "False"
 NO_ANSWER: Final = "NoAnswer"
-"""The reason of a cluster that is not reachable, where nothing else is known to be the matter."""
+"""The reason of a cluster that is not reachable without any other known cause."""
 
 DEGRADED: Final = "Degraded"
 FAILED: Final = "Failed"
@@ -31,24 +32,24 @@ RUNNING: Final = "Running"
 
 MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
 RECREATE: Final = "Recreate"
-"""Value of the annotation of an Application that may move without its volumes."""
+"""The annotation value for an Application that may move without its volumes."""
 
 Scope = Literal["Global", "Namespaced"]
 
 
-class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+class Part(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
     """A part of an object."""
 
 
 class Condition(metadata.Condition, frozen=True, kw_only=True):
-    """A condition with when it changed, and which generation it is of."""
+    """A condition with the time of its last change and the generation that it is about."""
 
     last_transition_time: str = ""
     observed_generation: int = 0
 
 
-class TargetReference(_Wire, frozen=True, kw_only=True):
-    """Where something is placed; without a namespace it is where the object itself is."""
+class TargetReference(Part, frozen=True, kw_only=True):
+    """A target; without a namespace it is in the namespace of the object."""
 
     kind: str = ""
     namespace: str = ""
@@ -56,10 +57,10 @@ class TargetReference(_Wire, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class MetricReference(_Wire, frozen=True, kw_only=True):
-    """A metric that counts, and how much.
+class MetricReference(Part, frozen=True, kw_only=True):
+    """A metric and its weight.
 
-    The scope says whether it is a Metric of the same namespace or a GlobalMetric.
+    The scope distinguishes a Metric of the same namespace from a GlobalMetric.
     """
 
     name: str
@@ -67,40 +68,37 @@ class MetricReference(_Wire, frozen=True, kw_only=True):
     scope: Scope = "Global"
 
 
-class RetryPolicy(_Wire, frozen=True, kw_only=True):
-    """Retries come every ``delay_seconds`` times ``factor``; a ``limit`` of -1 is none."""
+class RetryPolicy(Part, frozen=True, kw_only=True):
+    """A retry every ``delay_seconds`` times ``factor``; a ``limit`` of -1 means no limit."""
 
     delay_seconds: float = 1
     factor: float = 1
     limit: int = -1
 
 
-class TargetConstraints(_Wire, frozen=True, kw_only=True):
-    """What the target of a placement must be like, in the languages of this package."""
+class TargetConstraints(Part, frozen=True, kw_only=True):
+    """Constraints on the target of a placement, in the languages of this package."""
 
     labels: tuple[str, ...] | None = None
     metrics: tuple[str, ...] | None = None
     custom_resources: tuple[str, ...] | None = None
 
 
-ANYWHERE: Final = TargetConstraints()
-
-
-class ApplicationConstraints(_Wire, frozen=True, kw_only=True):
+class ApplicationConstraints(Part, frozen=True, kw_only=True):
     """Where an application may run, and whether it may move."""
 
     migration: bool = True
     cluster: TargetConstraints | None = None
 
 
-class ManifestSpec(_Wire, frozen=True, kw_only=True):
-    """What of a manifest's spec tells of volumes."""
+class ManifestSpec(Part, frozen=True, kw_only=True):
+    """The part of a manifest's spec about volumes."""
 
     volume_claim_templates: Any = None
 
 
-class Manifest(_Wire, frozen=True, kw_only=True):
-    """A manifest as far as it tells of volumes; people may have written anything there."""
+class Manifest(Part, frozen=True, kw_only=True):
+    """The part of a manifest about volumes; users may have written anything there."""
 
     api_version: Any = ""
     kind: Any = ""
@@ -108,7 +106,7 @@ class Manifest(_Wire, frozen=True, kw_only=True):
 
     @property
     def has_volumes(self) -> bool:
-        """Whether it claims volumes, whose data no move takes along."""
+        """Whether it claims volumes, whose data a move does not copy."""
         if (self.api_version, self.kind) == ("v1", "PersistentVolumeClaim"):
             return True
         is_stateful = self.kind == "StatefulSet" and str(self.api_version).startswith("apps/")
@@ -116,15 +114,15 @@ class Manifest(_Wire, frozen=True, kw_only=True):
         return is_stateful and isinstance(spec, ManifestSpec) and bool(spec.volume_claim_templates)
 
 
-class ApplicationSpec(_Wire, frozen=True, kw_only=True):
-    """What its placement depends on; the rest of its manifests is the deployer's."""
+class ApplicationSpec(Part, frozen=True, kw_only=True):
+    """The fields on which the placement depends; the deployer reads the manifests."""
 
     constraints: ApplicationConstraints | None = None
     backoff: RetryPolicy = RetryPolicy()
     manifests: tuple[Manifest, ...] = ()
 
 
-class Term(_Wire, frozen=True, kw_only=True):
+class Term(Part, frozen=True, kw_only=True):
     """One metric in a score."""
 
     metric: str
@@ -135,8 +133,8 @@ class Term(_Wire, frozen=True, kw_only=True):
     inherited: bool = False
 
 
-class CandidateRecord(_Wire, frozen=True, kw_only=True):
-    """How one target fared: a score and its terms, or why it is out."""
+class CandidateRecord(Part, frozen=True, kw_only=True):
+    """The result for one target: a score with its terms, or the reason why it is excluded."""
 
     cluster: str
     matched: bool
@@ -146,15 +144,15 @@ class CandidateRecord(_Wire, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class RunnerUp(_Wire, frozen=True, kw_only=True):
-    """The best of the others."""
+class RunnerUp(Part, frozen=True, kw_only=True):
+    """The best of the other targets."""
 
     cluster: str
     score: float
 
 
-class DecisionRecord(_Wire, frozen=True, kw_only=True):
-    """Why it is placed there; lists are cut, ``considered`` and ``matched`` count all."""
+class DecisionRecord(Part, frozen=True, kw_only=True):
+    """The reasons of a decision; lists are cut, ``considered`` and ``matched`` count all."""
 
     time: str = ""
     generation: int = 0
@@ -168,8 +166,8 @@ class DecisionRecord(_Wire, frozen=True, kw_only=True):
     would_change: tuple[str, ...] = ()
 
 
-class ApplicationStatus(_Wire, frozen=True, kw_only=True):
-    """What the scheduler and the deployer have said.
+class ApplicationStatus(Part, frozen=True, kw_only=True):
+    """The status, written by the scheduler and the deployer.
 
     ``recent_moves`` are the times of moves to a better cluster within the last hour.
     """
@@ -190,7 +188,7 @@ class ApplicationStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Application(_Wire, frozen=True, kw_only=True):
+class Application(Part, frozen=True, kw_only=True):
     """Manifests that run in one cluster at a time."""
 
     metadata: Metadata
@@ -198,21 +196,21 @@ class Application(_Wire, frozen=True, kw_only=True):
     status: ApplicationStatus = ApplicationStatus()
 
 
-class KubeconfigKey(_Wire, frozen=True, kw_only=True):
+class KubeconfigKey(Part, frozen=True, kw_only=True):
     """A key of a Secret of the same namespace."""
 
     name: str = ""
     key: str = "kubeconfig"
 
 
-class CloudConstraints(_Wire, frozen=True, kw_only=True):
-    """Which cloud a cluster may be made in."""
+class CloudConstraints(Part, frozen=True, kw_only=True):
+    """Constraints on the cloud in which a cluster is created."""
 
     cloud: TargetConstraints | None = None
 
 
-class ClusterSpec(_Wire, frozen=True, kw_only=True):
-    """A member cluster; without a kubeconfig one that is to be made in a cloud."""
+class ClusterSpec(Part, frozen=True, kw_only=True):
+    """A member cluster; without a kubeconfig, one that is to be created in a cloud."""
 
     kubeconfig_secret_ref: KubeconfigKey | None = None
     custom_resources: tuple[str, ...] | None = None
@@ -226,8 +224,8 @@ class ClusterSpec(_Wire, frozen=True, kw_only=True):
     backoff: RetryPolicy = RetryPolicy()
 
 
-class ClusterStatus(_Wire, frozen=True, kw_only=True):
-    """What the cluster monitor sees, and the cloud where the cluster belongs."""
+class ClusterStatus(Part, frozen=True, kw_only=True):
+    """The observations of the cluster monitor, and the cloud of the cluster."""
 
     state: str = ""
     custom_resources: tuple[str, ...] = ()
@@ -240,56 +238,56 @@ class ClusterStatus(_Wire, frozen=True, kw_only=True):
     last_decision: DecisionRecord | None = None
 
 
-class Cluster(_Wire, frozen=True, kw_only=True):
-    """A cluster that runs applications, or is to."""
+class Cluster(Part, frozen=True, kw_only=True):
+    """A cluster that runs applications, or will."""
 
     metadata: Metadata
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus = ClusterStatus()
 
 
-class CloudSpec(_Wire, frozen=True, kw_only=True):
-    """A place for clusters."""
+class CloudSpec(Part, frozen=True, kw_only=True):
+    """A cloud in which clusters can be created."""
 
     metrics: tuple[MetricReference, ...] | None = None
 
 
-class Cloud(_Wire, frozen=True, kw_only=True):
+class Cloud(Part, frozen=True, kw_only=True):
     """A Cloud or a GlobalCloud, which has no namespace."""
 
     metadata: Metadata
     spec: CloudSpec = CloudSpec()
 
 
-class ProjectSpec(_Wire, frozen=True, kw_only=True):
-    """A place for Magnum clusters, and the template they are made by there."""
+class ProjectSpec(Part, frozen=True, kw_only=True):
+    """A project in which Magnum clusters are created from a template."""
 
     template: str = ""
     metrics: tuple[MetricReference, ...] | None = None
 
 
-class Project(_Wire, frozen=True, kw_only=True):
+class Project(Part, frozen=True, kw_only=True):
     """A project of OpenStack."""
 
     metadata: Metadata
     spec: ProjectSpec = ProjectSpec()
 
 
-class ProjectConstraints(_Wire, frozen=True, kw_only=True):
-    """Which project a Magnum cluster may be made in: only labels count."""
+class ProjectConstraints(Part, frozen=True, kw_only=True):
+    """Constraints on the project of a Magnum cluster: only labels."""
 
     project: TargetConstraints | None = None
 
 
-class MagnumClusterSpec(_Wire, frozen=True, kw_only=True):
-    """What its placement depends on."""
+class MagnumClusterSpec(Part, frozen=True, kw_only=True):
+    """The fields on which the placement depends."""
 
     metrics: tuple[MetricReference, ...] | None = None
     constraints: ProjectConstraints | None = None
 
 
-class MagnumClusterStatus(_Wire, frozen=True, kw_only=True):
-    """Where it is placed, for good."""
+class MagnumClusterStatus(Part, frozen=True, kw_only=True):
+    """The placement, which does not change."""
 
     state: str = ""
     project: TargetReference | None = None
@@ -298,23 +296,23 @@ class MagnumClusterStatus(_Wire, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class MagnumCluster(_Wire, frozen=True, kw_only=True):
-    """A cluster that OpenStack's Magnum is to make in a project."""
+class MagnumCluster(Part, frozen=True, kw_only=True):
+    """A cluster that OpenStack's Magnum creates in a project."""
 
     metadata: Metadata
     spec: MagnumClusterSpec = MagnumClusterSpec()
     status: MagnumClusterStatus = MagnumClusterStatus()
 
 
-class MetricSource(_Wire, frozen=True, kw_only=True):
-    """A provider of the same scope, and what it calls the metric."""
+class MetricSource(Part, frozen=True, kw_only=True):
+    """A provider of the same scope, and its name for the metric."""
 
     name: str = ""
     metric: str = ""
 
 
-class MetricSpec(_Wire, frozen=True, kw_only=True):
-    """The values that may be, of which ``min`` counts as 0 and ``max`` as 1."""
+class MetricSpec(Part, frozen=True, kw_only=True):
+    """The possible values; ``min`` is normalised to 0 and ``max`` to 1."""
 
     min: float = 0.0
     max: float = 1.0
@@ -322,27 +320,27 @@ class MetricSpec(_Wire, frozen=True, kw_only=True):
     provider: MetricSource = MetricSource()
 
 
-class Metric(_Wire, frozen=True, kw_only=True):
+class Metric(Part, frozen=True, kw_only=True):
     """A Metric or a GlobalMetric, which has no namespace."""
 
     metadata: Metadata
     spec: MetricSpec = MetricSpec()
 
 
-class StaticValues(_Wire, frozen=True, kw_only=True):
-    """Values by the provider's names of metrics."""
+class StaticValues(Part, frozen=True, kw_only=True):
+    """Values by the provider's names for metrics."""
 
     metrics: dict[str, float] = {}
 
 
-class ProviderSpec(_Wire, frozen=True, kw_only=True):
-    """How values are had; where others are asked is the sampler's."""
+class ProviderSpec(Part, frozen=True, kw_only=True):
+    """The type of a provider, and static values; the sampler reads the rest."""
 
     type: str = ""
     static: StaticValues | None = None
 
 
-class MetricsProvider(_Wire, frozen=True, kw_only=True):
+class MetricsProvider(Part, frozen=True, kw_only=True):
     """A MetricsProvider or a GlobalMetricsProvider, which has no namespace."""
 
     metadata: Metadata
@@ -364,7 +362,7 @@ KINDS: Final[dict[str, Any]] = {
     "MetricsProvider": MetricsProvider,
     "GlobalMetricsProvider": MetricsProvider,
 }
-"""What each kind is decoded into."""
+"""The type of each kind."""
 
 
 def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
@@ -372,8 +370,21 @@ def condition(conditions: tuple[Condition, ...], name: str) -> Condition | None:
     return next((each for each in conditions if each.type == name), None)
 
 
-class MetricReport(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
-    """What a Cluster's status says of one of its metrics; without a reason there is a value."""
+def updated(
+    conditions: tuple[Condition, ...], now: str, *changes: Condition
+) -> tuple[Condition, ...]:
+    """The conditions with these ones; a time is that of the last change of the status."""
+    found = {each.type: each for each in conditions}
+    for change in changes:
+        before = found.get(change.type)
+        is_same = before is not None and before.status == change.status
+        since = before.last_transition_time if before is not None and is_same else ""
+        found[change.type] = replace(change, last_transition_time=since or now)
+    return tuple(found.values())
+
+
+class MetricReport(Part, frozen=True, kw_only=True):
+    """A metric in the status of a Cluster; without a reason it has a value."""
 
     name: str
     scope: Scope = "Global"
@@ -384,12 +395,12 @@ class MetricReport(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
 
 
 class ReportedStatus(ClusterStatus, frozen=True, kw_only=True):
-    """With what is said of its metrics, which no decision reads."""
+    """The status with its metrics, which no decision reads."""
 
     metrics: tuple[MetricReport, ...] = ()
 
 
 class ReportedCluster(Cluster, frozen=True, kw_only=True):
-    """A Cluster whose metrics are told."""
+    """A Cluster with the metrics in its status."""
 
     status: ReportedStatus = ReportedStatus()

@@ -1,4 +1,4 @@
-"""What placement may delete on a member cluster: what it made, and nothing that others need."""
+"""Which objects placement may delete on a member cluster: those that it created alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from harbourmaster.placement.manifests import Owner
 
 ADOPTED_ANNOTATION: Final = f"{DOMAIN}/adopted"
-"""On an object that was there before: a process that dies before it records that finds it here."""
+"""The annotation of an adopted object; it survives a crash before the record is written."""
 _AUTOMATIC: Final = frozenset((("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")))
-"""What Kubernetes makes in each namespace, by kind and name."""
+"""Objects that Kubernetes creates in each namespace, by kind and name."""
 
 
 class Present(Struct, frozen=True, rename="camel"):
@@ -42,10 +42,10 @@ def is_ours(found: Present | None, owner: Owner) -> bool:
 
 
 def origin(found: Present | None, recorded: ObjectRef | None, owner: Owner) -> str:
-    """Whether an object was there before the application, or is made by applying it now.
+    """Whether an object existed before the application, or is created by applying it.
 
-    Without a record, as of an earlier version, only what is surely ours counts as made: it has our
-    label, is not older than the application, and nobody else has written fields of it.
+    Without a record, as from an earlier version, an object counts as created only if it has our
+    label, is not older than the application, and has no other field managers.
     """
     if found is None:
         return MADE
@@ -76,7 +76,7 @@ def is_of_others(
 
 
 def released(found: Present, owner: Owner) -> dict[str, Any]:
-    """The patch by which an object is ours no more; its values stay as they are."""
+    """The patch that gives up ownership of an object; its values stay."""
     fields = [each for each in found.managed_fields or () if each.get("manager") != FIELD_MANAGER]
     metadata = {
         "uid": found.uid,

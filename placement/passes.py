@@ -1,4 +1,4 @@
-"""One pass: the state that all its decisions share."""
+"""One pass: the shared state of its decisions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.placement.candidates import (
-    Candidate,
-    cloud_candidate,
-    cluster_candidate,
-    project_candidate,
-)
+from harbourmaster.placement.candidates import Candidate, backend_candidate, cluster_candidate
 from harbourmaster.placement.decision import CandidateVerdict
 from harbourmaster.placement.filters import Compiled, mismatch, mismatches
 from harbourmaster.placement.measuring import Measuring
@@ -28,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class View(Struct, frozen=True, gc=False):
-    """The targets as objects with the same constraints see them."""
+    """The targets for objects with the same constraints."""
 
     wanted: Compiled
     verdicts: Sequence[CandidateVerdict]
     matched: Mapping[str, Candidate]
     scores: Mapping[str, float]
-    """Of those that are compared, without stickiness."""
+    """Of the compared targets, without stickiness."""
 
 
 class Pass:
     """A snapshot at one time; results about it are computed once.
 
-    Nothing in it changes, so constraints and ranking see the same values.
+    It does not change, so constraints and ranking use the same values.
     """
 
     def __init__(self, snapshot: Snapshot, now: datetime, rules: Rules | None = None) -> None:
@@ -70,7 +65,7 @@ class Pass:
         found = self._clouds.get(namespace)
         if found is None:
             clouds = self.snapshot.clouds.get(namespace, {}).values()
-            found = tuple(cloud_candidate(each, self._measuring) for each in clouds)
+            found = tuple(backend_candidate(each, self._measuring) for each in clouds)
             self._clouds[namespace] = found
         return found
 
@@ -78,11 +73,11 @@ class Pass:
         """The projects of all namespaces."""
         if self._projects is None:
             projects = self.snapshot.projects.values()
-            self._projects = tuple(project_candidate(each, self._measuring) for each in projects)
+            self._projects = tuple(backend_candidate(each, self._measuring) for each in projects)
         return self._projects
 
     def view(self, namespace: str, wanted: Compiled) -> View:
-        """How the clusters of a namespace fare against constraints."""
+        """The clusters of a namespace for these constraints."""
         key = (namespace, wanted)
         found = self._views.get(key)
         if found is None:
@@ -90,7 +85,7 @@ class Pass:
         return found
 
     def verdict(self, target: Candidate, wanted: Compiled) -> CandidateVerdict:
-        """Whether a target is as wanted, be its metrics known or not."""
+        """Whether a target meets the constraints, even if its metrics are unknown."""
         found = mismatches(target, wanted, self.rules.constraint_value)
         return CandidateVerdict(target, target.unready or next(found, ""))
 
@@ -103,7 +98,7 @@ class Pass:
         return _view(wanted, tuple(map(CandidateVerdict, targets, reasons)))
 
     def view_from(self, current: Candidate, view: View) -> View:
-        """The same for who is on a cluster whose nodes are not ready: that stops others only."""
+        """The view of an application on a cluster with unready nodes, which exclude only others."""
         target = msgspec.structs.replace(current, unready="", outage="")
         found = mismatches(target, view.wanted, self.rules.constraint_value)
         verdict = CandidateVerdict(target, target.measured.fault or next(found, ""))
@@ -111,7 +106,7 @@ class Pass:
         return _view(view.wanted, verdicts)
 
     def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:
-        """What each cluster of a namespace lacks for one constraint."""
+        """Why each cluster of a namespace does not meet a constraint; empty if it does."""
         key = (namespace, constraint)
         found = self._columns.get(key)
         if found is None:

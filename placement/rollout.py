@@ -1,8 +1,8 @@
 """The next action for one application: a pure function of record, state and outcomes (7.5).
 
-Whatever may come to be on a cluster is recorded before, so that a process that dies at any point
-leaves nothing behind that its successor does not know of: it asks here again and goes on. At rest
-only the cluster that the application is scheduled to has it.
+Objects are recorded before they are created on a cluster, so that after a crash at any point the
+next process knows everything that exists, asks here again and continues. At rest, only the cluster
+that the application is scheduled to has its objects.
 
 Times are seconds since 1970.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.placement.inventory import Inventory, merged, placed, stale, without
+from harbourmaster.placement.inventory import Inventory, merged, placed, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ MigrationOrder: TypeAlias = Literal["DeleteFirst", "CreateFirst"]
 
 
 class Reach(Enum):
-    """Whether a cluster answers; UNKNOWN until somebody has asked it."""
+    """Whether a cluster responds; UNKNOWN before the first request."""
 
     YES = "yes"
     NO = "no"
@@ -33,32 +33,32 @@ class Reach(Enum):
 
 
 class Migration(Struct, frozen=True, gc=False):
-    """A move under way, and how many have failed since one succeeded."""
+    """A move in progress, and the number of failed moves since the last success."""
 
     to: str = ""
     since: float = 0.0
     failures: int = 0
     suspended_until: float = 0.0
-    """No other cluster is chosen before that."""
+    """No other cluster is chosen before this time."""
 
 
 class Record(Struct, frozen=True):
-    """What an application's status says; clusters by name. Every change is written at once."""
+    """The record in an application's status, by cluster name. Every change is written at once."""
 
     scheduled_to: str = ""
     running_on: str = ""
     inventory: Mapping[str, Inventory] = {}
     pending: Mapping[str, Inventory] = {}
-    """Left on clusters that could not be reached, to be deleted when they return."""
+    """Objects on unreachable clusters, to be deleted when these are reachable again."""
     migration: Migration = Migration()
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """All where something may be left."""
+        """All clusters that may have objects."""
         return tuple(dict.fromkeys((*self.inventory, *self.pending)))
 
     def deleted(self, cluster: str, gone: Inventory) -> Record:
-        """The same after these objects went from a cluster."""
+        """The record after these objects were deleted from a cluster."""
         left = without(self.inventory.get(cluster, ()), gone)
         pending = without(self.pending.get(cluster, ()), gone)
         return replace(
@@ -69,17 +69,17 @@ class Record(Struct, frozen=True):
         )
 
     def applied(self, cluster: str, applied: Inventory, pruned: Inventory) -> Record:
-        """The same after these objects were applied and those deleted."""
+        """The record after objects were applied and others were pruned."""
         left = merged(without(self.inventory.get(cluster, ()), pruned), applied)
         return replace(self, inventory=placed(self.inventory, cluster, left))
 
 
 class Limits(Struct, frozen=True, gc=False):
-    """Seconds for which the next cluster waits for the last one, and the other way round."""
+    """Seconds that a move waits for deletion on the old cluster, or readiness on the new one."""
 
     delete_timeout: float = 60.0
     ready_timeout: float = 60.0
-    """Also what a failed move adds to the time until the next one."""
+    """Each failed move adds this to the time until the next one."""
 
 
 class Done(Enum):
@@ -87,7 +87,7 @@ class Done(Enum):
 
     YES = "yes"
     PARTLY = "partly"
-    """Something must come first that takes its time: it is tried again soon, or when told."""
+    """It depends on something that takes time; it is retried soon, or on a change."""
     FAILED = "failed"
 
 
@@ -100,15 +100,15 @@ class ActionOutcome(Struct, frozen=True):
 
 
 class Situation(Struct, frozen=True, kw_only=True):
-    """All that counts. ``desired`` is what the manifests mean on ``scheduled_to``.
+    """The inputs. ``desired`` are the objects that the manifests give on ``scheduled_to``.
 
-    ``is_applied``: exactly that is there, as far as anybody knows; ``outcomes`` are of this pass,
-    by action and cluster.
+    ``is_applied``: exactly these exist there, as far as is known. ``outcomes`` are those of this
+    pass, by action and cluster.
     """
 
     record: Record
     reach: Mapping[str, Reach] = {}
-    """Of each cluster that there is; one left out is gone for good."""
+    """By existing cluster; a missing one has been deleted."""
     now: float = 0.0
     limits: Limits = Limits()
     order: MigrationOrder = "DeleteFirst"
@@ -118,7 +118,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     has_finalizer: bool = False
     desired: Inventory = ()
     fault: str = ""
-    """Why the manifests can't be applied there."""
+    """Why the manifests cannot be applied there; empty if they can."""
     is_applied: bool = False
     is_ready: bool = False
     outcomes: Mapping[tuple[str, str], ActionOutcome] = {}
@@ -132,7 +132,7 @@ class Write(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """Find out whether the cluster would take the manifests, and change nothing."""
+    """Check whether the cluster accepts the manifests, without a change."""
 
     cluster: str
 
@@ -152,15 +152,15 @@ class Delete(Struct, frozen=True):
 
 
 class SetFinalizer(Struct, frozen=True):
-    """Put our finalizer on the application, or take it off."""
+    """Add our finalizer to the application, or remove it."""
 
     present: bool
 
 
 class Rest(Struct, frozen=True):
-    """Nothing to do now; ``reason`` is empty where everything is as it should be.
+    """Nothing to do now; ``reason`` is empty if everything is as desired.
 
-    ``until``: when to look again though nothing changed; 0 for never.
+    ``until``: when to check again without a change; 0 for never.
     """
 
     reason: str = ""
@@ -175,7 +175,7 @@ DELETE: Final = "delete"
 
 ROLLED_BACK: Final = "RolledBack"
 CLUSTER_UNKNOWN: Final = "ClusterUnknown"
-"""Why a pass rests that is to say nothing yet."""
+"""The reason of a pass that reports nothing yet."""
 
 
 def next_action(seen: Situation) -> Action:
@@ -221,7 +221,7 @@ def _deploy(seen: Situation) -> Action:
 
 
 def _hindrance(seen: Situation, cluster: str) -> Rest | None:
-    """Why nothing can be applied there now."""
+    """Why nothing can be applied there now; None if it can."""
     reach = seen.reach.get(cluster)
     if reach is None:
         return Rest("ClusterNotFound", f"Cluster {cluster} not found", _deadline(seen))
@@ -234,7 +234,7 @@ def _hindrance(seen: Situation, cluster: str) -> Rest | None:
 
 
 def _creates_first(seen: Situation) -> bool:
-    """Whether the old cluster is to keep the application meanwhile, and can."""
+    """Whether the old cluster should and can keep the application meanwhile."""
     record = seen.record
     return (
         seen.order == "CreateFirst"
@@ -247,7 +247,7 @@ def _delete_first(seen: Situation, others: list[str]) -> Action:
     record = seen.record
     checked = seen.outcomes.get((CHECK, record.scheduled_to))
     if checked is None:
-        # What the new cluster refuses must not be deleted from the old one.
+        # Objects that the new cluster rejects must not be deleted from the old one.
         return Check(record.scheduled_to)
     if checked.done is not Done.YES:
         return Rest(checked.reason, checked.text)
@@ -255,11 +255,11 @@ def _delete_first(seen: Situation, others: list[str]) -> Action:
     for name in others:
         reach, outcome = seen.reach.get(name), seen.outcomes.get((DELETE, name))
         if reach is None:
-            return Write(_forgotten(record, name), "ClusterNotFound")
+            return Write(_left(record, name), "ClusterNotFound")
         if reach is Reach.YES and outcome is None:
             return Delete(name, record.inventory[name])
         if reach is Reach.NO or (reach is Reach.YES and is_late):
-            return Write(_set_aside(record, name), "CleanupPending")
+            return Write(_left(record, name, _objects(record, name)), "CleanupPending")
     told = (seen.outcomes.get((DELETE, name)) for name in others)
     text = "; ".join(each.text for each in told if each is not None and each.text)
     until = record.migration.since + seen.limits.delete_timeout
@@ -281,7 +281,7 @@ def _create_first(seen: Situation) -> Action:
 
 
 def _rollback(seen: Situation) -> Action | None:
-    """The way back to the old cluster, where the new one did not get ready in time."""
+    """Return to the old cluster if the new one did not become ready in time."""
     record, timeout = seen.record, seen.limits.ready_timeout
     if not _is_moving(seen) or not _creates_first(seen):
         return None
@@ -303,18 +303,18 @@ def _is_moving(seen: Situation) -> bool:
 
 
 def _deadline(seen: Situation) -> float:
-    """When a move is called off; 0 for never."""
+    """When a move is cancelled; 0 for never."""
     if not (_is_moving(seen) and _creates_first(seen)):
         return 0.0
     return seen.record.migration.since + seen.limits.ready_timeout
 
 
 def _settle(seen: Situation, *, runs_here: bool) -> Action:
-    """Have the cluster hold exactly what is desired; it is recorded first."""
+    """Make the cluster have exactly the desired objects; they are recorded first."""
     record, cluster = seen.record, seen.record.scheduled_to
     known = record.inventory.get(cluster, ())
-    # What was left here once is ours to keep or to prune like anything else.
-    everything = merged(merged(record.pending.get(cluster, ()), known), seen.desired)
+    # Objects left here earlier are kept or pruned like all others.
+    everything = merged(_objects(record, cluster), seen.desired)
     intended = replace(
         record,
         inventory=placed(record.inventory, cluster, everything),
@@ -324,21 +324,21 @@ def _settle(seen: Situation, *, runs_here: bool) -> Action:
     )
     if not _same(intended, record):
         return Write(intended, "Deploying")
-    if seen.is_applied and not stale(known, seen.desired):
+    if seen.is_applied and not without(known, seen.desired):
         return Rest()
     outcome = seen.outcomes.get((APPLY, cluster))
     if outcome is None:
-        return Apply(cluster, stale(known, seen.desired))
+        return Apply(cluster, without(known, seen.desired))
     return Rest(outcome.reason, outcome.text) if outcome.done is not Done.YES else Rest()
 
 
 def _after(migration: Migration, cluster: str) -> Migration:
-    """What is left of a move when the application stays: a cancelled move is not a success."""
+    """The migration when the application stays: a cancelled move is not a success."""
     return Migration() if migration.to == cluster else replace(migration, to="", since=0.0)
 
 
 def _same(intended: Record, record: Record) -> bool:
-    """Whether nothing would be recorded anew; uids come later and are worth no write."""
+    """Whether nothing new would be recorded; uids alone are not worth a write."""
     return (
         intended.running_on == record.running_on
         and intended.migration == record.migration
@@ -353,7 +353,7 @@ def _keys(inventories: Mapping[str, Inventory]) -> dict[str, set[tuple[str, ...]
 
 
 def _clean(seen: Situation, *, everything: bool = False) -> Iterator[Action]:
-    """What can be done now about clusters that should not have the application."""
+    """The next actions for clusters that should not have the application."""
     record = seen.record
     kept = set() if everything else {record.scheduled_to, record.running_on}
     for name in record.clusters:
@@ -361,30 +361,23 @@ def _clean(seen: Situation, *, everything: bool = False) -> Iterator[Action]:
             continue
         reach = seen.reach.get(name)
         if reach is None:
-            yield Write(_forgotten(record, name), "ClusterNotFound")
+            yield Write(_left(record, name), "ClusterNotFound")
         elif reach is Reach.NO and name in record.inventory and not everything:
-            yield Write(_set_aside(record, name), "CleanupPending")
+            yield Write(_left(record, name, _objects(record, name)), "CleanupPending")
         elif reach is Reach.YES and (DELETE, name) not in seen.outcomes:
-            refs = merged(record.pending.get(name, ()), record.inventory.get(name, ()))
-            yield Delete(name, refs)
+            yield Delete(name, _objects(record, name))
 
 
-def _set_aside(record: Record, cluster: str) -> Record:
-    """The same with what is on a cluster to be cleaned up later."""
-    refs = merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+def _objects(record: Record, cluster: str) -> Inventory:
+    """All that may be left on a cluster."""
+    return merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+
+
+def _left(record: Record, cluster: str, pending: Inventory = ()) -> Record:
+    """The record after a cluster was given up; ``pending`` there is deleted later."""
     return replace(
         record,
         inventory=placed(record.inventory, cluster, ()),
-        pending=placed(record.pending, cluster, refs),
-        running_on="" if record.running_on == cluster else record.running_on,
-    )
-
-
-def _forgotten(record: Record, cluster: str) -> Record:
-    """The same without a cluster to which no way leads any more."""
-    return replace(
-        record,
-        inventory=placed(record.inventory, cluster, ()),
-        pending=placed(record.pending, cluster, ()),
+        pending=placed(record.pending, cluster, pending),
         running_on="" if record.running_on == cluster else record.running_on,
     )

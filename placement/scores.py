@@ -28,12 +28,12 @@ def score(measured: Measured, stickiness: float = 0.0) -> float:
 
 
 def ranked(matched: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Those that are compared: where some have metrics, the others are not."""
+    """The compared targets: if some have metrics, only those."""
     return [each for each in matched if each.measured.terms] or matched
 
 
 def best(scores: Mapping[str, float]) -> list[str]:
-    """The names that tie for the best score."""
+    """The names with the best score."""
     if not scores:
         return []
     top = max(scores.values())

@@ -1,4 +1,4 @@
-"""What one pass sees: objects and one reading of each metric, never changed (krake-spec 7.4)."""
+"""The input of one pass: objects and a reading of each metric, never changed (krake-spec 7.4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Held = TypeVar("Held", Cluster, Cloud)
 
 ObjectKey: TypeAlias = tuple[str, str]
-"""Namespace and name; what is global has an empty namespace."""
+"""Namespace and name; the namespace of global objects is empty."""
 MetricFaultReason = Literal[
     "UnknownMetric", "UnknownMetricsProvider", "UnreachableMetricsProvider", "InvalidMetric"
 ]
@@ -48,13 +48,13 @@ Reading: TypeAlias = float | MetricFault
 
 
 class Snapshot(Struct, frozen=True):
-    """Objects by where they are, and the newest raw values of metrics."""
+    """Objects by namespace and name, and the newest raw values of metrics."""
 
     applications: Mapping[ObjectKey, Application] = {}
     clusters: Mapping[str, Mapping[str, Cluster]] = {}
     """By namespace and name, in the order of names."""
     clouds: Mapping[str, Mapping[str, Cloud]] = {}
-    """Likewise; the global ones have no namespace."""
+    """The same; global ones have an empty namespace."""
     projects: Mapping[ObjectKey, Project] = {}
     magnum_clusters: Mapping[ObjectKey, MagnumCluster] = {}
     metrics: Mapping[ObjectKey, Metric] = {}
@@ -63,7 +63,7 @@ class Snapshot(Struct, frozen=True):
 
 
 def snapshot_of(objects: Iterable[Object], readings: Mapping[ObjectKey, Reading]) -> Snapshot:
-    """The snapshot of these objects; of two with one name the last one counts."""
+    """The snapshot of these objects; of two with the same name the last one counts."""
     applications, clusters, clouds, projects = {}, {}, {}, {}
     magnum_clusters, metrics, providers = {}, {}, {}
     for each in objects:
@@ -96,7 +96,7 @@ def snapshot_of(objects: Iterable[Object], readings: Mapping[ObjectKey, Reading]
 
 
 def key_of(metadata: Metadata) -> ObjectKey:
-    """Where an object is."""
+    """The key of an object."""
     return metadata.namespace, metadata.name
 
 

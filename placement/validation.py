@@ -108,7 +108,7 @@ def _cluster(found: Cluster) -> Iterator[FieldError]:
     yield from _backoff(spec.backoff)
 
 
-def _cloud(found: Cloud) -> Iterator[FieldError]:
+def _backend(found: Cloud | Project) -> Iterator[FieldError]:
     yield from _metrics(found.spec.metrics)
 
 
@@ -118,10 +118,6 @@ def _global_cloud(found: Cloud) -> Iterator[FieldError]:
         if each.scope != GLOBAL:
             text = "a global object can use global metrics only: a Metric belongs to a namespace"
             yield forbidden(f"spec.metrics[{index}].scope", text)
-
-
-def _project(found: Project) -> Iterator[FieldError]:
-    yield from _metrics(found.spec.metrics)
 
 
 def _magnum_cluster(found: MagnumCluster) -> Iterator[FieldError]:
@@ -314,9 +310,9 @@ def _check(model: type[Struct], faults: Callable[[Any], Iterator[FieldError]]) -
 CHECKS: Final[dict[str, Check]] = {
     "Application": _check(SubmittedApplication, _application),
     "Cluster": _check(Cluster, _cluster),
-    "Cloud": _check(Cloud, _cloud),
+    "Cloud": _check(Cloud, _backend),
     "GlobalCloud": _check(Cloud, _global_cloud),
-    "Project": _check(Project, _project),
+    "Project": _check(Project, _backend),
     "MagnumCluster": _check(MagnumCluster, _magnum_cluster),
     "Metric": _check(Metric, _metric),
     "GlobalMetric": _check(Metric, _metric),

@@ -1,7 +1,7 @@
 """The URLs and addresses that are allowed: pure decisions, for every spelling of an address.
 
-Whoever may create a provider may name any server, so the addresses behind which machines keep
-credentials and trust every client that reaches them are refused, unless the operator allows them.
+Whoever may create a provider may name any server. So addresses at which services hand out
+credentials, or trust every client, are rejected unless the operator allows them.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ REFUSED: Final = {
         "fd00:42::42/128",
         "fd20:ce::254/128",
     ),
-    # Which IPv4 address is behind depends on the translator.
+    # The IPv4 address behind it depends on the translator.
     "an address of a local translator": ("64:ff9b:1::/48",),
 }
-"""What is refused by default, and why. Link-local has the metadata of most clouds."""
+"""The networks rejected by default, by reason. Link-local has the metadata of most clouds."""
 
 _LONGEST_URL: Final = 2048
 _LONGEST_HOST: Final = 253
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _NUMERIC: Final = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
-"""What ends so is taken for an IPv4 address by some."""
+"""Some libraries take names that end like this for IPv4 addresses."""
 _SHORT: Final = 32
-"""Bits that an IPv4 address has."""
+"""Bits of an IPv4 address."""
 
 
 class Addresses:
-    """Who may be asked. ``denied`` wins over ``allowed``, which wins over what is refused else."""
+    """The allowed addresses. ``denied`` overrides ``allowed``, which overrides the defaults."""
 
     def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
         """Addresses and networks, ``10.1.2.3`` or ``10.0.0.0/8``. Raises ValueError."""
@@ -57,13 +57,13 @@ class Addresses:
         self._refused = [(why, networks(found)) for why, found in REFUSED.items()]
 
     def check(self, address: str, host: str) -> None:
-        """Raise ForbiddenAddressError where ``address``, which ``host`` has, is forbidden."""
+        """Raise ForbiddenAddressError if ``address``, one of ``host``, is forbidden."""
         why = self.refusal(ip_address(address.partition("%")[0]))
         if why:
             raise ForbiddenAddressError(f"{host} is not allowed: it has {why}")
 
     def refusal(self, address: Address) -> str:
-        """Why an address is forbidden; empty where it is allowed."""
+        """Why an address is forbidden; empty if it is allowed."""
         forms = tuple(_forms(address))
         if any(_within(form, self._denied) for form in forms):
             return "an address that is denied"
@@ -79,7 +79,7 @@ class Addresses:
 
 
 def parsed(url: str) -> URL:
-    """A URL that can be asked, without query and fragment. Raises BadProviderError."""
+    """A valid server URL without query and fragment. Raises BadProviderError."""
     if not url.isprintable() or " " in url or "\\" in url or len(url) > _LONGEST_URL:
         raise BadProviderError("invalid server URL: it is too long or has invalid characters")
     try:
@@ -106,7 +106,7 @@ def parsed(url: str) -> URL:
 
 
 def literal(url: URL) -> str | None:
-    """The address that the host is; None where it is a name."""
+    """The host if it is an address; None if it is a name."""
     host = url.raw_host or ""
     return host if ":" in host or _NUMERIC.search(host) else None
 
@@ -118,7 +118,7 @@ def place(url: URL) -> str:
 
 
 def shown(server: str) -> str:
-    """``host:port`` of a server as it was written; of what can't be asked, nothing of it."""
+    """``host:port`` of a server URL; of an invalid one nothing is shown."""
     try:
         return place(parsed(server))
     except BadProviderError:
@@ -133,7 +133,7 @@ def _is_host(host: str) -> bool:
     if len(host) > _LONGEST_HOST:
         return False
     try:
-        # No zone: an interface of ours is nobody's to choose.
+        # No zone: a provider must not choose one of our interfaces.
         return "%" not in host and bool(ip_address(host))
     except ValueError:
         return bool(_NAME.fullmatch(host)) and not _NUMERIC.search(host)
@@ -157,7 +157,7 @@ def _within(address: Address, found: tuple[IPv4Network | IPv6Network, ...]) -> b
 
 
 def _forms(address: Address) -> Iterator[Address]:
-    """The address, and each IPv4 address that a translator or tunnel makes of it."""
+    """The address, and every IPv4 address that a translator or tunnel derives from it."""
     yield address
     if isinstance(address, IPv4Address):
         return

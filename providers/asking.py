@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Provider, Question, Target
 
 ANSWERED: Final = "Answered"
-"""The outcome of a question that has an answer; else it is the reason of the error."""
+"""The outcome of a successful query; otherwise it is the reason of the error."""
 UNKNOWN: Final = "unknown"
-"""The type of a target that no provider speaks to."""
+"""Stands for a type of provider that is not supported."""
 CROWD: Final = 512
-"""Questions on the way, all targets together. While there are more, each target has one turn."""
+"""Running queries of all targets. Above this each target may run only one."""
 
 
 class QueryObserver(Protocol):
-    """Told of each question that went out."""
+    """Is notified of each query."""
 
     def answered(self, provider: str, outcome: str, seconds: float) -> None:
         """``provider`` is a type or UNKNOWN; ``outcome`` is ANSWERED or the reason of the error."""
 
 
 class _Lane:
-    """The questions to one target: how many are on the way, and who waits for a turn."""
+    """The queries to one target: the number of running ones, and those that wait."""
 
     __slots__ = ("running", "waiting")
 
@@ -53,7 +53,7 @@ class _Lane:
 
 
 class _Flight:
-    """A question on the way, and how many wait for its answer."""
+    """A running query, and how many callers wait for its answer."""
 
     __slots__ = ("task", "waiters")
 
@@ -63,7 +63,7 @@ class _Flight:
 
 
 class Asker:
-    """Asks targets. A target that hangs delays no other."""
+    """Queries targets. A target that hangs does not delay others."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Asker:
         observer: QueryObserver | None = None,
         providers: Mapping[str, Provider] = PROVIDERS,
     ) -> None:
-        """``timeout`` in seconds is for a whole question, the wait for its turn included."""
+        """``timeout``, in seconds, includes the wait for a turn."""
         self._http = http
         self._timeout = timeout
         self._per_target = per_target
@@ -87,8 +87,8 @@ class Asker:
     async def ask(self, target: Target, question: Question, shared: Hashable = None) -> Answer:
         """The answer. Raises ProviderError, and nothing else.
 
-        Who asks the same target with an equal ``shared`` (by default: the same question) meanwhile
-        gets the same answer.
+        Concurrent callers with the same target and an equal ``shared`` (by default the question)
+        get the same answer.
         """
         identity = _identity(target)
         key = (identity, question if shared is None else (shared,))
@@ -103,11 +103,11 @@ class Asker:
         finally:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
-                # Nobody wants it any more; who asks from now on asks anew.
+                # No caller is left; the next one starts a new query.
                 self._landed(key, flight)
                 flight.task.cancel()
         if isinstance(found, ProviderError):
-            # Of all who wait each raises it: it must not collect where.
+            # Every waiting caller raises it: tracebacks must not accumulate.
             raise found.with_traceback(None)
         return found
 
@@ -118,7 +118,7 @@ class Asker:
     async def _flown(
         self, identity: Hashable, target: Target, question: Question
     ) -> Answer | ProviderError:
-        """The answer, or why there is none: an error that nobody waits for is not logged."""
+        """The answer or the error; returned, as asyncio logs exceptions that nobody retrieves."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         found: Answer | ProviderError
@@ -126,7 +126,7 @@ class Asker:
             found = await self._timed(identity, target, question)
         except ProviderError as error:
             found = error
-        except Exception as error:  # noqa: BLE001 - one bad answer must not stop who asks
+        except Exception as error:  # noqa: BLE001 - one bad answer must not stop the caller
             _log_unexpected(error, target)
             found = BadAnswerError(f"unexpected answer ({type(error).__name__})")
         found = _without_secrets(found, target)
@@ -171,7 +171,7 @@ class Asker:
         try:
             await turn
         except asyncio.CancelledError:
-            # One that does not wait any more is passed over, unless its turn came right now.
+            # Cancelled waiters are skipped, but this one may have got its turn just now.
             if not turn.cancelled():
                 self._release(lane)
             raise
@@ -200,9 +200,9 @@ class Asker:
 
 
 def _identity(target: Target) -> Hashable:
-    """Who is asked, with which credentials: an answer is for who may have it."""
+    """The target with its credentials: callers with others must not share its answers."""
     secret = None if target.secret is None else frozenset(target.secret.items())
-    # Not by value, as it may be long; while it is in use, no other has its id.
+    # Not by value, as it may be long; its id is unique while it is in use.
     static = None if target.static is None else id(target.static)
     return (
         target.type,
@@ -216,7 +216,7 @@ def _identity(target: Target) -> Hashable:
 
 
 def _log_unexpected(error: Exception, target: Target) -> None:
-    """Where it was raised, but not what it says: that may be a credential."""
+    """Log where it was raised, but not its text, which may have a credential."""
     places = "".join(traceback.format_tb(error.__traceback__))
     get_logger("providers").error(
         "unexpected provider error",
@@ -227,7 +227,7 @@ def _log_unexpected(error: Exception, target: Target) -> None:
 
 
 def _without_secrets(found: Answer | ProviderError, target: Target) -> Answer | ProviderError:
-    """``found`` without what a server repeats of the Secret."""
+    """``found`` without the values of the Secret that the server repeats."""
     stripped = {each.strip() for each in (target.secret or {}).values()}
     secrets = [each for each in stripped if len(each) >= SHORTEST_SECRET]
     for secret in sorted(secrets, key=len, reverse=True):

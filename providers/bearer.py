@@ -1,4 +1,4 @@
-"""Access tokens of Dynatrace by OAuth's client credentials: one for each client, while it lasts."""
+"""Access tokens of Dynatrace by OAuth client credentials, cached per client."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 SSO: Final = "https://sso.dynatrace.com/sso/oauth2/token"
 SCOPE: Final = "storage:buckets:read storage:metrics:read"
-"""What a client is asked for unless its Secret has the key ``scope``."""
+"""The scope unless the Secret has the key ``scope``."""
 TOKEN_URL: Final = "tokenUrl"  # noqa: S105
 _PLATFORM: Final = "dt0s16"
 """The prefix of tokens that are sent as they are."""
 _TOKEN: Final = re.compile(r"(dt0s[0-9]{2})\.[A-Za-z0-9]+\.[A-Za-z0-9]{64}")
 _EARLY: Final = 30.0
-"""Seconds before its end from which on a token is no longer used."""
+"""Seconds before its expiry at which a token is renewed."""
 _MAX_CLIENTS: Final = 1000
 
 
 class _Client(Struct, frozen=True, gc=False):
-    """Who asks for a token, where and for what; never shown."""
+    """A request for a token; never shown."""
 
     url: str
     secret: str
@@ -54,7 +54,7 @@ class _Token(Struct, frozen=True, gc=False):
 
 
 class _Grant:
-    """The token of a client, of which one at a time is asked for."""
+    """The token of a client; only one is requested at a time."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -66,10 +66,10 @@ _BODY: Final = msgspec.json.Decoder(_Token)
 
 
 class Tokens:
-    """Where a token comes from is fixed, or said by the Secret itself; never by a provider.
+    """Requests tokens at a fixed URL, or the one in the Secret; never at one of a provider.
 
-    So a provider's object can't send the client's secret elsewhere, and the provider's server
-    sees nothing but a token that ends soon.
+    So a provider's object cannot send the client's secret elsewhere, and the provider's server
+    sees only a short-lived token.
     """
 
     def __init__(self, *, url: str = SSO, now: Callable[[], float] = time.monotonic) -> None:
@@ -78,14 +78,14 @@ class Tokens:
         self._grants: dict[_Client, _Grant] = {}
 
     async def get(self, http: Http, target: Target, refused: str = "") -> str:
-        """A token for ``target``, and another than the one that was ``refused``."""
+        """A token for ``target``, other than the ``refused`` one."""
         client = self._client(target)
         if client.secret.startswith(_PLATFORM):
             return client.secret
         grant = self._grant(client)
         async with grant.lock:
             if self._now() >= grant.until or grant.token == refused:
-                # What is asked for now is old by the time that it takes to come.
+                # Its lifetime counts from the request.
                 asked = self._now()
                 token = await _ask(http, client)
                 grant.token = token.access_token
@@ -114,7 +114,7 @@ class Tokens:
         grant = self._grants.get(client)
         if grant is None:
             if len(self._grants) >= _MAX_CLIENTS:
-                # The oldest; its users go on with it.
+                # The oldest; those who use it keep it.
                 del self._grants[next(iter(self._grants))]
             grant = self._grants[client] = _Grant()
         return grant

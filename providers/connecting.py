@@ -1,7 +1,7 @@
-"""Connections to providers: a name is looked up once, and only checked addresses are connected to.
+"""Connections to providers: a name is resolved once, and only checked addresses are connected to.
 
-What a name means may change between two looks at it, so there is no second one: the addresses
-that were checked are those that the connection is made to (DNS rebinding).
+A name may resolve to other addresses the second time (DNS rebinding), so there is no second time:
+the connection goes to the addresses that were checked.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from harbourmaster.providers.addresses import Addresses
 
 KEEP_SECONDS: Final = 75.0
-"""Longer than the usual interval, so that it finds the connection of the one before."""
+"""Longer than the usual interval, so that the next query reuses the connection."""
 NAME_SECONDS: Final = 10
-"""How long the addresses of a name are used."""
+"""Seconds that the addresses of a name are cached."""
 MAX_LOOKUPS: Final = 64
-"""Names that are looked up at the same time; the resolver of the system gives no answer sooner
-than it gives up, and can't be interrupted."""
+"""Concurrent lookups; the resolver of the system may block for long and cannot be
+interrupted."""
 
 Lookup: TypeAlias = "Callable[[str, int, int], list[Any]]"
-"""Of host, port and family, as ``socket.getaddrinfo`` answers it."""
+"""Takes host, port and family; returns the result of ``socket.getaddrinfo``."""
 
 
 class CheckedResolver(AbstractResolver):
-    """Looks names up, and refuses a name that has any address that is refused."""
+    """Resolves names, and rejects a name if any of its addresses is forbidden."""
 
     def __init__(self, addresses: Addresses, lookup: Lookup) -> None:
         self._addresses = addresses
@@ -67,12 +67,12 @@ class CheckedResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing: a lookup that hangs is left to itself."""
+        """Do nothing: lookups that hang are left alone."""
 
     async def _looked_up(self, host: str, port: int, family: int) -> list[Any]:
-        """One lookup for all who want the name: its addresses are the same on every port.
+        """One lookup for all callers: the addresses of a name are the same on every port.
 
-        So a name that hangs takes one of the turns, however many servers have it.
+        So a name that hangs counts once towards the limit.
         """
         key = (host, family)
         running = self._running.get(key)
@@ -86,13 +86,13 @@ class CheckedResolver(AbstractResolver):
     def _end(self, key: tuple[str, int], done: asyncio.Future[list[Any]]) -> None:
         self._running.pop(key, None)
         if not done.cancelled():
-            # Perhaps nobody waits for it any more.
+            # Nobody may be waiting for it.
             done.exception()
 
     def _begun(self, host: str, port: int, family: int) -> asyncio.Future[list[Any]]:
-        """In a thread of its own: one name that hangs delays no other, nor the end of the process.
+        """Look up in a new thread, so that a name that hangs delays neither others nor the exit.
 
-        The threads of a pool are few, and a process waits for them when it ends.
+        A pool has few threads, and a process waits for them when it exits.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Any]] = loop.create_future()
@@ -109,12 +109,12 @@ class CheckedResolver(AbstractResolver):
             found: list[Any] | Exception
             try:
                 found = self._lookup(host, port, family)
-            except Exception as error:  # noqa: BLE001 - who waits for it gets it
+            except Exception as error:  # noqa: BLE001 - the caller that waits on the future gets it
                 found = error
             try:
                 loop.call_soon_threadsafe(finish, found)
             except RuntimeError:
-                # The loop is closed: nobody waits.
+                # The loop is closed.
                 return
 
         threading.Thread(target=work, name="lookup", daemon=True).start()
@@ -122,21 +122,21 @@ class CheckedResolver(AbstractResolver):
 
 
 def look_up(host: str, port: int, family: int) -> list[Any]:
-    """Ask the system; of a family that this machine has no address of, nothing."""
+    """Ask the system, only for address families that this machine has."""
     return socket.getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
 
 
 def connector(addresses: Addresses, lookup: Lookup | None = None) -> aiohttp.TCPConnector:
-    """Connects to addresses that may be asked, and to no others. Needs a running loop.
+    """A connector for allowed addresses only. Needs a running loop.
 
-    How many connections there are is for the lanes of those who ask: a limit here would let the
-    connections of a server that hangs keep others waiting.
+    It has no limit of connections: a server that hangs would delay queries to others. The queues
+    of ``asking`` limit them per target.
     """
 
     def checked_socket(info: tuple[Any, ...]) -> socket.socket:
-        # Also for an address that stands in a URL, for which no resolver is asked.
+        # Also checks addresses in URLs, which need no resolver.
         family, kind, proto, _, sockaddr = info
         try:
             addresses.check(str(sockaddr[0]), str(sockaddr[0]))

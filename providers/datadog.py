@@ -11,9 +11,9 @@ from msgspec import Struct
 from harbourmaster.providers.errors import BadCredentialsError, BadQueryError, NoValuesError
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import go_general
-from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.replies import decoded, words
 from harbourmaster.providers.series import mean, samples, window
-from harbourmaster.providers.targets import complaint, credential, endpoint
+from harbourmaster.providers.targets import credential, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,14 +54,8 @@ class Datadog:
         params = {"from": f"{int(start)}", "to": f"{int(end)}", "query": question.query}
         if question.step is not None:
             params["interval"] = f"{round(question.step * 1000)}"
-        reply = await http.send(
-            "GET",
-            endpoint(target.server, "/api/v1/query"),
-            headers=_headers(target),
-            params=params,
-            skip_verify=target.skip_verify,
-        )
-        raise_for_status(reply, complaint(reply))
+        headers = _headers(target)
+        reply = await successful(http, target, "GET", "/api/v1/query", headers, params=params)
         body = decoded(reply, _BODY)
         if body.error:
             raise BadQueryError(f"the provider rejected the query ({words(body.error)})")
@@ -81,7 +75,6 @@ def _headers(target: Target) -> Mapping[str, str]:
     if missing := [key for key in (API_KEY, APP_KEY) if key not in secret]:
         raise BadCredentialsError(f"secret does not contain {' and '.join(missing)}")
     return {
-        "Accept": "application/json",
         "DD-API-KEY": credential(target, API_KEY),
         "DD-APPLICATION-KEY": credential(target, APP_KEY),
     }

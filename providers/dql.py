@@ -1,10 +1,10 @@
-"""Dynatrace's Grail: the last value of what a DQL query gives."""
+"""Dynatrace's Grail: the last value of the result of a DQL query."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,9 +20,9 @@ from harbourmaster.providers.errors import (
     TooManyValuesError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import fixed6
+from harbourmaster.providers.numbers import fixed6, is_number
 from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.series import MAX_SAMPLES, samples
+from harbourmaster.providers.series import MAX_SAMPLES, date, one_of, samples
 from harbourmaster.providers.targets import complaint, endpoint
 
 if TYPE_CHECKING:
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Question, Target
 
 _VALUE: Final = "value"
-"""The field that counts where there are several, and in it, where it is an object, the average."""
+"""The field that counts if there are several; of an object its average counts."""
 _AVERAGE: Final = "avg"
 _NUMERIC: Final = frozenset({"long", "double"})
 _NANOSECONDS: Final = 1e9
-_SHOWN: Final = 5
 WAIT: Final = 50
-"""Seconds for which a query may run, as with Keptn; the asker's time-out mostly ends it before."""
+"""Seconds that a query may run, as with Keptn; the timeout of the query usually ends it earlier."""
 PAUSE: Final = 1.0
-"""Seconds for which the server keeps a request waiting, and for which we wait between two."""
+"""Seconds that the server holds a request, and that we wait between two."""
 _MILLISECONDS: Final = int(PAUSE * 1000)
 _LOOKS: Final = int(WAIT / (2 * PAUSE))
 _RUNNING: Final = frozenset({"NOT_STARTED", "RUNNING"})
@@ -54,7 +53,7 @@ _PARTIAL: Final = frozenset(
         "QUERY_CONSUMPTION_LIMIT",
     }
 )
-"""Notifications of a query that did not look at, or does not show, all that it should."""
+"""Notifications of a query whose result is incomplete."""
 
 
 class FieldType(Struct, frozen=True):
@@ -98,7 +97,7 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class Dql:
-    """Starts a query, and looks until it is done. The last record counts, as with Keptn."""
+    """Starts a query and polls until it is done. The last record counts, as with Keptn."""
 
     def __init__(
         self,
@@ -123,7 +122,7 @@ class Dql:
             looks += 1
             await self._sleep(PAUSE)
             reply = await line.send("GET", "poll", params=_poll(body))
-            # A look has no token of its own.
+            # The response to a poll has no token.
             body = msgspec.structs.replace(decoded(reply, _BODY), request_token=body.request_token)
         if body.state != "SUCCEEDED" or body.result is None:
             raise BadAnswerError(f"the query ended without a result ({words(body.state)})")
@@ -140,7 +139,7 @@ class Dql:
 
 
 class _Line:
-    """The requests of one question, which may have its token refused once."""
+    """The requests of one query; a rejected access token is renewed once."""
 
     def __init__(self, http: Http, target: Target, tokens: Tokens) -> None:
         self._http = http
@@ -156,7 +155,7 @@ class _Line:
         body: bytes | None = None,
         params: Mapping[str, str] | None = None,
     ) -> Reply:
-        """The reply to an action of the query API, which is a success."""
+        """The 2xx reply to an action of the query API."""
         token = await self._tokens.get(self._http, self._target)
         reply = await self._send(token, method, action, body, params)
         if reply.status == HTTPStatus.UNAUTHORIZED and not self._renewed:
@@ -185,7 +184,7 @@ class _Line:
             body=body,
             params=params,
             skip_verify=self._target.skip_verify,
-            # A query that is started twice is only slower.
+            # Starting a query twice does no harm.
             repeatable=True,
         )
 
@@ -198,9 +197,9 @@ def _request(question: Question) -> Mapping[str, object]:
         "maxResultRecords": MAX_SAMPLES,
     }
     if question.start is not None:
-        request["defaultTimeframeStart"] = _date(question.start)
+        request["defaultTimeframeStart"] = date(question.start)
     if question.end is not None:
-        request["defaultTimeframeEnd"] = _date(question.end)
+        request["defaultTimeframeEnd"] = date(question.end)
     return request
 
 
@@ -213,12 +212,8 @@ def _poll(body: _Body) -> Mapping[str, str]:
     }
 
 
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
 def _check_complete(result: _Result) -> None:
-    """Raise when the result is that of a part of the data, whose last value may be any."""
+    """Raise if the result is incomplete: its last value may be wrong."""
     for notification in result.metadata.grail.notifications or ():
         if notification.notification_type in _PARTIAL:
             raise TooLargeError(
@@ -261,21 +256,13 @@ def _only(record: Mapping[str, Any], numeric: set[str]) -> str:
     names = [
         name
         for name, value in record.items()
-        if _is_number(value)
+        if is_number(value)
         or (name in numeric and isinstance(value, str))
-        or (isinstance(value, list) and all(item is None or _is_number(item) for item in value))
+        or (isinstance(value, list) and all(item is None or is_number(item) for item in value))
     ]
-    if len(names) > 1:
-        shown = ", ".join(words(name) for name in names[:_SHOWN])
-        more = ", …" if len(names) > _SHOWN else ""
-        raise TooManyValuesError(f"too many values in query result: {shown}{more}")
     if not names:
         raise NoValuesError("no values in query result")
-    return names[0]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return one_of(names)
 
 
 def _series(

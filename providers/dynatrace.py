@@ -1,4 +1,4 @@
-"""Dynatrace's metrics API v2: the mean of all points that a selector gives."""
+"""Dynatrace's metrics API v2: the mean of all points of a selector."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec import Struct
 from harbourmaster.providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import fixed6
-from harbourmaster.providers.replies import decoded, raise_for_status
+from harbourmaster.providers.replies import decoded
 from harbourmaster.providers.series import mean, samples
-from harbourmaster.providers.targets import complaint, credential, endpoint
+from harbourmaster.providers.targets import credential, successful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Question, Target
 
 LATEST: Final = "now-5m"
-"""From when on the points count, for a question without a start."""
+"""The start of the range for a question without one."""
 _MINUTE: Final = 60
 
 
@@ -49,24 +49,16 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class Dynatrace:
-    """Of several series all points count, as with Keptn: ``:splitBy()`` makes one of them."""
+    """The points of all series count, as with Keptn; ``:splitBy()`` merges series."""
 
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
         """The mean of the points that have a value; with a step, all of them as samples."""
-        reply = await http.send(
-            "GET",
-            endpoint(target.server, "/api/v2/metrics/query"),
-            headers={
-                "Accept": "application/json",
-                "Authorization": f"Api-Token {credential(target, target.secret_key)}",
-            },
-            params=_params(question),
-            skip_verify=target.skip_verify,
-        )
-        raise_for_status(reply, complaint(reply))
+        headers = {"Authorization": f"Api-Token {credential(target, target.secret_key)}"}
+        path, params = "/api/v2/metrics/query", _params(question)
+        reply = await successful(http, target, "GET", path, headers, params=params)
         body = decoded(reply, _BODY)
         if body.next_page_key:
-            # The mean of a part would be a wrong value that looks like a right one.
+            # The mean of a part would be wrong without looking so.
             raise TooManyValuesError("too many values in query result: it has further pages")
         found = samples(_points(body))
         middle = mean(found)

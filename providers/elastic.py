@@ -1,10 +1,9 @@
-"""Elasticsearch: one number of what a search answers."""
+"""Elasticsearch: one number of the result of a search."""
 
 from __future__ import annotations
 
 import time
 from base64 import b64encode
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,13 +16,12 @@ from harbourmaster.providers.errors import (
     NoValuesError,
     TimedOutError,
     TooLargeError,
-    TooManyValuesError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import fixed6
-from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.series import MAX_SAMPLES, samples, window
-from harbourmaster.providers.targets import basic, complaint, credential, endpoint
+from harbourmaster.providers.numbers import fixed6, is_number
+from harbourmaster.providers.replies import decoded, words
+from harbourmaster.providers.series import MAX_SAMPLES, date, one_of, samples, window
+from harbourmaster.providers.targets import basic, credential, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
 
 FROM: Final = "$from"
 TO: Final = "$to"
-"""Strings in the query that are replaced, where they are the whole string, by the range's ends."""
-_SHOWN: Final = 5
-"""Names of numbers that an error lists."""
+"""Whole strings in the query that are replaced by the ends of the range."""
 
 
 class _Shards(Struct, frozen=True):
@@ -66,15 +62,8 @@ class Elastic:
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
         """The number at ``question.path``, or the only one of the aggregations, or the hits."""
         start, end = window(question, self._now())
-        reply = await http.send(
-            "POST",
-            endpoint(target.server, "/_search"),
-            headers=_headers(target),
-            body=search(question, start, end),
-            skip_verify=target.skip_verify,
-            repeatable=True,
-        )
-        raise_for_status(reply, complaint(reply))
+        headers, query = _headers(target), search(question, start, end)
+        reply = await successful(http, target, "POST", "/_search", headers, body=query)
         body = decoded(reply, _BODY)
         _check_complete(body)
         found = samples([(end, _value(body, question.path))])
@@ -82,12 +71,12 @@ class Elastic:
 
 
 def search(question: Question, start: float, end: float) -> bytes:
-    """The body of the request: the query, read and written anew so that it is JSON for certain."""
+    """The body of the request: the query, decoded and encoded again so that it is valid JSON."""
     if question.step is not None:
         raise BadQueryError("Elasticsearch returns one value: remove range.step")
     try:
         query = msgspec.json.decode(question.query)
-        filled = _filled(query, {FROM: _date(start), TO: _date(end)})
+        filled = _filled(query, {FROM: date(start), TO: date(end)})
         body = msgspec.json.encode(filled)
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
         raise BadQueryError(f"the query is not valid JSON: {words(str(error))}") from None
@@ -108,12 +97,8 @@ def _filled(node: object, places: Mapping[str, str]) -> object:
     return node
 
 
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
 def _headers(target: Target) -> dict[str, str]:
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"}
     if target.secret is not None:
         headers["Authorization"] = _authorization(target, target.secret)
     return headers
@@ -131,7 +116,7 @@ def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
 
 
 def _check_complete(body: _Body) -> None:
-    """Raise when a part of the data was not looked at: that is another value, not a bad guess."""
+    """Raise if the search skipped a part of the data, which gives a different value."""
     if body.timed_out:
         raise TimedOutError("the search timed out within Elasticsearch")
     if body.shards.failed:
@@ -149,17 +134,14 @@ def _value(body: _Body, path: str) -> object:
     if not names:
         raise NoValuesError(f"no values in query result: no number at '{words(path)}'")
     filled = [name for name in names if found[name] is not None]
-    if len(filled) > 1:
-        shown = ", ".join(words(name) for name in filled[:_SHOWN])
-        more = ", …" if len(filled) > _SHOWN else ""
-        raise TooManyValuesError(f"too many values in query result: {shown}{more}")
-    if filled == ["hits.total.value"]:
-        return _total(body.hits)
-    return found[filled[0]] if filled else None
+    if not filled:
+        return None
+    name = one_of(filled)
+    return _total(body.hits) if name == "hits.total.value" else found[name]
 
 
 def _total(hits: Mapping[str, object]) -> object:
-    """The number of documents, which old servers give without more."""
+    """The number of documents, which old servers give as a plain number."""
     total = hits.get("total")
     if not isinstance(total, dict):
         return total
@@ -169,7 +151,7 @@ def _total(hits: Mapping[str, object]) -> object:
 
 
 _MAX_PATH: Final = 1000
-"""Characters: a few long names above many numbers would otherwise make gigabytes of paths."""
+"""Characters; otherwise long names above many numbers would make gigabytes of paths."""
 
 
 def _numbers(document: object, path: str = "") -> dict[str, float | int | None]:
@@ -201,9 +183,9 @@ def _leaves(document: object, path: str) -> Iterator[tuple[str, float | int | No
         elif isinstance(value, list):
             children = [(str(index), item) for index, item in enumerate(value)]
         else:
-            if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            if value is None or is_number(value):
                 yield name, value
             continue
         prefix = f"{name}." if name else ""
-        # The last one that is put there is the first to be taken.
+        # The last one added is taken first.
         pending.extend((f"{prefix}{key}", child) for key, child in reversed(children))

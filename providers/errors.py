@@ -6,32 +6,32 @@ from typing import ClassVar
 
 
 class ProviderError(Exception):
-    """One line for people, without a credential and without what the provider said at length."""
+    """One line for people, without credentials and without long texts of the provider."""
 
     helps_to_wait: ClassVar[bool] = True
-    """Whether the same question may be answered later though nobody changes anything."""
+    """Whether the same query may succeed later without any change."""
     is_unreachable: ClassVar[bool] = False
-    """Whether the provider sent nothing of use, rather than something that is not a value."""
+    """Whether the provider gave no usable response, rather than one without a value."""
     reason: ClassVar[str] = "Error"
     """A word in CamelCase, for events and metrics."""
 
 
 class UnreachableError(ProviderError):
-    """No connection, a broken one, or an answer of 5xx."""
+    """No connection, a broken one, or a 5xx response."""
 
     is_unreachable = True
     reason = "Unreachable"
 
 
 class TimedOutError(ProviderError):
-    """Nothing, or not all, within the time that it has."""
+    """No complete response in time."""
 
     is_unreachable = True
     reason = "TimedOut"
 
 
 class ThrottledError(ProviderError):
-    """429, or too many questions of ours are unanswered; ``seconds`` is what it asked for."""
+    """429, or too many of our queries are unanswered; ``seconds`` is the Retry-After."""
 
     is_unreachable = True
     reason = "Throttled"
@@ -50,7 +50,7 @@ class UnauthorizedError(ProviderError):
 
 
 class BadQueryError(ProviderError):
-    """The provider does not understand the query: 400, and the like."""
+    """The provider rejects the query: 400 and similar."""
 
     helps_to_wait = False
     is_unreachable = True
@@ -58,21 +58,21 @@ class BadQueryError(ProviderError):
 
 
 class BadProviderError(ProviderError):
-    """The provider's object says nothing that can be asked: type, URL, option."""
+    """The provider's object is invalid: type, URL or option."""
 
     helps_to_wait = False
     reason = "BadProvider"
 
 
 class BadCredentialsError(ProviderError):
-    """The Secret is absent, or lacks a key, or holds what can't be right."""
+    """The Secret is missing, lacks a key, or has an invalid value."""
 
     helps_to_wait = False
     reason = "BadCredentials"
 
 
 class ForbiddenAddressError(ProviderError):
-    """The server's address, or one that it redirects to, is none that may be asked."""
+    """The server's address is not allowed."""
 
     helps_to_wait = False
     is_unreachable = True
@@ -80,7 +80,7 @@ class ForbiddenAddressError(ProviderError):
 
 
 class RedirectedError(ProviderError):
-    """The provider sends elsewhere, and nobody goes."""
+    """The provider redirects; redirects are not followed."""
 
     helps_to_wait = False
     is_unreachable = True
@@ -88,13 +88,13 @@ class RedirectedError(ProviderError):
 
 
 class BadAnswerError(ProviderError):
-    """The answer is not one of its API: garbage, another shape, a text instead of a number."""
+    """The response is not one of the API: invalid JSON, another schema, text for a number."""
 
     reason = "BadAnswer"
 
 
 class TooLargeError(ProviderError):
-    """More bytes or samples than are read."""
+    """More bytes or samples than the limit."""
 
     helps_to_wait = False
     reason = "TooLarge"

@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from harbourmaster.providers.errors import ProviderError
 
 MAX_BYTES: Final = 1024 * 1024
-"""Of an answer, by default."""
+"""The largest response body by default."""
 CONNECT_SECONDS: Final = 5.0
 _MAX_HEADER: Final = 8190
-"""Bytes of a line, and of each of at most so many headers."""
+"""Bytes of the status line and of each header."""
 _MAX_HEADERS: Final = 100
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 _PLAIN_HEADERS: Final = frozenset({"accept", "content-type"})
-"""Those that hold no credential."""
+"""Headers without credentials."""
 SHORTEST_SECRET: Final = 4
-"""Characters: shorter ones are in any text."""
+"""Characters; shorter values occur in any text."""
 BLOT: Final = "***"
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """What a server answered; ``headers`` by lower-case names."""
+    """A response; the names of ``headers`` are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -59,9 +59,8 @@ class Reply(Struct, frozen=True, gc=False):
 class Http:
     """``async with Http(...) as http``: one for the process.
 
-    A request goes to the scheme, host and port of its URL and nowhere else, so what it carries is
-    for that server only. Connections that don't verify certificates are kept apart from those
-    that do.
+    A request goes only to the scheme, host and port of its URL, so its credentials reach only that
+    server. Connections that don't verify certificates are never reused for requests that do.
     """
 
     def __init__(
@@ -80,13 +79,13 @@ class Http:
         self._tls: ssl.SSLContext | bool = True
 
     async def __aenter__(self) -> Self:
-        # At once and here, as SSL_CERT_FILE names the current authorities.
+        # Loaded once, here: SSL_CERT_FILE names the current authorities.
         self._tls = ssl.create_default_context()
         self._session = aiohttp.ClientSession(
             connector=connector(self._addresses, self._lookup),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
-            # Who asks says for how long; only connecting has a time of its own.
+            # The caller limits the time; only connecting has its own limit.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             headers={"User-Agent": "harbourmaster", "Accept-Encoding": "identity"},
             skip_auto_headers=("Content-Type",),
@@ -95,7 +94,7 @@ class Http:
             max_field_size=_MAX_HEADER,
             max_headers=_MAX_HEADERS,
         )
-        # What is safe to repeat is decided here, not by the name of the method.
+        # ``repeatable`` decides what is repeated, not the method.
         self._session._retry_connection = False  # noqa: SLF001 - there is no other switch
         return self
 
@@ -121,13 +120,13 @@ class Http:
         params: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> Reply:
-        """The answer, whatever its status is, but no redirect.
+        """The response of any status but a redirect.
 
-        A ``repeatable`` request (by default a GET) is sent once more where the connection breaks
-        before the answer, as one that was kept does when the server has closed it meanwhile.
+        A ``repeatable`` request (by default a GET) is sent once more if the connection breaks
+        before the response, which happens if the server has closed an idle connection.
         Raises BadProviderError, BadCredentialsError, ForbiddenAddressError, UnreachableError,
-        TimedOutError, RedirectedError, TooLargeError, BadAnswerError. Waits for as long as the
-        caller lets it.
+        TimedOutError, RedirectedError, TooLargeError, BadAnswerError. The caller limits the
+        time.
         """
         base = parsed(url)
         address = literal(base)
@@ -141,7 +140,7 @@ class Http:
                 return await self._sent(method, target, headers or {}, body, skip_verify)
             except (aiohttp.ClientError, OSError) as error:
                 if not (again and was_cut_off(error)):
-                    # Not as its cause: that holds the headers that were sent.
+                    # Not as its cause, which has the request headers.
                     raise _transport_error(error, place(base)) from None
                 again = False
 
@@ -169,7 +168,7 @@ class Http:
         except aiohttp.ClientPayloadError:
             raise UnreachableError(f"{place(url)} sent an incomplete answer") from None
         finally:
-            # Of an answer that was not read to its end, this ends the connection.
+            # Closes the connection if the response was not read completely.
             response.release()
         return _blotted(found, secrets)
 
@@ -212,7 +211,7 @@ def _transport_error(error: Exception, server: str) -> ProviderError:
 
 
 def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:
-    """Only the host, and that only where it holds nothing of what was sent."""
+    """The host of the redirect, unless it contains a credential."""
     try:
         target = url.join(URL(response.headers.get("Location", "")))
     except ValueError:
@@ -233,7 +232,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _secrets(headers: Mapping[str, str]) -> set[str]:
-    """The credentials in headers, in the forms that a server may repeat them in."""
+    """The credentials in headers, in the forms in which a server may repeat them."""
     found = set()
     for name, value in headers.items():
         if name.lower() in _PLAIN_HEADERS:
@@ -253,7 +252,7 @@ def _password(encoded: str) -> str:
 
 
 def _blotted(reply: Reply, secrets: set[str]) -> Reply:
-    """``reply``, without what a server repeats of the credentials that it was sent."""
+    """``reply`` without the credentials that the server repeats."""
     for secret in sorted(secrets, key=len, reverse=True):
         raw = secret.encode("utf-8", "replace")
         if raw in reply.body or any(secret in value for value in reply.headers.values()):

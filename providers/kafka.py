@@ -18,8 +18,8 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import finite, go_shortest
-from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.targets import basic, complaint, endpoint
+from harbourmaster.providers.replies import UNREADABLE, decoded, words
+from harbourmaster.providers.targets import basic, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class _Fault(Struct, frozen=True):
 
 
 class _Chunk(Struct, frozen=True, rename="camel"):
-    """The header has none of these, and neither has the final message."""
+    """The header and the final message have neither."""
 
     row: _Row | None = None
     error_message: _Fault | None = None
@@ -51,7 +51,7 @@ _LINE: Final = msgspec.json.Decoder(_Chunk)
 
 
 class Kafka:
-    """A pull query over HTTP. Tables hold the present only, so that no time range is answered."""
+    """A pull query over HTTP. Tables have current values only, so time ranges are rejected."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -66,15 +66,8 @@ class Kafka:
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if target.secret is not None:
             headers["Authorization"] = basic(target)
-        reply = await http.send(
-            "POST",
-            endpoint(target.server, "/query"),
-            headers=headers,
-            body=msgspec.json.encode(document),
-            skip_verify=target.skip_verify,
-            repeatable=True,
-        )
-        raise_for_status(reply, complaint(reply))
+        body = msgspec.json.encode(document)
+        reply = await successful(http, target, "POST", "/query", headers, body=body)
         value = finite(_column(_chunks(reply)))
         return Answer(
             value=go_shortest(value), samples=(Sample(self._now(), value),), raw=reply.body
@@ -82,7 +75,7 @@ class Kafka:
 
 
 def statement(table: Table, query: str) -> str:
-    """The KSQL of a pull query. Raises BadProviderError for what is not an identifier."""
+    """The KSQL of a pull query. Raises BadProviderError for an invalid identifier."""
     value, name, comparison = (
         _identifier(part, what)
         for part, what in (
@@ -92,7 +85,7 @@ def statement(table: Table, query: str) -> str:
         )
     )
     text = query.replace("'", "''")
-    # Identifiers are checked and the text is quoted: nothing else can end up in the statement.
+    # Identifiers are checked and the text is quoted, so nothing can be injected.
     return f"SELECT {value} FROM {name} WHERE {comparison} = '{text}';"  # noqa: S608
 
 
@@ -105,13 +98,13 @@ def _identifier(text: str, what: str) -> str:
 
 
 def _chunks(reply: Reply) -> Sequence[_Chunk]:
-    """An array, or an object on each line, which is how the answer of a stream looks."""
+    """The chunks of an array, or of lines with an object each, as streams are answered."""
     try:
         return decoded(reply, _ARRAY)
     except BadAnswerError:
         try:
             return _LINE.decode_lines(reply.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             pass
         raise
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Question(Struct, frozen=True, gc=False):
     """A query in the provider's language. Times are seconds since 1970, ``step`` is seconds.
 
-    Without ``start`` and ``end`` the current value is wanted; without ``step`` one value is, over
-    all of the time between them. ``path`` names a value within an answer that has several.
+    Without ``start`` and ``end`` it asks for the current value; without ``step`` for one value of
+    the whole range. ``path`` names a value in an answer that has several.
     """
 
     query: str
@@ -26,7 +26,7 @@ class Question(Struct, frozen=True, gc=False):
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """A finite value; ``time`` in seconds since 1970, that of the question where none was given."""
+    """A finite value; ``time`` in seconds since 1970, by default that of the question."""
 
     time: float
     value: float
@@ -35,8 +35,8 @@ class Sample(Struct, frozen=True, gc=False):
 class Answer(Struct, frozen=True, gc=False):
     """At least one sample, the oldest first.
 
-    ``value`` is what the provider makes of them, in its own format, as Keptn shows it; ``raw`` is
-    what it said.
+    ``value`` is the value that Keptn shows, in the provider's own format; ``raw`` is the body of
+    the response.
     """
 
     value: str
@@ -45,7 +45,7 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Table(Struct, frozen=True, gc=False):
-    """Where KSQL has its values: in the row whose ``comparison_column`` is the query."""
+    """A table of KSQL: the value is in the row whose ``comparison_column`` equals the query."""
 
     name: str
     comparison_column: str
@@ -53,13 +53,13 @@ class Table(Struct, frozen=True, gc=False):
 
 
 class Target(Struct, frozen=True, gc=False):
-    """A provider, and how it is spoken to. ``secret`` is never shown, not even in a traceback."""
+    """A provider and how to query it. ``secret`` is never shown, not even in a traceback."""
 
     type: str
     """In lower case."""
     server: str
     secret: Mapping[str, bytes] | None = None
-    """The keys of the Secret; None where none is named."""
+    """The data of the Secret; None if the provider names none."""
     secret_key: str = ""
     skip_verify: bool = False
     table: Table | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeGuard
 
 from harbourmaster.providers.errors import BadAnswerError, NotFiniteError
 from harbourmaster.telemetry.text import clean
@@ -27,7 +27,7 @@ _UNITS: Final = {
 
 
 def go_shortest(number: float) -> str:
-    """As Prometheus prints a finite number (Go's ``'f', -1``): ``4``, ``0.25``, no exponent."""
+    """A finite number as Prometheus prints it (Go's ``'f', -1``): ``4``, ``0.25``, no exponent."""
     text = format(Decimal(repr(float(number))), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -43,10 +43,10 @@ def fixed6(number: float) -> str:
 
 
 def finite(number: object) -> float:
-    """A number, or a text that is one. Raises NotFiniteError, and BadAnswerError for all else."""
+    """A number, or the number in a text. Raises NotFiniteError, or BadAnswerError if it is none."""
     if isinstance(number, str):
         return _finite_text(number)
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    if not is_number(number):
         what = "no value" if number is None else f"a {type(number).__name__}"
         raise BadAnswerError(f"the answer has {what} instead of a number")
     try:
@@ -54,6 +54,11 @@ def finite(number: object) -> float:
     except OverflowError:
         found = math.inf if number > 0 else -math.inf
     return _checked(found)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of JSON is a number, which ``true`` and ``false`` are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def quantity(text: str) -> float:

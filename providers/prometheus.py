@@ -1,4 +1,4 @@
-"""Prometheus, and who speaks its API: one series, as Keptn wants it (keptn-spec 4.3)."""
+"""Prometheus and compatible servers: one series, as with Keptn (keptn-spec 4.3)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import go_shortest
-from harbourmaster.providers.replies import decoded, raise_for_status, words
+from harbourmaster.providers.replies import UNREADABLE, decoded, raise_for_status, words
 from harbourmaster.providers.series import samples
 from harbourmaster.providers.targets import basic, endpoint
 
@@ -73,13 +73,13 @@ _RESULT: Final = msgspec.json.Decoder(tuple[_Series, ...])
 
 
 class Prometheus:
-    """The HTTP API v1: a form is posted, as queries may be longer than a URL.
+    """The HTTP API v1; the query is posted as a form, as it may be longer than a URL.
 
-    Of a range without a step the first sample counts, as with Keptn.
+    For a range without a step the first sample counts, as with Keptn.
     """
 
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
-        """The value of the one series that the query yields."""
+        """The value of the only series of the result."""
         (path, kind), form = _request(question)
         reply = await _sent(http, target, path, form)
         body = _body(reply)
@@ -92,7 +92,7 @@ class Prometheus:
 
 
 def _request(question: Question) -> tuple[tuple[str, str], dict[str, str]]:
-    """The path and the type of its result, and the form."""
+    """The path with the type of its result, and the form."""
     form = {"query": question.query}
     if question.start is None:
         if question.end is not None:
@@ -130,7 +130,7 @@ async def _sent(http: Http, target: Target, path: str, form: Mapping[str, str]) 
 
 
 def _body(reply: Reply) -> _Body:
-    """The body of a good answer; errors by what the API says, else by the status."""
+    """The body of a success; otherwise the error of the API, or of the status."""
     try:
         body = decoded(reply, _BODY)
     except ProviderError:
@@ -154,7 +154,7 @@ _BY_STATUS: Final = (
     HTTPStatus.FORBIDDEN,
     HTTPStatus.TOO_MANY_REQUESTS,
 )
-"""These say it better than the body."""
+"""For these the status is more specific than the body."""
 _VERBS: Final[Mapping[type[ProviderError], str]] = {
     BadQueryError: "the provider rejected the query",
     TimedOutError: "the provider aborted the query",
@@ -165,7 +165,7 @@ _VERBS: Final[Mapping[type[ProviderError], str]] = {
 def _series(raw: msgspec.Raw) -> _Series:
     try:
         found = _RESULT.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise BadAnswerError("could not cast result") from None
     if not found:
         raise NoValuesError("no values in query result")

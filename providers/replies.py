@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MAX_WORDS: Final = 200
-"""Characters of what a provider says, in an error."""
+"""Characters of a provider's text in an error."""
 MAX_PAUSE: Final = 3600.0
-"""Seconds: longer is not waited though a provider asks for it."""
+"""Seconds; a longer Retry-After is cut to this."""
 _BAD_QUERY: Final = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """RecursionError: the JSON is nested too deeply."""
 
 
 def raise_for_status(reply: Reply, said: str | None = None) -> None:
     """Raise the error of a status that is not 2xx.
 
-    ``said`` is what the provider says of it, where the caller found that in the body; by default
-    it is the beginning of the body.
+    ``said`` is the provider's message, if the caller found one in the body; by default it is the
+    beginning of the body.
     """
     status = reply.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    # Who refuses credentials may well repeat them.
+    # A provider that rejects credentials may repeat them.
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UnauthorizedError(f"the provider rejected the credentials (HTTP {status})")
     raise _error(reply, words(said if said is not None else _text(reply)))
@@ -73,14 +73,14 @@ def decoded(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
         raise UnreachableError(f"the server answered with {words(kind)} instead of JSON")
     try:
         return decoder.decode(reply.body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         why = "invalid UTF-8" if isinstance(error, UnicodeDecodeError) else words(str(error))
         raise BadAnswerError(f"invalid answer: {why}") from None
 
 
 def words(text: str) -> str:
-    """What a provider says, in one line that is short and has no control characters."""
-    # Cleaning may make it longer, so that it is cut at last.
+    """A provider's text as one short line without control characters."""
+    # Cleaning may make it longer, so it is cut last.
     text = clean(" ".join(text[: 4 * MAX_WORDS].split()))
     return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 1]}…"
 
@@ -90,7 +90,7 @@ def _text(reply: Reply) -> str:
 
 
 def _pause(text: str) -> float | None:
-    """Seconds of a Retry-After, which has them or a date."""
+    """The seconds of a Retry-After header, which has seconds or a date."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return min(float(text), MAX_PAUSE)

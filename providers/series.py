@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
@@ -10,29 +11,47 @@ from harbourmaster.providers.errors import (
     NotFiniteError,
     NoValuesError,
     TooLargeError,
+    TooManyValuesError,
 )
 from harbourmaster.providers.model import Sample
 from harbourmaster.providers.numbers import finite
+from harbourmaster.providers.replies import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from harbourmaster.providers.model import Question
 
 MAX_SAMPLES: Final = 10_000
 _YEAR_10000: Final = 253_402_300_800
 WINDOW: Final = 300
-"""Seconds back from now, for APIs that always want a range."""
+"""Seconds before now, for APIs that always need a range."""
+_SHOWN: Final = 5
+"""Names of values that an error lists."""
 
 
 def window(question: Question, now: float) -> tuple[float, float]:
-    """From when to when is asked; what the question leaves open is ``WINDOW`` up to ``now``."""
+    """Start and end of the range; by default ``WINDOW`` up to ``now``."""
     end = now if question.end is None else question.end
     return (end - WINDOW if question.start is None else question.start), end
 
 
+def date(seconds: float) -> str:
+    """A time in seconds since 1970 as RFC 3339 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def one_of(names: Sequence[str]) -> str:
+    """The only name of a value. Raises TooManyValuesError, which lists the first ones."""
+    if len(names) > 1:
+        shown = ", ".join(words(name) for name in names[:_SHOWN])
+        more = ", …" if len(names) > _SHOWN else ""
+        raise TooManyValuesError(f"too many values in query result: {shown}{more}")
+    return names[0]
+
+
 def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
-    """Those ``points`` (time, value) that have a value, the oldest first."""
+    """The ``points`` (time, value) that have a value, the oldest first."""
     found: list[Sample] = []
     for time, value in points:
         if value is None:
@@ -48,7 +67,7 @@ def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
 
 
 def mean(of: tuple[Sample, ...]) -> Sample:
-    """The mean, as old as the newest of them."""
+    """The mean, with the time of the newest sample."""
     try:
         value = fsum(sample.value for sample in of) / len(of)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Constant values in the provider's object, for trials (krake-spec 4)."""
+"""Constant values in the provider's object, for tests (krake-spec 4)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Static:
-    """Looks the query up: a number, or a quantity as text (``500m``, ``2Gi``). Nobody is asked."""
+    """Looks the query up: a number, or a quantity as text (``500m``, ``2Gi``). Sends nothing."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
     async def ask(self, _http: Http, target: Target, question: Question) -> Answer:
-        """The value, which is of the time that is asked for."""
+        """The value, with the time of the question."""
         given = (target.static or {}).get(question.query)
         if given is None:
             raise NoValuesError(f"the provider has no value '{words(question.query)}'")

@@ -1,4 +1,4 @@
-"""URLs and headers from a provider's object and its Secret, and the texts of server errors."""
+"""Requests to the server of a provider's object, with what its Secret holds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.providers.errors import BadCredentialsError, BadProviderError
+from harbourmaster.providers.replies import UNREADABLE, raise_for_status
 
 if TYPE_CHECKING:
-    from harbourmaster.providers.http import Reply
+    from collections.abc import Mapping
+
+    from harbourmaster.providers.http import Http, Reply
     from harbourmaster.providers.model import Target
 
 _COMPLAINTS: Final = (
@@ -22,12 +25,40 @@ _COMPLAINTS: Final = (
     "message",
     "reason",
 )
-"""The members of error documents that lead to what people can read, the most telling first."""
+"""The members of error documents that have messages, the most specific first."""
 _LEVELS: Final = 5
 
 
+async def successful(  # noqa: PLR0913 - what a request has
+    http: Http,
+    target: Target,
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    *,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Reply:
+    """The 2xx reply to a request at ``path`` below the server's URL, by default for JSON.
+
+    It is repeated if the connection breaks, a POST too: all of them are queries. Raises
+    ProviderError, for any other status with what the server says.
+    """
+    reply = await http.send(
+        method,
+        endpoint(target.server, path),
+        headers={"Accept": "application/json", **headers},
+        params=params,
+        body=body,
+        skip_verify=target.skip_verify,
+        repeatable=True,
+    )
+    raise_for_status(reply, complaint(reply))
+    return reply
+
+
 def endpoint(server: str, path: str) -> str:
-    """The URL of ``path`` below the server's, whose own path is kept."""
+    """The URL of ``path`` below the server's URL, which may have a path."""
     if "?" in server or "#" in server:
         raise BadProviderError(
             "invalid targetServer: it has a query or a fragment: end it with the path"
@@ -36,7 +67,7 @@ def endpoint(server: str, path: str) -> str:
 
 
 def credential(target: Target, key: str) -> str:
-    """The text under ``key`` of the Secret, without the blanks and line ends around it."""
+    """The value of a key of the Secret, without white space at its ends."""
     if target.secret is None:
         raise BadCredentialsError("no secret: set secretKeyRef")
     try:
@@ -45,27 +76,27 @@ def credential(target: Target, key: str) -> str:
         raise BadCredentialsError(f"secret does not contain the key {key}") from None
     except UnicodeDecodeError:
         text = ""
-    # It becomes a header, where a line end would begin another one.
+    # In a header, a line end would begin another header.
     if not text or not text.isprintable():
         raise BadCredentialsError(f"the key {key} of the secret is empty or not printable ASCII")
     return text
 
 
 def basic(target: Target) -> str:
-    """The Authorization of the ``user`` and ``password`` in the Secret."""
+    """The Authorization header for ``user`` and ``password`` of the Secret."""
     secret = target.secret or {}
     if "user" not in secret or "password" not in secret:
         raise BadCredentialsError("secret key does not contain user and password")
-    # Many a Secret is made by a command that ends its output with a line end.
+    # Secrets are often created from output that ends with a line end.
     pair = b":".join(secret[key].rstrip(b"\r\n") for key in ("user", "password"))
     return f"Basic {b64encode(pair).decode()}"
 
 
 def complaint(reply: Reply) -> str | None:
-    """What an error document of any of the APIs says in words; None where it can't be found."""
+    """The message of an error document of any of the APIs; None if there is none."""
     try:
         return _said(msgspec.json.decode(reply.body), _LEVELS)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

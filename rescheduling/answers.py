@@ -72,8 +72,6 @@ class EvictionState(Struct, frozen=True, gc=False):
     refused: float = 0.0
     busy: int = 0
     timeout: float = 60.0
-    in_background: bool = False
-    """Whether the pod is evicted in the background by another controller."""
 
 
 def read(reply: Reply | None, *, in_background: bool = False) -> EvictionOutcome:

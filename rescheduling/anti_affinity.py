@@ -50,7 +50,7 @@ def rivals(pod: Pod, placed: Iterable[tuple[Pod, Node]], namespaces: Namespaces)
     """
     found = Rivals({}, {})
     for other, node in placed:
-        if other.is_finished or _is_same(pod, other):
+        if other.is_finished or pod.is_same(other):
             continue
         for term, verdict in _matching(pod, other, namespaces):
             value = node.labels.get(term.topology_key)
@@ -110,7 +110,3 @@ def _asks_only_for_names(selector: Matcher) -> bool:
 
 def _has_other(domains: dict[_Domain, set[str]], node: Node) -> bool:
     return any(item in domains and not domains[item] <= {node.name} for item in node.labels.items())
-
-
-def _is_same(one: Pod, other: Pod) -> bool:
-    return bool(one.uid) and one.uid == other.uid

@@ -16,7 +16,7 @@ _MOST_DISRUPTED: Final = 2000
 
 
 class BudgetLedger:
-    """What one plan may take of each budget after the ``claimed`` evictions of other live plans."""
+    """The evictions that each budget allows a plan after the ``claimed`` ones of other plans."""
 
     def __init__(self, budgets: Mapping[str, Budget], claimed: Mapping[str, int]) -> None:
         self._left = {
@@ -42,7 +42,7 @@ class BudgetLedger:
         return found[1]
 
     def guard(self, pod: Pod) -> str:
-        """What an eviction of the pod depends on: FREE, BLOCKED, or the key of a budget."""
+        """What allows an eviction of the pod: FREE, BLOCKED, or the key of a budget."""
         matching = self.matching(pod)
         if not matching or pod.phase == "Pending" or pod.deletion is not None:
             return FREE
@@ -61,7 +61,7 @@ class BudgetLedger:
         return any(self._left[key] < keys.count(key) for key in set(keys))
 
     def denied(self, order: Iterable[int], guards: Sequence[str]) -> set[int]:
-        """The places in ``guards`` that get nothing when the budgets are shared in this order."""
+        """The indexes in ``guards`` whose budget is spent, if it is spent in this order."""
         found = set()
         spent: dict[str, int] = {}
         for index in order:

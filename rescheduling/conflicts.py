@@ -1,4 +1,4 @@
-"""Which pods a critical pod can't run beside (rescheduler-spec 4.2, items 5 and 6).
+"""Which pods a critical pod cannot run beside (rescheduler-spec 4.2, items 5 and 6).
 
 Host ports and required anti-affinity concern two pods each: one that is on the same node can be
 evicted, one that is elsewhere in the same topology domain closes the node.
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Conflicts(NamedTuple):
-    """The pods that are in the way of one pod: by node and UID the reason, and their domains."""
+    """The pods that conflict with one pod: reasons by node and UID, and topology domains."""
 
     by_node: Mapping[str, Mapping[str, str]]
     rivals: Rivals
 
     def on(self, node: Node) -> Mapping[str, str]:
-        """The pods on the node that are in the way, by UID, and why."""
+        """The conflicting pods on the node: reasons by UID."""
         return self.by_node.get(node.name, {})
 
     def closing(self, node: Node) -> str:
@@ -45,9 +45,9 @@ def find(
     others: Iterable[tuple[Pod, Node]] = (),
     replaced: str = "",
 ) -> Conflicts:
-    """Look through the cluster, and through ``others`` that count as present.
+    """The conflicts in the cluster, and with ``others``, which count as present.
 
-    The pods that the cluster has on the node ``replaced`` do not count.
+    The pods of the cluster on the node ``replaced`` do not count.
     """
     bound = [
         (other, node)
@@ -69,7 +69,7 @@ def find(
 
 
 def _suspects(cluster: Cluster, pod: Pod) -> list[Pod]:
-    """The bound pods that may be in the way: by what they ask for, or by a term of ``pod``."""
+    """The bound pods that may conflict: by their ports and terms, or by a term of ``pod``."""
     exclusive = cluster.in_the_way_of(pod)
     found = list(exclusive.values())
     if not pod.anti_affinity:

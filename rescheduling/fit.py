@@ -1,6 +1,6 @@
-"""Whether a pod may run on a node beside the pods that are there (rescheduler-spec 4.2, 4.3).
+"""Whether a pod may run on a node beside the present pods (rescheduler-spec 4.2, 4.3).
 
-Nothing here is more permissive than the scheduler; what cannot be judged is reported.
+It is never more permissive than the scheduler; what it cannot evaluate is reported.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NO_NAMESPACES: Final[Mapping[str, Mapping[str, str]]] = {}
 def static_reasons(
     pending: PendingPod, node: Node, *, taint_key: str = TAINT_KEY, reserving: bool = True
 ) -> tuple[str, ...]:
-    """Why the node is out of the question, whatever runs there: items 1-3, and 6.2.
+    """Why the node is excluded, whatever runs there: items 1-3, and 6.2.
 
-    ``reserving`` asks what would be if the node were reserved; a node that has a taint of that key
-    already gets no other.
+    ``reserving`` also considers the taint of a reservation; a node with a taint of that key gets
+    no second one.
     """
     reasons = []
     if not node.is_ready:
@@ -67,7 +67,7 @@ def static_reasons(
 def resource_reasons(
     requests: Requests, node: Node, used: Mapping[str, int], pods: int
 ) -> tuple[str, ...]:
-    """What the node lacks for one pod more, ``pods`` of them being there and using this much."""
+    """What the node lacks for another pod beside ``pods`` pods that use ``used``."""
     available = node.allocatable
     reasons = [
         f"too little {name}"
@@ -89,11 +89,11 @@ def fits(
 ) -> FitVerdict:
     """Whether the pod may run on the node if exactly these pods are there.
 
-    The pod itself and finished ones may be among them, and don't count. Without ``rivals`` the
-    node's own pods alone are asked about anti-affinity. A constraint that surely fails decides,
-    whatever could not be judged. The taint of a reservation is not imagined here.
+    The pod itself and finished pods among them do not count. Without ``rivals`` anti-affinity is
+    checked with the pods on the node only. A constraint that fails decides, even if others cannot
+    be evaluated. The taint of a reservation is not considered.
     """
-    beside = [each for each in present if not each.is_finished and not _is_same(pending, each)]
+    beside = [each for each in present if not (each.is_finished or pending.pod.is_same(each))]
     reasons = list(static_reasons(pending, node, reserving=False))
     reasons.extend(resource_reasons(pending.pod.requests, node, _used(beside), len(beside)))
     taken = tuple(port for each in beside for port in each.ports)
@@ -124,7 +124,3 @@ def _used(pods: Iterable[Pod]) -> dict[str, int]:
         for name, amount in pod.requests:
             used[name] = used.get(name, 0) + amount
     return used
-
-
-def _is_same(pending: PendingPod, other: Pod) -> bool:
-    return bool(pending.pod.uid) and pending.pod.uid == other.uid

@@ -94,7 +94,6 @@ class Times(Struct, frozen=True, gc=False):
     adds_grace: bool = False
     """Whether each victim's own grace period is added to ``gone``."""
     bind: float = 60.0
-    overall: float = 600.0
 
 
 class EvictionFlow(Struct, frozen=True, kw_only=True):

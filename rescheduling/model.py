@@ -120,6 +120,10 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
         """As in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
+    def is_same(self, other: Pod) -> bool:
+        """Whether both are one pod; without a UID it equals none."""
+        return bool(self.uid) and self.uid == other.uid
+
     @property
     def is_finished(self) -> bool:
         """Whether it holds nothing of its node any more."""
@@ -142,7 +146,6 @@ class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     nominated: str = ""
     is_unschedulable: bool = False
     is_gated: bool = False
-    may_preempt: bool = True
     tolerates_reservation: bool = False
     unsupported: tuple[str, ...] = ()
     k8s_app: str = ""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from msgspec.structs import replace
-
 from harbourmaster.rescheduling.classes import BARE, NON_DRAINABLE, new_grace
 from harbourmaster.rescheduling.plans import Candidate, Circumstances, Plan, Victim
 from harbourmaster.rescheduling.relocation import Places
@@ -52,17 +50,15 @@ def plan_in_slices(
     around: Circumstances = _NOTHING,
 ) -> Generator[None, None, Plan]:
     """The same in slices; a node that changes between them is looked at again."""
-    unanswered = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
     if pending.unsupported:
-        return replace(unanswered, unsupported=pending.unsupported)
+        return Plan(unsupported=pending.unsupported)
     search = Search(cluster, pending, settings, now, around)
     found = yield from search.run()
     if settings.prefer_relocatable and settings.score_order != "random":
         candidates = yield from _by_stranded(cluster, search, found[:_COMPARED], settings)
     else:
         candidates = [_candidate(search, each, settings) for each in found[:_SHOWN]]
-    return replace(
-        unanswered,
+    return Plan(
         candidate=candidates[0] if candidates else None,
         runners_up=tuple(candidates[1:_SHOWN]),
         reasons=search.reasons,
@@ -83,14 +79,13 @@ def plan_on(  # noqa: PLR0913, PLR0917 - a plan, and what was just read of one n
 
     Budgets, and the pods on other nodes, are those of ``cluster``.
     """
-    answer = Plan(pod_uid=pending.pod.uid, pod_key=pending.pod.key)
     if pending.unsupported:
-        return replace(answer, unsupported=pending.unsupported)
+        return Plan(unsupported=pending.unsupported)
     present = [pod for pod in pods if not pod.is_finished and pod.uid != pending.pod.uid]
     search = Search(cluster, pending, settings, now, around)
     found = search.on(node, present)
     candidate = None if found is None else _candidate(search, found, settings)
-    return replace(answer, candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
+    return Plan(candidate=candidate, reasons=search.reasons, evaluated=search.evaluated)
 
 
 def _finished(steps: Generator[None, None, _Answer]) -> _Answer:

@@ -107,8 +107,6 @@ class Plan(Struct, frozen=True, gc=False, kw_only=True):
     words, the constraints that are not supported; then there is no candidate.
     """
 
-    pod_uid: str
-    pod_key: str
     candidate: Candidate | None = None
     runners_up: tuple[Candidate, ...] = ()
     reasons: dict[str, int] = {}

@@ -42,17 +42,23 @@ class PodNotes(Struct, frozen=True, gc=False):
     )
 
 
-class PodMeta(Struct, frozen=True, gc=False, rename="camel"):
-    """The metadata of a pod."""
+class ObjectMeta(Struct, frozen=True, gc=False, rename="camel"):
+    """The metadata of an object."""
 
     name: str | None = None
     namespace: str | None = None
     uid: str | None = None
     labels: dict[str, str] | None = None
+    generation: int | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class PodMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    """The metadata of a pod."""
+
     annotations: PodNotes | None = None
     owner_references: tuple[Owner, ...] | None = None
     creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
@@ -66,7 +72,6 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     host_network: bool | None = None
     priority: int | None = None
     priority_class_name: str | None = None
-    preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
     scheduler_name: str | None = None
     affinity: Raw = NOTHING
@@ -115,14 +120,10 @@ class NodeNotes(Struct, frozen=True, gc=False):
     reservations: str | None = field(default=None, name=RESERVATIONS)
 
 
-class NodeMeta(Struct, frozen=True, gc=False, rename="camel"):
+class NodeMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
     """The metadata of a node."""
 
-    name: str | None = None
-    uid: str | None = None
-    labels: dict[str, str] | None = None
     annotations: NodeNotes | None = None
-    deletion_timestamp: datetime | None = None
     resource_version: str | None = None
 
 
@@ -156,14 +157,6 @@ class GivenNode(Struct, frozen=True, gc=False):
     status: NodeStatus | None = None
 
 
-class BudgetMeta(Struct, frozen=True, gc=False):
-    """The metadata of a budget."""
-
-    name: str | None = None
-    namespace: str | None = None
-    generation: int | None = None
-
-
 class BudgetSpec(Struct, frozen=True, gc=False, rename="camel"):
     """The spec of a budget."""
 
@@ -184,19 +177,12 @@ class BudgetStatus(Struct, frozen=True, gc=False, rename="camel"):
 class GivenBudget(Struct, frozen=True, gc=False):
     """A PodDisruptionBudget."""
 
-    metadata: BudgetMeta | None = None
+    metadata: ObjectMeta | None = None
     spec: BudgetSpec | None = None
     status: BudgetStatus | None = None
-
-
-class NamespaceMeta(Struct, frozen=True, gc=False):
-    """The metadata of a namespace."""
-
-    name: str | None = None
-    labels: dict[str, str] | None = None
 
 
 class GivenNamespace(Struct, frozen=True, gc=False):
     """A namespace."""
 
-    metadata: NamespaceMeta | None = None
+    metadata: ObjectMeta | None = None

@@ -1,7 +1,7 @@
-"""Which victims find a place elsewhere as the cluster is now (rescheduler-spec 5.7).
+"""Which victims fit on another node of the current cluster (rescheduler-spec 5.7).
 
-Bound pods are kept without their tolerations and node selectors, so this is an estimate: a tainted
-node never counts as a place, one that a selector rules out does.
+An estimate, as bound pods are stored without their tolerations and node selectors: tainted nodes
+never count, nodes that a selector excludes do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SLICE: Final = 200
 
 
 class Places:
-    """The nodes with room for an ordinary pod, measured in what ``victims`` ask for."""
+    """The nodes with room for ordinary pods, in the resources that ``victims`` request."""
 
     def __init__(
         self, cluster: Cluster, victims: Iterable[Pod], is_gone: Callable[[Pod], bool]

@@ -1,4 +1,4 @@
-"""One search for the best nodes of a cluster: the victims are chosen on every node."""
+"""One search for the best nodes of a cluster; it chooses victims on every node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.victims import Choice
 
 SLICE: Final = 50
-"""Nodes that are judged between two turns of the event loop."""
+"""Nodes that are evaluated between two turns of the event loop."""
 _BUDGET: Final = "a disruption budget forbids it"
 
 
@@ -49,8 +49,8 @@ class Found(NamedTuple):
 class Search:
     """The search for one pod.
 
-    ``reasons``: by node, why it is out of the question. ``evaluated``: the nodes on which the pod
-    has to be fitted in.
+    ``reasons`` counts why nodes are excluded. ``evaluated`` counts the nodes on which victims were
+    chosen.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Search:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many nodes are out of the question for each reason."""
+        """The number of excluded nodes by reason."""
         return dict(Counter(reason for several in self._reasons.values() for reason in several))
 
     def run(self) -> Generator[None, None, list[Found]]:
-        """All nodes on which the pod can be fitted in, best first; it yields between slices.
+        """All nodes on which the pod can be placed, best first; yields between slices.
 
-        Nodes that changed meanwhile are judged again at the end.
+        Nodes that changed meanwhile are evaluated again at the end.
         """
         cluster = self._cluster
         against = conflicts.find(cluster, self._pending.pod, self.is_gone, self._reserved_pods())
@@ -110,7 +110,7 @@ class Search:
         return sorted(found.values(), key=lambda each: each.values)
 
     def on(self, node: Node, pods: list[Pod]) -> Found | None:
-        """The choice at one node with just these pods on it, whatever the cluster says of it."""
+        """The choice on one node with exactly these pods on it, whatever the cluster has there."""
         present = [*pods, *self._reserved.get(node.name, ())]
         others = [*self._reserved_pods(but=node.name), *((each, node) for each in present)]
         against = conflicts.find(
@@ -125,7 +125,7 @@ class Search:
         )
 
     def _judge(self, node: Node, pods: list[Pod], against: Conflicts) -> Found | None:
-        """Choose the victims on a node, or note why it is out of the question."""
+        """Choose the victims on a node, or note why it is excluded."""
         found = self._fit_in(node, pods, against)
         if isinstance(found, Found):
             return found
@@ -133,7 +133,7 @@ class Search:
         return None
 
     def _fit_in(self, node: Node, pods: list[Pod], against: Conflicts) -> Found | tuple[str, ...]:
-        """The choice at a node, or the reasons against it."""
+        """The choice on a node, or the reasons against it."""
         reasons = self._closing(node, against)
         if reasons:
             return reasons
@@ -178,12 +178,12 @@ class Search:
         return (closing,) if closing else reasons
 
     def _flags(self, pod: Pod) -> int | None:
-        """What speaks against moving the pod; None for one that stays."""
+        """The flags against moving the pod; None if it stays."""
         settings = self._settings
         if is_required(pod, settings) or pod.uid in self._around.excluded_pods:
             return None
         if pod.deletion is not None:
-            # It is lost already; all that is left to take from it is time.
+            # It terminates already; only its grace period can be shortened.
             return SHORT | RUNNING
         flags = flags_of(pod, settings)
         if pod.owner in self._around.spared_owners:
@@ -205,7 +205,7 @@ class Search:
         )
 
     def _lacking(self, room: Amounts) -> tuple[str, ...]:
-        """What the pods that stay leave too little of."""
+        """The resources of which the staying pods leave too little."""
         pods, *amounts = room
         reasons = [
             f"too little {name}"

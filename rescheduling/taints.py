@@ -36,7 +36,7 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Iterator[Taint]:
-    """Those that keep such a pod away."""
+    """The taints that keep a pod with these tolerations away."""
     for taint in taints:
         if taint.effect in _KEEPING_AWAY and not is_tolerated(taint, tolerations):
             yield taint

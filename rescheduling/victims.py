@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.resources import Amounts
 
 SHORTENING: Final = 2
-"""The tier in which graces are not kept."""
+"""The tier that shortens grace periods."""
 VIOLATING: Final = 3
-"""The tier in which budgets are not kept."""
+"""The tier that violates disruption budgets."""
 UNBEARABLE: Final = 1 << 40
-"""A number of pods that no node has room for: a pod that counts as so many is never kept."""
+"""More pods than any node has room for: a pod with this amount is never kept."""
 
 
 class Movable(NamedTuple):
@@ -41,15 +41,15 @@ class Movable(NamedTuple):
 
     @property
     def is_unbearable(self) -> bool:
-        """Whether the critical pod can't run beside it."""
+        """Whether the critical pod cannot run beside it."""
         return self.amounts[0] >= UNBEARABLE
 
 
 class Occupancy(NamedTuple):
-    """A node as one critical pod finds it.
+    """A node from the view of one critical pod.
 
-    ``room`` is what is left of ``allocatable`` for the ``movable`` pods, which are sorted, beside
-    the pods that stay and the critical pod.
+    ``room`` is the part of ``allocatable`` that the staying pods and the critical pod leave for the
+    ``movable`` pods, which are sorted.
     """
 
     room: Amounts
@@ -58,9 +58,10 @@ class Occupancy(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The victims at one node, those that matter most first.
+    """The victims on one node, the most important first.
 
-    ``denied`` are the UIDs of those whose budget does not allow it; ``budgets``, by UID, keys.
+    ``denied`` are the UIDs of those whose budget forbids the eviction; ``budgets`` are the keys of
+    budgets by UID.
     """
 
     tier: int
@@ -70,9 +71,9 @@ class Choice(NamedTuple):
 
 
 def choose(occupancy: Occupancy, ledger: BudgetLedger, *, may_violate: bool) -> Choice | None:
-    """The victims that make room for the critical pod; None where budgets forbid it.
+    """The victims that make room for the critical pod; None if budgets forbid it.
 
-    It must fit beside the pods that stay.
+    The critical pod must fit beside the staying pods.
     """
     room, movable = occupancy.room, occupancy.movable
     if is_enough(without(room, [each.amounts for each in movable])):
@@ -107,7 +108,7 @@ def _choose_violating(
     order = [*sorted(denied), *(i for i in places if i not in denied)]
     victims = _fewest(occupancy, places, order, occupancy.room, denied)
     budgets = _budgets(movable, guards, victims, ledger)
-    # Who was denied is a matter of shares; what counts is whether all that go may go.
+    # Denials depend on the order; what counts is whether all victims may be evicted.
     going = {each.uid for each in victims}
     leaving = [i for i in reversed(places) if movable[i].uid in going]
     too_many = frozenset(movable[i].uid for i in ledger.denied(leaving, guards))
@@ -120,7 +121,7 @@ def _choose_violating(
 def _budgets(
     movable: list[Movable], guards: list[str], victims: list[Movable], ledger: BudgetLedger
 ) -> dict[str, str]:
-    """By UID, the budget that counts the eviction."""
+    """The key of the budget that counts each eviction, by UID."""
     going = {each.uid for each in victims}
     return {
         each.uid: ledger.matching(each.pod)[0].key if key is BLOCKED else key
@@ -130,9 +131,9 @@ def _budgets(
 
 
 def _shares(movable: list[Movable], places: range) -> Iterable[list[int]]:
-    """Orders in which budgets are given away: to the least important ones, or to the largest.
+    """Orders in which budgets are spent: on the least important pods, or on the largest.
 
-    Those that can't stay in any case come first.
+    Pods that cannot stay in any case come first.
     """
     for order in (places[::-1], sorted(places, key=lambda i: (-movable[i].size, -i))):
         yield sorted(order, key=lambda i: not movable[i].is_unbearable)
@@ -145,9 +146,9 @@ def _fewest(
     free: Amounts,
     denied: Collection[int] = (),
 ) -> list[Movable]:
-    """Keep what can be kept, in this order; go for smaller ones among those usable; keep again.
+    """Keep pods in this order, replace victims by smaller usable ones, and keep again.
 
-    ``free`` is what is left when all of ``order`` are gone and the critical pod is there.
+    ``free`` is what is left without all of ``order`` and with the critical pod.
     """
     movable = occupancy.movable
     free, going = _keep(movable, order, free)
@@ -157,7 +158,7 @@ def _fewest(
 
 
 def _keep(movable: list[Movable], order: Iterable[int], free: Amounts) -> tuple[Amounts, list[int]]:
-    """Keep each pod that there is room for, in this order; what is free then, and who must go."""
+    """Keep each pod that fits, in this order; returns what is free then, and the victims."""
     going = []
     for i in order:
         left = minus(free, movable[i].amounts)
@@ -175,7 +176,7 @@ def _shrink(
     free: Amounts,
     denied: Collection[int],
 ) -> Amounts:
-    """Exchange victims, the largest first, for kept ones that are smaller and matter no more.
+    """Exchange victims, the largest first, for smaller kept pods that are not more important.
 
     Returns what is free then.
     """

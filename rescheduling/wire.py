@@ -26,17 +26,16 @@ from harbourmaster.rescheduling.model import (
 )
 from harbourmaster.rescheduling.ports import host_ports
 from harbourmaster.rescheduling.projections import (
-    BudgetMeta,
     BudgetSpec,
     BudgetStatus,
     GivenBudget,
     GivenNamespace,
     GivenNode,
     GivenPod,
-    NamespaceMeta,
     NodeMeta,
     NodeSpec,
     NodeStatus,
+    ObjectMeta,
     Owner,
     PodMeta,
     PodNotes,
@@ -122,7 +121,7 @@ def decode_node(raw: bytes | Raw, *, is_bare_ready: bool = False) -> Node:
 def decode_budget(raw: bytes | Raw) -> Budget:
     """A PodDisruptionBudget."""
     given = decode(_budgets, raw, "")
-    metadata, spec = given.metadata or BudgetMeta(), given.spec or BudgetSpec()
+    metadata, spec = given.metadata or ObjectMeta(), given.spec or BudgetSpec()
     status = given.status or BudgetStatus()
     return Budget(
         namespace=metadata.namespace or "",
@@ -139,7 +138,7 @@ def decode_budget(raw: bytes | Raw) -> Budget:
 
 def decode_namespace(raw: bytes | Raw) -> tuple[str, dict[str, str]]:
     """A namespace's name and its labels, that of its name among them."""
-    metadata = decode(_namespaces, raw, "").metadata or NamespaceMeta()
+    metadata = decode(_namespaces, raw, "").metadata or ObjectMeta()
     name = metadata.name or ""
     return name, {**(metadata.labels or {}), NAME_LABEL: name}
 
@@ -198,7 +197,6 @@ def _pending(given: GivenPod, pod: Pod, criteria: Criteria) -> PendingPod:
         nominated=status.nominated_node_name or "",
         is_unschedulable=reason == "Unschedulable",
         is_gated=constraints.has_any(spec.scheduling_gates, "spec.schedulingGates"),
-        may_preempt=spec.preemption_policy != "Never",
         tolerates_reservation=taints.tolerates_reservation(tolerations, criteria.taint_key),
         unsupported=tuple(_unsupported(spec, affinity)),
         k8s_app=pod.labels.get("k8s-app", _UNKNOWN_APP),

@@ -108,13 +108,12 @@ class ClusterState:
         self._definitions: list[DefinitionWatch] = []
         if "policies" in features:
             self.reflectors += (self.cluster_policies, self.policies)
-            self._definitions += (
-                DefinitionWatch(client, CLUSTER_POLICIES, self.cluster_policies),
-                DefinitionWatch(client, POLICIES, self.policies),
-            )
+            policies = {CLUSTER_POLICIES: self.cluster_policies, POLICIES: self.policies}
+            self._definitions += (DefinitionWatch(client, policies, only=each) for each in policies)
         if "gates" in features:
             self.reflectors += tuple(self.parents.values())
-            self._definitions.append(DefinitionWatch(client, ROLLOUTS, self.parents[ROLLOUT]))
+            rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
+            self._definitions.append(DefinitionWatch(client, rollouts, only=ROLLOUTS))
         self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
 
     def _mirror(

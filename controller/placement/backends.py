@@ -18,7 +18,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.placement.scheduler import Deciding
 from harbourmaster.controller.placement.writes import is_news, write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.application_status import changed, moment
+from harbourmaster.placement.application_status import moment
 from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,
@@ -36,6 +36,7 @@ from harbourmaster.placement.model import (
     MetricReport,
     ReportedCluster,
     condition,
+    updated,
 )
 from harbourmaster.placement.records import record
 
@@ -66,7 +67,7 @@ def reported(
     before = condition(status.conditions, METRICS_AVAILABLE)
     if before is None and not (measured.terms or measured.faults):
         return status
-    after = replace(status, conditions=changed(status.conditions, found, now))
+    after = replace(status, conditions=updated(status.conditions, stamp(now), found))
     reports = _reports(measured, stamp(now))
     if after == status and not _is_news(status.metrics, reports, now):
         return status

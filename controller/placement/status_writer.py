@@ -10,9 +10,9 @@ from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
-from harbourmaster.placement.cluster_state import UNKNOWN, updated
+from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference
+from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
 from harbourmaster.placement.readiness import summary
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class StatusWriter:
 
     def _change(self, changes: list[Condition]) -> None:
         now = stamp(self._context.now())
-        conditions = tuple(updated(self._changed.conditions, changes, now))
+        conditions = updated(self._changed.conditions, now, *changes)
         self._changed = replace(self._changed, conditions=conditions)
 
     def _condition(self, kind: str, status: str, reason: str, text: str) -> Condition:

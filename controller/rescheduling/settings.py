@@ -223,7 +223,6 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
             gone=gone if gone is not None else limit + _SPARE,
             adds_grace=gone is None and is_own,
             bind=self.bind_timeout_seconds,
-            overall=self.pod_scheduled_timeout_seconds,
         )
 
     @property

@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from harbourmaster.certs.authority import create_authority, issue_serving_certificate
+from harbourmaster.certs.bundle import BundleFiles
 from harbourmaster.certs.secret import trust_bundle
 
 NAME = "hm.harbourmaster-system.svc"
@@ -44,6 +46,18 @@ def first(data, key="ca.crt"):
 def same_leaf(one, other):
     """Whether two Secrets hold the same serving certificate with its key."""
     return one["tls.crt"] == other["tls.crt"] and one["tls.key"] == other["tls.key"]
+
+
+def own_files(now, names, authority=None):
+    """The four files of a directory of ours: a serving certificate made now, its authority."""
+    authority = authority or create_authority(now)
+    serving = issue_serving_certificate(now, authority, names)
+    return BundleFiles(
+        ca_crt=authority.certificate,
+        ca_key=authority.key,
+        tls_crt=serving.certificate,
+        tls_key=serving.key,
+    )
 
 
 def rsa_key():

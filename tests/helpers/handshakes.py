@@ -23,6 +23,13 @@ def strict_client(authority: bytes | None = None, **options) -> ssl.SSLContext:
     return context
 
 
+def server_tls(authority, *names) -> ssl.SSLContext:
+    """A server with a certificate of the authority (of trustme), by default for 127.0.0.1."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*(names or ("127.0.0.1",))).configure_cert(context)
+    return context
+
+
 def with_certificate(context: ssl.SSLContext, pair: bytes, directory: Path) -> ssl.SSLContext:
     """The same context, with a client certificate and key given as one PEM."""
     path = directory / "client.pem"

@@ -105,6 +105,16 @@ def kustomize(directory):
     return result.stdout
 
 
+def overlay_of(page, directory):
+    """The objects of the one overlay that a page of the manual shows, made in the directory."""
+    text = (ROOT / "docs" / page).read_text()
+    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", text, re.DOTALL)
+    (directory / "harbourmaster").symlink_to(ROOT)
+    (directory / "overlay").mkdir()
+    (directory / "overlay/kustomization.yaml").write_text(example)
+    return list(parsed(kustomize(directory / "overlay")))
+
+
 def parsed(text):
     """The objects in YAML of several documents, by the fast parser."""
     return yaml.load_all(text, yaml.CSafeLoader)
@@ -172,10 +182,36 @@ def of_component(found, *components):
     ]
 
 
+def deployment_of(found, name="controller"):
+    """The Deployment of one of our processes."""
+    return one(found, "Deployment", f"harbourmaster-{name}")
+
+
+def pod_of(deployment):
+    """The spec of a Deployment's pods."""
+    return deployment["spec"]["template"]["spec"]
+
+
+def pod_labels(deployment):
+    """The labels of a Deployment's pods."""
+    return deployment["spec"]["template"]["metadata"]["labels"]
+
+
 def container(deployment):
     """The one container of a Deployment."""
-    (only,) = deployment["spec"]["template"]["spec"]["containers"]
+    (only,) = pod_of(deployment)["containers"]
     return only
+
+
+def bound_to(found, role):
+    """The names of the accounts that have a role."""
+    bindings = of_kind(found, "RoleBinding", "ClusterRoleBinding")
+    return [
+        subject["name"]
+        for binding in bindings
+        if binding["roleRef"]["name"] == role
+        for subject in binding["subjects"]
+    ]
 
 
 @functools.cache
@@ -196,6 +232,11 @@ def settings_of(deployment):
     assert {flag.partition("=")[0] for flag in given[1:]} <= known.keys()
     arguments = parser.parse_args(given)
     return settings_from(arguments, arguments.settings_type, describe)
+
+
+def controller_settings(found):
+    """The settings of the controller's Deployment."""
+    return settings_of(deployment_of(found))
 
 
 def selects(selector, labels):

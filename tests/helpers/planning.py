@@ -15,7 +15,8 @@ from harbourmaster.rescheduling.model import (
     Taint,
     Toleration,
 )
-from harbourmaster.rescheduling.plans import PlannerSettings
+from harbourmaster.rescheduling.planner import plan
+from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
 
 NOW = 1_000_000.0
 EVERYWHERE = (Toleration(key="CriticalAddonsOnly", operator="Exists"),)
@@ -90,6 +91,17 @@ def cluster(*objects):
         else:
             found.put_pod(each)
     return found
+
+
+def planned(*objects, pending=None, settings=SETTINGS, **around):
+    """The plan for a critical pod among these objects; ``around`` is of Circumstances."""
+    account = cluster(*objects)
+    return plan(account, pending or critical(), settings, NOW, Circumstances(**around))
+
+
+def going(candidate):
+    """The names of the victims."""
+    return [each.name for each in candidate.victims]
 
 
 def port(number, ip="", protocol="TCP"):

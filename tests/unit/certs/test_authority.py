@@ -18,10 +18,10 @@ from harbourmaster.certs.authority import (
     create_authority,
     issue_serving_certificate,
 )
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.bundle import parse_bundle
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.reload import CertificateHolder
-from helpers.authorities import foreign_authority, pem, rsa_key
+from helpers.authorities import foreign_authority, own_files, pem, rsa_key
 from helpers.handshakes import shake_hands, strict_client
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -51,24 +51,25 @@ def test_a_leaf_passes_the_web_profile_for_its_names(name):
     assert chain == [parsed(leaf), parsed(authority)]
 
 
-def test_a_leaf_does_not_pass_for_another_name():
+def test_a_leaf_passes_for_no_other_name_and_no_other_authority():
     authority, leaf = made()
-    with pytest.raises(VerificationError):
-        verifier(authority, x509.DNSName("other.svc")).verify(parsed(leaf), [])
+    for trusted, name in ((authority, "other.svc"), (create_authority(NOW), "hm.svc")):
+        with pytest.raises(VerificationError):
+            verifier(trusted, x509.DNSName(name)).verify(parsed(leaf), [])
 
 
-def test_a_leaf_does_not_pass_for_another_authority():
-    _, leaf = made()
-    with pytest.raises(VerificationError):
-        verifier(create_authority(NOW), x509.DNSName("hm.svc")).verify(parsed(leaf), [])
+AUTHORITIES = {
+    "ours": lambda: create_authority(NOW),
+    "RSA": lambda: KeyPair(*map(pem, foreign_authority(NOW, rsa_key()))),
+}
 
 
+@pytest.mark.parametrize("make", AUTHORITIES.values(), ids=AUTHORITIES)
 @pytest.mark.parametrize("name", ["hm.svc", "127.0.0.1", "::1"])
-def test_a_strict_openssl_client_accepts_the_leaf(name):
-    authority, leaf = made()
-    files = BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
+def test_a_strict_openssl_client_accepts_the_serving_certificate(make, name):
+    files = own_files(NOW, NAMES, make())
     holder = CertificateHolder(parse_bundle(files))
-    client = shake_hands(holder.context, strict_client(authority.certificate), name)
+    client = shake_hands(holder.context, strict_client(files.ca_crt), name)
     assert client.getpeercert(binary_form=True) == holder.bundle.serving_der
 
 
@@ -114,16 +115,6 @@ def test_two_of_a_kind_differ():
 
 def test_the_text_of_a_pair_shows_nothing():
     assert repr(create_authority(NOW)) == "KeyPair(...)"
-
-
-@pytest.mark.parametrize("name", ["hm.svc", "127.0.0.1", "::1"])
-def test_a_strict_openssl_client_accepts_the_leaf_of_an_rsa_authority(name):
-    authority = KeyPair(*map(pem, foreign_authority(NOW, rsa_key())))
-    leaf = issue_serving_certificate(NOW, authority, NAMES)
-    files = BundleFiles(ca_crt=authority.certificate, tls_crt=leaf.certificate, tls_key=leaf.key)
-    holder = CertificateHolder(parse_bundle(files))
-    client = shake_hands(holder.context, strict_client(authority.certificate), name)
-    assert client.getpeercert(binary_form=True) == holder.bundle.serving_der
 
 
 def test_a_key_that_clients_may_not_know_signs_nothing():

@@ -11,7 +11,6 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import (
     BundleFiles,
     check_authority,
@@ -27,6 +26,7 @@ from harbourmaster.certs.errors import (
     UnreadableError,
     ValidityError,
 )
+from helpers.authorities import own_files
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("hm.svc", "127.0.0.1")
@@ -34,21 +34,13 @@ NAMES = ("hm.svc", "127.0.0.1")
 
 @pytest.fixture(scope="module")
 def files():
-    authority = create_authority(NOW)
-    leaf = issue_serving_certificate(NOW, authority, NAMES)
-    return BundleFiles(
-        ca_crt=authority.certificate,
-        ca_key=authority.key,
-        tls_crt=leaf.certificate,
-        tls_key=leaf.key,
-    )
+    return own_files(NOW, NAMES)
 
 
 @pytest.fixture(scope="module")
 def other():
-    authority = create_authority(NOW)
-    leaf = issue_serving_certificate(NOW, authority, NAMES)
-    return authority, leaf
+    """The files of another authority of the same name."""
+    return own_files(NOW, NAMES)
 
 
 def test_a_good_bundle_is_known_by_its_leaf(files):
@@ -93,7 +85,7 @@ def test_a_chain_with_an_intermediate_leads_to_its_root():
         ),
     ],
 )
-def test_what_can_t_be_read_is_named(files, change, error, text):
+def test_an_unreadable_file_is_named(files, change, error, text):
     with pytest.raises(error) as caught:
         parse_bundle(msgspec.structs.replace(files, **change))
     assert str(caught.value) == text
@@ -116,19 +108,19 @@ def test_an_encrypted_key_can_t_be_read(files):
         parse_bundle(msgspec.structs.replace(files, tls_key=encrypted))
 
 
-def test_a_key_of_another_certificate_is_a_mismatch(files, other):
-    with pytest.raises(KeyMismatchError, match=r"tls\.key is not the key of tls\.crt"):
-        parse_bundle(msgspec.structs.replace(files, tls_key=other[1].key))
-
-
-def test_a_key_of_another_authority_is_a_mismatch(files, other):
-    with pytest.raises(KeyMismatchError, match=r"ca\.key is not the key of ca\.crt"):
-        parse_bundle(msgspec.structs.replace(files, ca_key=other[0].key))
-
-
-def test_a_leaf_of_another_authority_of_the_same_name_is_no_chain(files, other):
-    with pytest.raises(ChainError, match=r"tls\.crt was not issued by ca\.crt"):
-        parse_bundle(msgspec.structs.replace(files, ca_crt=other[0].certificate, ca_key=None))
+@pytest.mark.parametrize(
+    ("taken", "absent", "error", "text"),
+    [
+        ("tls_key", {}, KeyMismatchError, "tls.key is not the key of tls.crt"),
+        ("ca_key", {}, KeyMismatchError, "ca.key is not the key of ca.crt"),
+        ("ca_crt", {"ca_key": None}, ChainError, "tls.crt was not issued by ca.crt"),
+    ],
+)
+def test_a_file_of_another_bundle_is_named(files, other, taken, absent, error, text):
+    mixed = msgspec.structs.replace(files, **{taken: getattr(other, taken), **absent})
+    with pytest.raises(error) as caught:
+        parse_bundle(mixed)
+    assert str(caught.value) == text
 
 
 def test_a_certificate_with_broken_extensions_can_t_be_read(files):
@@ -142,7 +134,7 @@ def test_a_certificate_with_broken_extensions_can_t_be_read(files):
         parse_bundle(msgspec.structs.replace(files, tls_crt=pem))
 
 
-def test_an_authority_that_may_not_sign_certificates_is_none(files):
+def test_a_certificate_that_may_not_sign_is_no_authority(files):
     key = serialization.load_pem_private_key(files.ca_key, None)
     original = x509.load_pem_x509_certificate(files.ca_crt)
     usage = original.extensions.get_extension_for_class(x509.KeyUsage).value
@@ -166,21 +158,21 @@ def test_an_authority_that_may_not_sign_certificates_is_none(files):
 
 def test_a_leaf_of_an_older_authority_in_ca_crt_is_good(files, other):
     bundle = parse_bundle(
-        msgspec.structs.replace(files, ca_crt=other[0].certificate + files.ca_crt, ca_key=None)
+        msgspec.structs.replace(files, ca_crt=other.ca_crt + files.ca_crt, ca_key=None)
     )
     assert bundle.authority_not_after == NOW + timedelta(days=365)
 
 
 def test_an_authority_under_another_name_is_named_so(files, other):
     certificate = x509.load_pem_x509_certificate(files.ca_crt)
-    key = serialization.load_pem_private_key(other[0].key, None)
+    key = serialization.load_pem_private_key(other.ca_key, None)
     with pytest.raises(KeyMismatchError, match=r"^next-ca\.key is not the key of next-ca\.crt$"):
         check_issuer(certificate, key, NOW, ("next-ca.crt", "next-ca.key"))
 
 
 def test_a_leaf_can_t_issue(files):
     with pytest.raises(ChainError, match="not a certificate authority"):
-        check_authority(files.tls_crt, files.tls_key, NOW)
+        check_authority(BundleFiles(ca_crt=files.tls_crt, ca_key=files.tls_key), NOW)
 
 
 @pytest.mark.parametrize(

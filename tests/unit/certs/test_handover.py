@@ -54,7 +54,7 @@ def test_else_the_new_one_is_served_at_once(served, found):
     assert handover(served, found, NOW) is None
 
 
-def test_fewer_names_are_no_hurry():
+def test_fewer_names_do_not_hurry_the_handover():
     assert handover(bundle(OLD, names=(*NAMES, "b.svc")), bundle(NEW, OLD), NOW) is not None
 
 

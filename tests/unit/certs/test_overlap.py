@@ -126,7 +126,7 @@ def test_a_leaf_for_clients_is_renewed():
     assert written(NOW, data).reason == "tls.crt is not a server certificate"
 
 
-def test_a_leaf_that_ends_with_its_authority_gets_no_successor(fresh):
+def test_a_leaf_that_ends_with_its_authority_is_not_renewed(fresh):
     late = AUTHORITY_END - DAY
     data = written(late, fresh).data
     assert first(data, "tls.crt").not_valid_after_utc == AUTHORITY_END
@@ -170,7 +170,7 @@ def test_no_key_of_before_is_left_after_that(fresh, rotating):
 @pytest.mark.parametrize(
     "since", [AUTHORITY_DUE - DAY, AUTHORITY_DUE + DAY, datetime.max.replace(tzinfo=UTC)], ids=str
 )
-def test_a_time_that_can_t_be_true_is_no_publication(rotating, since):
+def test_an_impossible_time_is_no_publication(rotating, since):
     assert isinstance(decide(AUTHORITY_DUE + PUBLISH, rotating, NAMES, since), Await)
 
 
@@ -206,14 +206,14 @@ def test_more_names_are_no_reason_to_renew_while_the_next_authority_waits(rotati
     ],
     ids=["no key", "no certificate", "half", "another key", "no authority"],
 )
-def test_a_broken_next_authority_is_made_anew(rotating, spoil):
+def test_a_broken_next_authority_is_replaced(rotating, spoil):
     now = AUTHORITY_DUE + PUBLISH
     action = written(now, spoil(rotating), since=AUTHORITY_DUE)
     assert first(action.data, "next-ca.crt") != first(rotating, "next-ca.crt")
     assert same_leaf(action.data, rotating)
 
 
-def test_a_next_authority_that_is_itself_due_is_made_anew(rotating):
+def test_a_next_authority_that_is_due_is_replaced(rotating):
     # Its own two thirds are over only when the issuing one is long gone, so that one is younger.
     issuing = written(NOW + timedelta(days=400), {}).data
     data = {key: rotating[key] for key in ("next-ca.crt", "next-ca.key")} | issuing
@@ -262,7 +262,7 @@ def test_a_next_authority_is_used_at_once_where_nothing_else_is_left(rotating):
     assert "next-ca.crt" not in data
 
 
-def test_all_expired_is_made_anew_and_not_trusted_on(fresh):
+def test_expired_certificates_are_replaced_and_no_longer_trusted(fresh):
     now = NOW + timedelta(days=396)
     data = written(now, fresh).data
     assert data["ca.crt"].count(b"BEGIN") == 1
@@ -286,7 +286,7 @@ def test_a_clock_somewhat_behind_gets_a_leaf_of_the_same_authority(fresh):
     assert served(data, LEAF_DUE - DAY)
 
 
-def test_what_is_no_authority_is_taken_out_of_ca_crt(fresh):
+def test_certificates_of_no_authority_are_removed_from_ca_crt(fresh):
     untidy = b"# ours\n" + fresh["tls.crt"] + fresh["ca.crt"] * 2 + fresh["ca.crt"][:100]
     data = written(NOW, {**fresh, "ca.crt": untidy}).data
     assert data == fresh
@@ -342,7 +342,7 @@ def test_a_leaf_that_lives_too_long_is_renewed(fresh):
     assert first(action.data) == first(fresh)
 
 
-def test_a_name_that_no_certificate_can_have_is_the_settings_fault():
+def test_an_invalid_name_is_an_error():
     with pytest.raises(MissingNamesError):
         decide(NOW, {}, ("höst",))
 

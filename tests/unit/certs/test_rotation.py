@@ -7,100 +7,93 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from harbourmaster.certs.authority import create_authority, issue_serving_certificate
+from harbourmaster.certs.authority import create_authority
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.rotation import Keep, RenewAuthority, RenewServingCertificate, decide
+from helpers.authorities import own_files
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("::1", "hm.svc")
 SECOND = timedelta(seconds=1)
 BACK = timedelta(minutes=5)
-LEAF_DUE = NOW - BACK + (timedelta(days=7) + BACK) * 2 / 3
+SERVING_DUE = NOW - BACK + (timedelta(days=7) + BACK) * 2 / 3
 AUTHORITY_DUE = NOW - BACK + (timedelta(days=365) + BACK) * 2 / 3
-
-
-def files_at(now, names=NAMES, authority=None):
-    authority = authority or create_authority(NOW)
-    leaf = issue_serving_certificate(now, authority, names)
-    return BundleFiles(
-        ca_crt=authority.certificate,
-        ca_key=authority.key,
-        tls_crt=leaf.certificate,
-        tls_key=leaf.key,
-    )
 
 
 @pytest.fixture(scope="module")
 def files():
-    return files_at(NOW)
+    return own_files(NOW, NAMES)
 
 
-@pytest.mark.parametrize("now", [NOW - BACK, NOW, LEAF_DUE - SECOND])
+@pytest.mark.parametrize("now", [NOW - BACK, NOW, SERVING_DUE - SECOND])
 def test_a_pair_is_kept_for_two_thirds_of_its_life(files, now):
-    assert decide(now, files, NAMES) == Keep(LEAF_DUE)
+    assert decide(now, files, NAMES) == Keep(SERVING_DUE)
 
 
-@pytest.mark.parametrize("now", [LEAF_DUE, NOW + timedelta(days=7), NOW + timedelta(days=100)])
-def test_a_leaf_is_renewed_after_two_thirds_and_when_expired(files, now):
-    assert isinstance(decide(now, files, NAMES), RenewServingCertificate)
-
-
-@pytest.mark.parametrize("now", [AUTHORITY_DUE, NOW + timedelta(days=396)])
-def test_an_authority_is_renewed_after_two_thirds_and_when_expired(files, now):
-    assert isinstance(decide(now, files, NAMES), RenewAuthority)
+@pytest.mark.parametrize(
+    ("now", "action"),
+    [
+        (SERVING_DUE, RenewServingCertificate),
+        (NOW + timedelta(days=7), RenewServingCertificate),
+        (NOW + timedelta(days=100), RenewServingCertificate),
+        (AUTHORITY_DUE, RenewAuthority),
+        (NOW + timedelta(days=396), RenewAuthority),
+        # A clock that is far behind.
+        (NOW - timedelta(days=30), RenewAuthority),
+    ],
+    ids=str,
+)
+def test_each_certificate_is_renewed_after_two_thirds_and_when_it_is_not_valid(files, now, action):
+    assert isinstance(decide(now, files, NAMES), action)
 
 
 def test_a_kept_leaf_ends_when_its_authority_is_due():
     late = AUTHORITY_DUE - timedelta(days=1)
-    assert decide(late, files_at(late), NAMES) == Keep(AUTHORITY_DUE)
+    assert decide(late, own_files(late, NAMES, create_authority(NOW)), NAMES) == Keep(AUTHORITY_DUE)
 
 
 @pytest.mark.parametrize(
-    "names", [("hm.svc",), ("hm.svc", "::1", "new.svc"), ("other.svc",)], ids=str
+    ("names", "action"),
+    [
+        (("hm.svc",), RenewServingCertificate),
+        (("hm.svc", "::1", "new.svc"), RenewServingCertificate),
+        (("other.svc",), RenewServingCertificate),
+        (("hm.svc", "::1"), Keep),
+        (("hm.svc", "0:0:0:0:0:0:0:1"), Keep),
+        (("::1", "hm.svc", "hm.svc"), Keep),
+    ],
+    ids=str,
 )
-def test_other_names_renew_the_leaf_only(files, names):
-    assert isinstance(decide(NOW, files, names), RenewServingCertificate)
+def test_other_names_renew_the_serving_certificate_and_other_spellings_do_not(files, names, action):
+    assert isinstance(decide(NOW, files, names), action)
 
 
+@pytest.mark.parametrize("content", [None, b"x"])
 @pytest.mark.parametrize(
-    "names", [("hm.svc", "::1"), ("hm.svc", "0:0:0:0:0:0:0:1"), ("::1", "hm.svc", "hm.svc")]
+    ("file", "action"),
+    [
+        ("tls_crt", RenewServingCertificate),
+        ("tls_key", RenewServingCertificate),
+        ("ca_crt", RenewAuthority),
+        ("ca_key", RenewAuthority),
+    ],
 )
-def test_the_same_names_written_differently_are_kept(files, names):
-    assert isinstance(decide(NOW, files, names), Keep)
+def test_an_unusable_file_is_replaced(files, file, content, action):
+    found = decide(NOW, msgspec.structs.replace(files, **{file: content}), NAMES)
+    assert isinstance(found, action)
 
 
-@pytest.mark.parametrize(
-    "change", [{"tls_crt": None}, {"tls_key": None}, {"tls_crt": b"x"}, {"tls_key": b"x"}]
-)
-def test_an_unusable_leaf_is_renewed(files, change):
-    action = decide(NOW, msgspec.structs.replace(files, **change), NAMES)
-    assert isinstance(action, RenewServingCertificate)
-
-
-@pytest.mark.parametrize(
-    "change", [{"ca_crt": None}, {"ca_key": None}, {"ca_crt": b"x"}, {"ca_key": b"x"}]
-)
-def test_an_unusable_authority_is_made_anew(files, change):
-    action = decide(NOW, msgspec.structs.replace(files, **change), NAMES)
-    assert isinstance(action, RenewAuthority)
-
-
-def test_nothing_at_all_is_made_anew():
+def test_missing_files_are_created():
     assert decide(NOW, BundleFiles(), NAMES) == RenewAuthority("ca.crt is missing")
 
 
 def test_a_leaf_of_another_authority_is_renewed(files):
-    stranger = files_at(NOW)
+    stranger = own_files(NOW, NAMES)
     mixed = msgspec.structs.replace(files, tls_crt=stranger.tls_crt, tls_key=stranger.tls_key)
     assert isinstance(decide(NOW, mixed, NAMES), RenewServingCertificate)
 
 
-def test_a_clock_far_behind_makes_everything_anew(files):
-    assert isinstance(decide(NOW - timedelta(days=30), files, NAMES), RenewAuthority)
-
-
 def test_a_renewal_is_kept_at_the_instant_of_its_making(files):
-    authority = create_authority(NOW)
-    renewed = files_at(LEAF_DUE, authority=authority)
-    assert isinstance(decide(LEAF_DUE, renewed, NAMES), Keep)
+    renewed = own_files(SERVING_DUE, NAMES, create_authority(NOW))
+    assert isinstance(decide(SERVING_DUE, renewed, NAMES), Keep)
     assert parse_bundle(renewed).not_after > parse_bundle(files).not_after

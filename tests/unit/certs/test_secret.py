@@ -78,7 +78,7 @@ def test_of_nothing_comes_nothing(pem):
     assert trust_bundle({}, NOW) == b""
 
 
-def test_what_is_too_large_is_not_read(issuing):
+def test_oversized_certificates_are_skipped(issuing):
     assert read_authorities(issuing.certificate + bytes(2**20), NOW) == ()
     large = pem(foreign_authority(NOW, ballast=bytes(16 * 1024))[0])
     assert len(read_authorities(large + issuing.certificate, NOW)) == 1

@@ -115,7 +115,7 @@ def test_a_failed_write_leaves_the_files_as_they_were(tmp_path, monkeypatch):
     assert contents(tmp_path) == before
 
 
-def test_a_directory_that_can_t_be_made_is_one_line(tmp_path):
+def test_a_directory_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UnreadableError) as caught:
         ensure(tmp_path / "file" / "certs", NAMES, NOW)
@@ -123,7 +123,7 @@ def test_a_directory_that_can_t_be_made_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_foreign_pair_is_used_as_it_is(tmp_path):
+def test_a_foreign_pair_is_only_read(tmp_path):
     put_foreign(tmp_path)
     before = contents(tmp_path)
     bundle = ensure(tmp_path, NAMES, NOW)
@@ -188,12 +188,12 @@ def test_a_file_far_too_large_is_not_read_on(tmp_path):
         read_files(tmp_path)
 
 
-def test_what_is_absent_is_not_written(tmp_path):
+def test_missing_files_are_not_written(tmp_path):
     write_files(tmp_path, read_files(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_that_no_certificate_can_have_is_one_line(tmp_path):
+def test_an_invalid_name_is_an_error(tmp_path):
     with pytest.raises(MissingNamesError, match=r'^"höst" is not a valid DNS name'):
         ensure(tmp_path, ("höst",), NOW)
 
@@ -211,7 +211,7 @@ def test_an_rsa_authority_issues_too(tmp_path):
     assert accepts(files["ca.crt"], files["tls.crt"], "localhost", NOW)
 
 
-def test_an_authority_with_a_key_of_another_kind_is_one_line(tmp_path, monkeypatch):
+def test_an_authority_with_a_weak_key_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("harbourmaster.certs.authority._MIN_RSA_BITS", 4096)
     put_authority(tmp_path, *foreign_authority(NOW, rsa_key(), lifetime=timedelta(days=365)))
     with pytest.raises(UnreadableError, match=r"ca\.key is neither ECDSA nor RSA of 4096 bits;"):

@@ -14,6 +14,7 @@ from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.store import ensure, load
 from harbourmaster.certs.watch import keep_current, next_renewal, wait_for
 from helpers.patience import PATIENCE
+from helpers.tasks import background
 
 NAMES = ("localhost",)
 START = datetime.now(UTC)
@@ -28,24 +29,19 @@ class Log:
 @asynccontextmanager
 async def kept(directory, bundle, *, names=NAMES, resync=60.0, clock=lambda: START):
     holder, log = CertificateHolder(bundle), Log()
-    task = asyncio.create_task(
-        keep_current(
-            holder,
-            directory,
-            names,
-            on_change=log.changes.put_nowait,
-            on_error=log.errors.put_nowait,
-            resync=resync,
-            clock=clock,
-        )
+    keeping = keep_current(
+        holder,
+        directory,
+        names,
+        on_change=log.changes.put_nowait,
+        on_error=log.errors.put_nowait,
+        resync=resync,
+        clock=clock,
     )
-    # The watch is in place a moment after the task's start.
-    await asyncio.sleep(0.1)
-    try:
+    async with background(keeping):
+        # The watch is in place a moment after the task's start.
+        await asyncio.sleep(0.1)
         yield holder, log
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def soon(queue):
@@ -89,14 +85,9 @@ def shown(authority, *older, name="hm.svc", made=START, **options):
 @asynccontextmanager
 async def awaited(directory, *, resync=60.0, clock=lambda: START):
     log = Log()
-    task = asyncio.create_task(
-        wait_for(directory, on_error=log.errors.put_nowait, resync=resync, clock=clock)
-    )
-    try:
+    waiting = wait_for(directory, on_error=log.errors.put_nowait, resync=resync, clock=clock)
+    async with background(waiting) as task:
         yield task, log
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def found(task):
@@ -213,7 +204,7 @@ async def test_a_directory_that_vanishes_and_returns_is_found_again(tmp_path):
         assert (await soon(log.changes)).names == {"back.svc"}
 
 
-def test_a_foreign_bundle_has_no_renewal_of_ours(tmp_path):
+def test_a_foreign_bundle_has_no_renewal_time(tmp_path):
     put(tmp_path, trustme.CA())
     assert next_renewal(load(tmp_path, START)) is None
 
@@ -257,7 +248,7 @@ async def test_a_mount_with_an_expired_authority_keeps_the_old_one(tmp_path):
     assert holder.bundle == before
 
 
-async def test_faults_that_take_turns_are_told_once_each(tmp_path):
+async def test_alternating_faults_are_reported_once_each(tmp_path):
     authority = create_authority(START)
     mount = Mount(tmp_path)
     good = shown(authority)
@@ -272,7 +263,7 @@ async def test_faults_that_take_turns_are_told_once_each(tmp_path):
         assert log.errors.empty()
 
 
-async def test_a_fault_that_comes_back_after_a_good_pair_is_told_again(tmp_path):
+async def test_a_fault_after_a_good_pair_is_reported_again(tmp_path):
     good = shown(create_authority(START))
     mount = Mount(tmp_path)
     mount.show(good)
@@ -329,7 +320,7 @@ async def test_a_renewal_that_can_t_be_written_is_not_tried_without_pause(tmp_pa
     assert len(looks) <= 2
 
 
-async def test_a_pair_that_is_there_is_found_at_once(tmp_path):
+async def test_an_existing_pair_is_found_at_once(tmp_path):
     Mount(tmp_path).show(shown(create_authority(START)))
     async with awaited(tmp_path) as (task, log):
         assert await found(task) == load(tmp_path, START)
@@ -356,7 +347,7 @@ async def test_an_empty_mount_is_awaited_until_its_secret_is_there(tmp_path):
         assert (await found(task)).names == {"hm.svc"}
 
 
-async def test_each_kind_of_fault_is_told_once_while_waiting(tmp_path):
+async def test_each_kind_of_fault_is_reported_once_while_waiting(tmp_path):
     authority = create_authority(START)
     good = shown(authority)
     mount = Mount(tmp_path)
@@ -391,7 +382,7 @@ async def test_a_pair_that_openssl_refuses_is_not_found(tmp_path, monkeypatch):
         await found(task)
 
 
-async def test_waiting_makes_nothing_and_leaves_no_task(tmp_path):
+async def test_waiting_creates_no_file_and_leaves_no_task(tmp_path):
     before = asyncio.all_tasks()
     async with awaited(tmp_path) as (_, log):
         await soon(log.errors)

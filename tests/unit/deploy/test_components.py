@@ -20,11 +20,14 @@ from helpers.manifests import (
     DEPLOY,
     ROOT,
     container,
-    kustomize,
+    controller_settings,
+    deployment_of,
     objects,
     of_kind,
     one,
-    parsed,
+    overlay_of,
+    pod_labels,
+    pod_of,
     rendered,
     selects,
     settings_of,
@@ -40,7 +43,7 @@ def rules():
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_alerts_ask_for_metrics_that_there_are(rules):
+def test_alerts_use_existing_metrics(rules):
     known = {shown_name(family) for families in FAMILIES.values() for family in families()}
     ours = r"\b(?:harbourmaster|rescheduler)_\w+"
     asked = {name for rule in rules for name in re.findall(ours, rule["expr"])}
@@ -122,7 +125,7 @@ def test_the_network_policies_cover_all_our_pods_and_name_their_ports():
     deployments = of_kind(found, "Deployment")
     assert len(deployments) == 2
     for deployment in deployments:
-        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        labels = pod_labels(deployment)
         ports = {port["name"] for port in container(deployment)["ports"]}
         reached, directions = set(), set()
         for policy in policies.values():
@@ -179,7 +182,7 @@ VALUES = {(kind, "values") for kind in ("Deployment", "NetworkPolicy", "Service"
 def test_values_are_not_served_without_authentication(base):
     assert not VALUES & ports_of(base, "network-policy")
     assert "9999" not in rendered(base, "network-policy")
-    controller = one(objects(base), "Deployment", "harbourmaster-controller")
+    controller = deployment_of(objects(base))
     assert not settings_of(controller).metrics.expose
 
 
@@ -187,7 +190,7 @@ def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reache
     combination = ("default", "network-policy", "keptn-metrics-address")
     assert ports_of(*combination) - ports_of("default", "network-policy") == VALUES
     found = objects(*combination)
-    controller = one(found, "Deployment", "harbourmaster-controller")
+    controller = deployment_of(found)
     settings = settings_of(controller).metrics
     assert settings.expose
     assert {"name": "values", "containerPort": settings.expose_port, "protocol": "TCP"} in (
@@ -233,7 +236,7 @@ def test_keptn_s_address_leads_to_our_values():
 def test_a_custom_metrics_api_of_somebody_else_is_left_alone(combination):
     found = objects(*combination)
     assert not of_kind(found, "APIService")
-    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    settings = controller_settings(found)
     assert METRICS not in settings.running or not settings.metrics.custom_metrics_api
 
 
@@ -252,7 +255,7 @@ def test_gardener_finds_its_labels():
     }
     assert kinds == {"harbourmaster-webhook": "server", "harbourmaster-controller": "controller"}
     for each in of_kind(found, "Deployment"):
-        labels = each["spec"]["template"]["metadata"]["labels"]
+        labels = pod_labels(each)
         assert labels["networking.gardener.cloud/to-runtime-apiserver"] == "allowed"
         assert labels["networking.gardener.cloud/to-dns"] == "allowed"
     annotations = one(found, "Service", "gardener-extension-kupid")["metadata"]["annotations"]
@@ -263,7 +266,7 @@ def test_gardener_finds_its_labels():
         for port in yaml.safe_load(text)
         if "port" in port
     }
-    webhook = one(found, "Deployment", "harbourmaster-webhook")
+    webhook = deployment_of(found, "webhook")
     assert opened == {port["containerPort"] for port in container(webhook)["ports"]}
 
 
@@ -279,8 +282,8 @@ def configuration(found):
 
 def test_the_scheduler_the_webhook_and_the_controller_know_one_name(scheduled):
     (profile,) = configuration(scheduled)["profiles"]
-    controller = settings_of(one(scheduled, "Deployment", "harbourmaster-controller")).scheduler
-    webhook = settings_of(one(scheduled, "Deployment", "harbourmaster-webhook"))
+    controller = controller_settings(scheduled).scheduler
+    webhook = settings_of(deployment_of(scheduled, "webhook"))
     assert profile == {"schedulerName": controller.scheduler_name}
     assert webhook.gate_scheduler_name == controller.scheduler_name
     assert (webhook.gating, controller.enabled) == ("schedulerName", True)
@@ -288,7 +291,7 @@ def test_the_scheduler_the_webhook_and_the_controller_know_one_name(scheduled):
 
 def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_closed(scheduled):
     (asked,) = configuration(scheduled)["extenders"]
-    controller = one(scheduled, "Deployment", "harbourmaster-controller")
+    controller = deployment_of(scheduled)
     settings = settings_of(controller)
     host = urlsplit(asked["urlPrefix"])
     assert host.hostname == settings.scheduler.service_name
@@ -305,14 +308,14 @@ def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_c
 
 
 def test_the_scheduler_mounts_what_its_configuration_names_and_no_key(scheduled):
-    pod = one(scheduled, "Deployment", "harbourmaster-scheduler")["spec"]["template"]["spec"]
+    pod = pod_of(deployment_of(scheduled, "scheduler"))
     (found,) = pod["containers"]
     mounts = {each["name"]: each["mountPath"] for each in found["volumeMounts"]}
     volumes = {each["name"]: each for each in pod["volumes"]}
     (asked,) = configuration(scheduled)["extenders"]
     assert asked["tlsConfig"] == {"caFile": f"{mounts['authority']}/ca.crt"}
     secret = volumes["authority"]["secret"]
-    settings = settings_of(one(scheduled, "Deployment", "harbourmaster-controller"))
+    settings = controller_settings(scheduled)
     assert secret["secretName"] == settings.certificates.secret_name
     assert [each["key"] for each in secret["items"]] == ["ca.crt"]
     assert f"--config={mounts['configuration']}/kube-scheduler.yaml" in found["args"]
@@ -323,12 +326,12 @@ def test_the_scheduler_leads_by_a_lease_that_it_may_write(scheduled):
     rules = one(scheduled, "Role", "harbourmaster-scheduler")["rules"]
     assert lease["leaderElect"]
     assert [rule.get("resourceNames") for rule in rules] == [None, [lease["resourceName"]]]
-    controller = settings_of(one(scheduled, "Deployment", "harbourmaster-controller"))
+    controller = controller_settings(scheduled)
     assert lease["resourceName"] != controller.leader_election.lease_name
 
 
 def test_the_controller_may_roll_out_the_scheduler_and_no_other_deployment(scheduled):
-    settings = settings_of(one(scheduled, "Deployment", "harbourmaster-controller")).scheduler
+    settings = controller_settings(scheduled).scheduler
     rules = one(scheduled, "Role", "harbourmaster-scheduler-rollout")["rules"]
     assert rules == [
         {
@@ -350,8 +353,8 @@ def test_the_controller_may_roll_out_the_scheduler_and_no_other_deployment(sched
 
 
 def test_the_scheduler_is_a_pod_like_ours(scheduled):
-    ours = one(scheduled, "Deployment", "harbourmaster-controller")["spec"]
-    theirs = one(scheduled, "Deployment", "harbourmaster-scheduler")["spec"]
+    ours = deployment_of(scheduled)["spec"]
+    theirs = deployment_of(scheduled, "scheduler")["spec"]
     assert theirs["strategy"] == ours["strategy"]
     pods = [each["template"]["spec"] for each in (ours, theirs)]
     for key in ("securityContext", "priorityClassName", "nodeSelector", "enableServiceLinks"):
@@ -363,14 +366,14 @@ def test_the_scheduler_is_a_pod_like_ours(scheduled):
 
 
 def test_the_network_policies_let_the_scheduler_ask_and_nobody_else(scheduled):
-    scheduler = one(scheduled, "Deployment", "harbourmaster-scheduler")
-    labels = scheduler["spec"]["template"]["metadata"]["labels"]
+    scheduler = deployment_of(scheduled, "scheduler")
+    labels = pod_labels(scheduler)
     rules = one(scheduled, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
     (reached,) = [each for each in rules if each["ports"][0]["port"] == "scheduling"]
     assert [selects(each["podSelector"], labels) for each in reached["from"]] == [True]
     for other in ("webhook", "controller"):
         found = one(scheduled, "Deployment", f"harbourmaster-{other}")
-        others = found["spec"]["template"]["metadata"]["labels"]
+        others = pod_labels(found)
         assert not any(selects(each["podSelector"], others) for each in reached["from"])
     egress = one(scheduled, "NetworkPolicy", "harbourmaster")["spec"]["egress"]
     assert "scheduling" in {port["port"] for each in egress for port in each["ports"]}
@@ -381,16 +384,11 @@ def test_with_cert_manager_the_certificate_has_the_scheduler_s_name():
     (asked,) = configuration(found)["extenders"]
     names = one(found, "Certificate", "harbourmaster-webhook")["spec"]["dnsNames"]
     assert urlsplit(asked["urlPrefix"]).hostname in names
-    controller = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    controller = controller_settings(found)
     assert controller.metrics.custom_metrics_cert_dir
 
 
 def test_the_overlay_of_the_scheduler_s_manual_gives_it_an_image(tmp_path):
-    page = (ROOT / "docs/reference/scheduler.md").read_text()
-    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "harbourmaster").symlink_to(ROOT)
-    (tmp_path / "overlay").mkdir()
-    (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(parsed(kustomize(tmp_path / "overlay")))
-    image = container(one(found, "Deployment", "harbourmaster-scheduler"))["image"]
+    found = overlay_of("reference/scheduler.md", tmp_path)
+    image = container(deployment_of(found, "scheduler"))["image"]
     assert image == "registry.example.com/kube-scheduler:v1.26.15"

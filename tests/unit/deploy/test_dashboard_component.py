@@ -19,7 +19,7 @@ def found():
     return objects(BASE, "network-policy", "dashboard")
 
 
-def test_without_the_component_nobody_is_asked_who_somebody_is():
+def test_without_the_component_no_tokens_are_reviewed():
     base = objects(BASE)
     assert not [
         role

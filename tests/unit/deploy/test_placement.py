@@ -14,14 +14,13 @@ from harbourmaster.placement.model import GROUP
 from helpers.manifests import (
     BASES,
     ROOT,
-    kustomize,
+    bound_to,
+    controller_settings,
     objects,
     of_component,
-    of_kind,
     one,
-    parsed,
+    overlay_of,
     rights,
-    settings_of,
 )
 from helpers.schemas import definition
 
@@ -36,11 +35,11 @@ PAGE = (ROOT / "docs/reference/placement.md").read_text()
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_without_the_component_no_process_of_ours_touches_these_kinds(base):
+def test_without_the_component_no_process_has_rights_on_these_kinds(base):
     found = objects(base)
     ours = of_component(found, "controller", "webhook")
     assert not {right for right in rights(ours) if right[0] == GROUP}
-    assert not settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
+    assert not controller_settings(found).placement.enabled
     assert not ControllerSettings().placement.enabled
 
 
@@ -53,27 +52,20 @@ def test_the_component_brings_the_setting_and_exactly_these_rights(base):
         *((GROUP, kind, verb) for kind in READ for verb in ("list", "watch")),
         ("", "secrets", "get"),
     }
-    (binding,) = [
-        each for each in of_kind(found, "ClusterRoleBinding") if each["roleRef"]["name"] == ROLE
-    ]
-    assert [each["name"] for each in binding["subjects"]] == [CONTROLLER]
-    assert settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
+    assert bound_to(found, ROLE) == ["harbourmaster-controller"]
+    assert controller_settings(found).placement.enabled
 
 
-def test_a_status_that_may_be_patched_is_one_that_there_is():
+def test_every_status_that_may_be_patched_exists():
     for plural in (*DECIDED, *READ):
         (version,) = definition(plural)["spec"]["versions"]
         assert ("subresources" in version) is (plural in DECIDED)
 
 
 def test_the_overlay_of_the_manual_is_one(tmp_path):
-    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "harbourmaster").symlink_to(ROOT)
-    (tmp_path / "overlay").mkdir()
-    (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(parsed(kustomize(tmp_path / "overlay")))
+    found = overlay_of("reference/placement.md", tmp_path)
     assert one(found, "ClusterRole", ROLE)
-    assert settings_of(one(found, "Deployment", CONTROLLER)).placement.enabled
+    assert controller_settings(found).placement.enabled
 
 
 def test_the_figures_of_the_manual_are_those_of_the_code():

@@ -26,15 +26,18 @@ from helpers.manifests import (
     CONFIGURATIONS,
     DEPLOY,
     NAMESPACE,
-    ROOT,
     VERSION,
     combinations,
     container,
+    controller_settings,
+    deployment_of,
     kustomize,
     objects,
     of_kind,
     one,
-    parsed,
+    overlay_of,
+    pod_labels,
+    pod_of,
     rendered,
     selects,
     settings_of,
@@ -110,10 +113,7 @@ def test_rights_are_given_to_accounts_that_exist(found):
 @each_combination
 def test_pods_run_as_accounts_that_exist(found):
     accounts = {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
-    assert {
-        each["spec"]["template"]["spec"]["serviceAccountName"]
-        for each in of_kind(found, "Deployment")
-    } == accounts
+    assert {pod_of(each)["serviceAccountName"] for each in of_kind(found, "Deployment")} == accounts
 
 
 @each_combination
@@ -132,7 +132,7 @@ def test_the_configurations_call_our_service(found, combination):
 
 @each_combination
 def test_the_custom_metrics_api_leads_to_our_service_by_the_names_of_the_settings(found):
-    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    settings = controller_settings(found)
     services = {each["metadata"]["name"]: each for each in of_kind(found, "Service")}
     namespace = one(found, "Namespace")["metadata"]["name"]
     served = of_kind(found, "APIService")
@@ -153,7 +153,7 @@ def test_the_custom_metrics_api_leads_to_our_service_by_the_names_of_the_setting
 
 @each_combination
 def test_the_controller_finds_every_conversion_by_the_names_of_its_settings(found):
-    settings = settings_of(one(found, "Deployment", "harbourmaster-controller")).webhook
+    settings = controller_settings(found).webhook
     namespace = one(found, "Namespace")["metadata"]["name"]
     services = {
         each["metadata"]["name"]: service_of(each)
@@ -175,13 +175,11 @@ def service_of(definition):
 
 @each_combination
 def test_the_controller_knows_the_names_that_stand_here(found):
-    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    settings = controller_settings(found)
     assert settings.webhook.service_name in {
         each["metadata"]["name"] for each in of_kind(found, "Service")
     }
-    volumes = one(found, "Deployment", "harbourmaster-webhook")["spec"]["template"]["spec"][
-        "volumes"
-    ]
+    volumes = pod_of(deployment_of(found, "webhook"))["volumes"]
     assert [each["secret"]["secretName"] for each in volumes] == [settings.certificates.secret_name]
     leases = [
         rule
@@ -200,9 +198,7 @@ def test_selectors_pick_exactly_one_deployment(found):
         picked = [
             deployment["metadata"]["name"]
             for deployment in deployments
-            if selects(
-                each["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]
-            )
+            if selects(each["spec"]["selector"], pod_labels(deployment))
         ]
         assert len(picked) == 1, each["metadata"]["name"]
 
@@ -231,7 +227,7 @@ def test_the_readable_configurations_are_those_that_the_controller_makes():
 
 def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
     found = objects("with-certmanager", "pods-only")
-    settings = settings_of(one(found, "Deployment", "harbourmaster-controller")).webhook
+    settings = controller_settings(found).webhook
     assert settings == RegistrationSettings(templates=False)
     for wanted in desired(settings, Home(NAMESPACE), None).values():
         assert one(found, wanted["kind"])["webhooks"] == wanted["webhooks"]
@@ -239,7 +235,7 @@ def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
 
 def test_with_cert_manager_the_controller_has_no_say_in_registration():
     found = objects("with-certmanager")
-    settings = settings_of(one(found, "Deployment", "harbourmaster-controller"))
+    settings = controller_settings(found)
     assert not settings.register_webhooks
     touched = {
         resource
@@ -275,38 +271,34 @@ def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(c
     found = objects("with-certmanager", component)
     namespace = one(found, "Namespace")["metadata"]["name"]
     certificate = one(found, "Certificate", "harbourmaster-webhook")
-    volumes = one(found, "Deployment", "harbourmaster-webhook")["spec"]["template"]["spec"][
-        "volumes"
-    ]
-    assert certificate["spec"]["secretName"] == volumes[0]["secret"]["secretName"]
+    secret = certificate["spec"]["secretName"]
+
+    def assert_issued(calling, *services):
+        """Whoever calls the services trusts the certificate, which has their names."""
+        injected = calling["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"{namespace}/{certificate['metadata']['name']}"
+        hosts = {f"{each['name']}.{each['namespace']}.svc" for each in services}
+        assert hosts
+        assert hosts <= set(certificate["spec"]["dnsNames"])
+
+    volumes = pod_of(deployment_of(found, "webhook"))["volumes"]
+    assert volumes[0]["secret"]["secretName"] == secret
     for each in of_kind(found, *CONFIGURATIONS):
-        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-        assert injected == f"{namespace}/{certificate['metadata']['name']}"
-        for webhook in each["webhooks"]:
-            service = webhook["clientConfig"]["service"]
-            host = f"{service['name']}.{service['namespace']}.svc"
-            assert host in certificate["spec"]["dnsNames"]
-            assert "caBundle" not in webhook["clientConfig"]
+        called = [webhook["clientConfig"] for webhook in each["webhooks"]]
+        assert_issued(each, *(client["service"] for client in called))
+        assert not any("caBundle" in client for client in called)
     for each in of_kind(found, "APIService"):
-        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-        assert injected == f"{namespace}/{certificate['metadata']['name']}"
-        service = each["spec"]["service"]
-        host = f"{service['name']}.{service['namespace']}.svc"
-        assert host in certificate["spec"]["dnsNames"]
-    controller = one(found, "Deployment", "harbourmaster-controller")
-    (mount,) = container(controller)["volumeMounts"]
-    assert mount["mountPath"] == settings_of(controller).metrics.custom_metrics_cert_dir
-    (volume,) = controller["spec"]["template"]["spec"]["volumes"]
-    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
-    # The authority's key is in another Secret, and would not be mounted if it were in this one.
-    assert {each["key"] for each in volume["secret"]["items"]} == {"ca.crt", "tls.crt", "tls.key"}
+        assert_issued(each, each["spec"]["service"])
     for name in CONVERTED:
         definition = one(found, "CustomResourceDefinition", name)
-        injected = definition["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-        assert injected == f"{namespace}/{certificate['metadata']['name']}"
-        service = service_of(definition)
-        host = f"{service['name']}.{service['namespace']}.svc"
-        assert host in certificate["spec"]["dnsNames"]
+        assert_issued(definition, service_of(definition))
+    controller = deployment_of(found)
+    (mount,) = container(controller)["volumeMounts"]
+    assert mount["mountPath"] == settings_of(controller).metrics.custom_metrics_cert_dir
+    (volume,) = pod_of(controller)["volumes"]
+    assert volume["secret"]["secretName"] == secret
+    # The authority's key is in another Secret, and would not be mounted if it were in this one.
+    assert {each["key"] for each in volume["secret"]["items"]} == {"ca.crt", "tls.crt", "tls.key"}
 
 
 def test_cert_manager_gives_the_lifetimes_and_names_of_our_own_certificates():
@@ -362,7 +354,7 @@ def test_in_gardener_our_namespace_is_never_reviewed():
 
 def test_in_gardener_the_authority_of_kupid_may_be_read_and_is():
     found = objects("default", "gardener")
-    adopted = settings_of(one(found, "Deployment", "harbourmaster-controller")).certificates
+    adopted = controller_settings(found).certificates
     assert {
         "apiGroups": [""],
         "resources": ["secrets"],
@@ -379,12 +371,7 @@ def test_a_namespace_of_ones_own_needs_one_line(tmp_path):
 
 
 def test_the_overlay_of_the_manual_renders_and_its_setting_is_one(tmp_path):
-    page = (ROOT / "docs/howto/deploying.md").read_text()
-    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "harbourmaster").symlink_to(ROOT)
-    (tmp_path / "overlay").mkdir()
-    (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(parsed(kustomize(tmp_path / "overlay")))
-    controller = one(found, "Deployment", "harbourmaster-controller")
+    found = overlay_of("howto/deploying.md", tmp_path)
+    controller = deployment_of(found)
     assert "monitoring" in settings_of(controller).webhook.excluded_namespaces
     assert container(controller)["image"] == f"registry.example.com/harbourmaster:{VERSION}"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import copy
-import re
 
 import pytest
 
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.manifests import (
     BASES,
-    ROOT,
+    bound_to,
     container,
-    kustomize,
+    controller_settings,
+    deployment_of,
     objects,
     of_component,
     of_kind,
     one,
-    parsed,
+    overlay_of,
+    pod_of,
     rights,
     settings_of,
 )
@@ -25,18 +26,11 @@ from helpers.manifests import (
 CONTROLLER = "harbourmaster-controller"
 ROLE = "harbourmaster-rescheduling"
 RIGHTS = {
-    ("pods", "get"),
-    ("pods", "list"),
-    ("pods", "watch"),
-    ("pods", "delete"),
+    *(("pods", verb) for verb in ("delete", "get", "list", "watch")),
     ("pods/eviction", "create"),
     ("pods/status", "patch"),
-    ("nodes", "get"),
-    ("nodes", "list"),
-    ("nodes", "patch"),
-    ("nodes", "watch"),
-    ("poddisruptionbudgets", "list"),
-    ("poddisruptionbudgets", "watch"),
+    *(("nodes", verb) for verb in ("get", "list", "patch", "watch")),
+    *(("poddisruptionbudgets", verb) for verb in ("list", "watch")),
     ("leases", "get"),
 }
 """Section 6.8, without what the controller may do anyhow."""
@@ -54,7 +48,7 @@ def test_without_the_component_nobody_may_evict_or_change_nodes(base):
     given = granted(ours)
     assert not {("pods", "delete"), ("pods/eviction", "create"), ("nodes", "patch")} & given
     assert not {resource for resource, _ in given} & {"nodes", "pods/status"}
-    assert not settings_of(one(found, "Deployment", CONTROLLER)).rescheduling.enabled
+    assert not controller_settings(found).rescheduling.enabled
     assert not ControllerSettings().rescheduling.enabled
 
 
@@ -62,11 +56,8 @@ def test_without_the_component_nobody_may_evict_or_change_nodes(base):
 def test_the_component_brings_the_setting_and_exactly_these_rights(base):
     found = objects(base, "rescheduling")
     assert granted([one(found, "ClusterRole", ROLE)]) == RIGHTS
-    (binding,) = [
-        each for each in of_kind(found, "ClusterRoleBinding") if each["roleRef"]["name"] == ROLE
-    ]
-    assert [each["name"] for each in binding["subjects"]] == [CONTROLLER]
-    assert settings_of(one(found, "Deployment", CONTROLLER)).rescheduling.enabled
+    assert bound_to(found, ROLE) == ["harbourmaster-controller"]
+    assert controller_settings(found).rescheduling.enabled
     (lease,) = [
         rule for rule in one(found, "ClusterRole", ROLE)["rules"] if rule["resources"] == ["leases"]
     ]
@@ -75,14 +66,14 @@ def test_the_component_brings_the_setting_and_exactly_these_rights(base):
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_component_keeps_disruption_budgets_unless_a_later_flag_says_otherwise(base):
-    found = copy.deepcopy(one(objects(base, "rescheduling"), "Deployment", CONTROLLER))
+    found = copy.deepcopy(deployment_of(objects(base, "rescheduling")))
     assert not settings_of(found).rescheduling.allow_pdb_violation
     container(found)["args"].append("--rescheduling-allow-pdb-violation=true")
     assert settings_of(found).rescheduling.allow_pdb_violation
     assert ControllerSettings().rescheduling.allow_pdb_violation
 
 
-def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():
+def test_the_other_rights_of_the_controller_suffice():
     found = objects("default", "rescheduling")
     given = granted(of_kind(of_component(found, "controller"), "ClusterRole"))
     needed = {
@@ -94,21 +85,16 @@ def test_what_the_controller_may_do_anyhow_is_enough_for_the_rest():
     assert needed <= given
 
 
-def test_our_own_pods_have_room_on_a_node_that_is_kept():
+def test_our_own_pods_tolerate_reserved_nodes():
     found = objects("default", "rescheduling")
-    pod = one(found, "Deployment", CONTROLLER)["spec"]["template"]["spec"]
+    pod = pod_of(deployment_of(found))
     key = ControllerSettings().rescheduling.taint_key
     assert pod["tolerations"] == [{"key": key, "operator": "Exists"}]
     assert pod["priorityClassName"] in ControllerSettings().rescheduling.critical_classes
 
 
 def test_the_overlay_of_the_manual_keeps_budgets_and_tries_first(tmp_path):
-    page = (ROOT / "docs/reference/rescheduler.md").read_text()
-    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "harbourmaster").symlink_to(ROOT)
-    (tmp_path / "overlay").mkdir()
-    (tmp_path / "overlay/kustomization.yaml").write_text(example)
-    found = list(parsed(kustomize(tmp_path / "overlay")))
-    settings = settings_of(one(found, "Deployment", CONTROLLER)).rescheduling
+    found = overlay_of("reference/rescheduler.md", tmp_path)
+    settings = controller_settings(found).rescheduling
     assert (settings.enabled, settings.dry_run) == (True, True)
     assert not settings.allow_pdb_violation

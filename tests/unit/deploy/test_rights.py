@@ -45,7 +45,7 @@ def test_the_webhook_only_reads(base):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_nobody_of_ours_has_a_dangerous_right(base):
+def test_no_account_of_ours_has_a_dangerous_right(base):
     found = objects(base)
     for account in ("harbourmaster-webhook", "harbourmaster-controller"):
         lines = rights(found, account)

@@ -7,7 +7,6 @@ import socket
 import ssl
 
 import pytest
-import trustme
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NAMESPACES
@@ -25,6 +24,7 @@ from harbourmaster.kube.errors import (
 )
 from harbourmaster.kube.trust import client_context
 from helpers.fake_api import FakeApi
+from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 from helpers.virtual_time import skip
 
@@ -323,17 +323,6 @@ async def test_a_host_without_an_address_is_one_line():
             await client.get(NAMESPACES, "prod")
 
 
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-def served(authority, name):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name).configure_cert(context)
-    return context
-
-
 @pytest.mark.parametrize(
     ("trusts", "name", "text"),
     [(False, "127.0.0.1", "unable to get local issuer"), (True, "example.com", "mismatch")],
@@ -342,7 +331,7 @@ async def test_a_wrong_certificate_is_one_line(authority, trusts, name, text):
     context = client_context()
     if trusts:
         authority.configure_trust(context)
-    async with FakeApi(tls=served(authority, name)) as api:
+    async with FakeApi(tls=server_tls(authority, name)) as api:
         connection = Connection(server=api.url, ssl=context, source="kubeconfig /k")
         async with Client(connection) as client:
             with pytest.raises(UnreachableError) as caught:
@@ -355,7 +344,7 @@ async def test_a_wrong_certificate_is_one_line(authority, trusts, name, text):
 async def test_a_name_can_be_given_for_the_certificate(authority):
     context = client_context()
     authority.configure_trust(context)
-    async with FakeApi(tls=served(authority, "api.example.com")) as api:
+    async with FakeApi(tls=server_tls(authority, "api.example.com")) as api:
         connection = Connection(server=api.url, ssl=context, server_name="api.example.com")
         async with Client(connection) as client:
             await client.request("GET", "/version")
@@ -370,7 +359,7 @@ async def test_tls_with_a_server_that_has_none_is_one_line(api):
 
 
 async def test_old_tls_is_not_spoken(authority):
-    tls = served(authority, "127.0.0.1")
+    tls = server_tls(authority, "127.0.0.1")
     with pytest.warns(DeprecationWarning, match="TLSVersion"):
         tls.minimum_version, tls.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     tls.set_ciphers("ALL:@SECLEVEL=0")

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import os
-import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from harbourmaster.kube.connection import connect, in_cluster, own_namespace
 from harbourmaster.kube.credentials import TOKEN_SECONDS, TokenFile
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
 from helpers.fake_api import FakeApi
+from helpers.handshakes import server_tls
 
 ROOT = Path(__file__).parents[3]
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -32,11 +32,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
     """An environment that leads nowhere."""
@@ -44,6 +39,14 @@ def environment(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return monkeypatch
+
+
+@pytest.fixture
+def in_a_pod(environment):
+    """The environment of a pod."""
+    for name, value in IN_A_POD.items():
+        environment.setenv(name, value)
+    return environment
 
 
 @pytest.fixture
@@ -76,10 +79,8 @@ def jwt(**claims):
     return f"e30.{payload}.signature"
 
 
-def test_a_given_kubeconfig_comes_first(environment, tmp_path, account):
-    environment.setenv("KUBECONFIG", write_kubeconfig(tmp_path / "other", "https://other:1"))
-    for name, value in IN_A_POD.items():
-        environment.setenv(name, value)
+def test_a_given_kubeconfig_comes_first(in_a_pod, tmp_path, account):
+    in_a_pod.setenv("KUBECONFIG", write_kubeconfig(tmp_path / "other", "https://other:1"))
     given = write_kubeconfig(tmp_path / "given")
     found = connect(given, service_account_dir=account)
     assert found.server == "https://kube.example.com:6443"
@@ -88,19 +89,16 @@ def test_a_given_kubeconfig_comes_first(environment, tmp_path, account):
     assert connect(given, context="b").source == f"kubeconfig {given}, context b"
 
 
-def test_then_the_one_of_the_environment(environment, tmp_path, account):
-    environment.setenv("KUBECONFIG", write_kubeconfig(tmp_path / "other", "https://other:1"))
-    for name, value in IN_A_POD.items():
-        environment.setenv(name, value)
+def test_then_the_one_of_the_environment(in_a_pod, tmp_path, account):
+    in_a_pod.setenv("KUBECONFIG", write_kubeconfig(tmp_path / "other", "https://other:1"))
     assert connect(service_account_dir=account).server == "https://other:1"
-    environment.setenv("KUBECONFIG", f"{tmp_path}/none:{tmp_path}/other")
+    in_a_pod.setenv("KUBECONFIG", f"{tmp_path}/none:{tmp_path}/other")
     assert connect(service_account_dir=account).server == "https://other:1"
 
 
-def test_then_the_pods(environment, account):
+@pytest.mark.usefixtures("in_a_pod")
+def test_then_the_pods(account):
     write_kubeconfig(Path("~/.kube/config").expanduser())
-    for name, value in IN_A_POD.items():
-        environment.setenv(name, value)
     found = connect(service_account_dir=account)
     assert (found.server, found.source) == ("https://10.0.0.1:443", str(account))
     # A context is one of a kubeconfig's.
@@ -128,10 +126,8 @@ def test_nothing_at_all_is_one_line_with_all_that_was_looked_for(environment, tm
 
 
 @pytest.mark.parametrize("way", ["argument", "environment"])
-def test_a_kubeconfig_that_is_not_there_is_no_reason_to_take_another(environment, account, way):
-    for name, value in IN_A_POD.items():
-        environment.setenv(name, value)
-    environment.setenv("KUBECONFIG", "/none" if way == "environment" else "")
+def test_a_kubeconfig_that_is_not_there_is_no_reason_to_take_another(in_a_pod, account, way):
+    in_a_pod.setenv("KUBECONFIG", "/none" if way == "environment" else "")
     with pytest.raises(ConnectionSettingsError, match=r"^kubeconfig /none is not there$"):
         connect("/none" if way == "argument" else None, service_account_dir=account)
 
@@ -203,18 +199,12 @@ async def test_a_token_file_that_is_gone_leaves_the_last_token(account):
     assert await token.get() == "second"
 
 
-def served(authority):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
 def pod_environment(api):
     return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
 
 
 async def test_a_pod_outlives_its_tokens(authority, account):
-    async with FakeApi(tls=served(authority)) as api:
+    async with FakeApi(tls=server_tls(authority)) as api:
         api.tokens = {"first"}
         async with Client(in_cluster(pod_environment(api), account, clock=Clock())) as client:
             await client.request("GET", "/version")
@@ -232,7 +222,7 @@ async def test_a_pod_outlives_its_tokens(authority, account):
 async def test_a_pod_outlives_the_clusters_authority(authority, account):
     new = trustme.CA()
     clock = Clock()
-    api = FakeApi(tls=served(authority))
+    api = FakeApi(tls=server_tls(authority))
     await api.start()
     connection = in_cluster(pod_environment(api), account, clock=clock)
     async with Client(connection) as client:
@@ -240,7 +230,7 @@ async def test_a_pod_outlives_the_clusters_authority(authority, account):
         await api.stop()
         (account / "ca.crt").write_bytes(new.cert_pem.bytes())
         clock.now += TOKEN_SECONDS
-        api.tls = served(new)
+        api.tls = server_tls(new)
         await api.start()
         await client.request("GET", "/version")
         (account / "ca.crt").write_text("half a certif")
@@ -274,7 +264,7 @@ async def main():
 asyncio.run(main())
 print([name for name in sys.modules if name.split(".")[0] in {"kubernetes_asyncio", "yaml"}])
 """
-    async with FakeApi(tls=served(authority)) as api:
+    async with FakeApi(tls=server_tls(authority)) as api:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", program, str(account),
             env={**os.environ, **pod_environment(api)}, cwd=ROOT,

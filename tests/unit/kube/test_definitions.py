@@ -10,7 +10,7 @@ import asyncio
 import msgspec
 
 from harbourmaster.api.resources import APPS, DEFINITIONS, TASKS
-from harbourmaster.kube.definitions import DefinitionsWatch
+from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
 from helpers.patience import PATIENCE
@@ -39,7 +39,7 @@ async def test_a_kind_that_comes_is_mirrored_at_once(api, client):
         each: Reflector(client, each, msgspec.json.decode, on_change=lambda _keys: woken.set())
         for each in (APPS, TASKS)
     }
-    watch = DefinitionsWatch(client, mirrors)
+    watch = DefinitionWatch(client, mirrors)
     async with (
         asyncio.timeout(PATIENCE),
         running(watch.run(), *(each.run() for each in mirrors.values())),

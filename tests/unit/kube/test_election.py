@@ -48,6 +48,15 @@ def by(times):
     return fate_of
 
 
+def leader_and_candidate(election, **options):
+    """The leader ``a`` and the candidate ``b`` after five seconds; options are the leader's."""
+    leader = election.add(**options)
+    election.run(1)
+    candidate = election.add()
+    election.run(4)
+    return leader, candidate
+
+
 def last_step(election, who):
     return max(step.time for step in election.steps if step.who == who)
 
@@ -205,10 +214,7 @@ def test_without_renewals_work_ends_at_the_deadline_and_goes_on_after(election, 
 
 @pytest.mark.parametrize("fate", [RESET, HANG, connection_reset(), refused(429, retry_after=30)])
 def test_another_takes_over_when_the_leader_alone_is_cut_off(election, fate):
-    a = election.add()
-    election.run(1)
-    election.add()
-    election.run(4)
+    a, _ = leader_and_candidate(election)
     cut = last_renewal(election, "a")
     election.fate_of = lambda candidate, _call: fate if candidate is a else Fate()
     election.run(20)
@@ -264,10 +270,7 @@ def test_a_candidate_sent_away_for_30_s_comes_back_after_a_lease(election):
 
 @pytest.mark.parametrize("seconds", [3.0, 5.0, 60.0])
 def test_after_a_standstill_no_step_of_work_is_done(election, seconds):
-    a = election.add()
-    election.run(1)
-    election.add()
-    election.run(4)
+    a, _ = leader_and_candidate(election)
     a.process.stop_for(seconds)
     term = election.steps[-1].term
     election.run(seconds + 2)
@@ -349,10 +352,7 @@ def test_handed_to_another_by_hand_the_leader_stops_with_its_next_renewal(electi
 
 
 def test_handed_to_a_candidate_by_hand_it_waits_until_the_leader_has_stopped(election):
-    a = election.add()
-    election.run(1)
-    b = election.add()
-    election.run(4)
+    a, b = leader_and_candidate(election)
     election.server.put(holderIdentity=b.election.identity)
     election.run(1)
     assert not a.election.is_leader
@@ -364,10 +364,7 @@ def test_handed_to_a_candidate_by_hand_it_waits_until_the_leader_has_stopped(ele
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": ""}, {"holderIdentity": None}])
 def test_emptied_by_hand_it_is_given_up_and_then_taken(election, spec):
-    a = election.add()
-    election.run(1)
-    election.add()
-    election.run(4)
+    a, _ = leader_and_candidate(election)
     election.server.put(**spec)
     election.run(TAKEOVER)
     assert [leading for _, leading in a.states][:2] == [True, False]
@@ -377,10 +374,7 @@ def test_emptied_by_hand_it_is_given_up_and_then_taken(election, spec):
 
 def test_deleted_while_leading_it_is_made_again_with_its_count(election):
     election.server.put(holderIdentity="gone", leaseDurationSeconds=1, leaseTransitions=6)
-    a = election.add()
-    election.run(1)
-    b = election.add()
-    election.run(4)
+    a, b = leader_and_candidate(election)
     acquired = election.server.spec["acquireTime"]
     election.server.delete()
     election.run(1)
@@ -393,10 +387,7 @@ def test_deleted_while_leading_it_is_made_again_with_its_count(election):
 
 
 def test_deleted_together_with_the_leader_it_is_made_by_the_next_one(election):
-    a = election.add()
-    election.run(1)
-    election.add()
-    election.run(4)
+    a, _ = leader_and_candidate(election)
     a.process.kill()
     election.server.delete()
     election.run(TAKEOVER)
@@ -461,10 +452,7 @@ def test_work_that_returns_is_done(election):
 
 
 def test_work_that_does_not_end_ends_the_process_before_the_lease_does(election):
-    a = election.add(unwinds=None)
-    election.run(1)
-    election.add()
-    election.run(4)
+    a, _ = leader_and_candidate(election, unwinds=None)
     begun = last_renewal(election, "a")
     election.fate_of = lambda candidate, _call: RESET if candidate is a else Fate()
     election.run(20)

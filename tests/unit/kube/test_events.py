@@ -17,6 +17,7 @@ from harbourmaster.kube.errors import UnreachableError, error_from
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder, ObjectReference
 from helpers.logs import captured_log
+from helpers.tasks import background
 from helpers.virtual_time import virtual
 
 POD = ObjectReference("v1", "Pod", "a", "prod", uid="1")
@@ -78,13 +79,19 @@ async def recording(api, **options):
         chance=lambda: 0.0,
         **options,
     )
-    task = asyncio.create_task(recorder.run())
-    try:
+    async with background(recorder.run()) as task:
         yield recorder
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
+    assert task.cancelled()
+
+
+def pod(number):
+    return ObjectReference("v1", "Pod", f"pod-{number}", "prod")
+
+
+def emit_each(recorder, numbers, note="done"):
+    """An event of each of these pods."""
+    for number in numbers:
+        recorder.emit(pod(number), "Normal", "Done", note)
 
 
 @pytest.fixture(autouse=True)
@@ -211,8 +218,7 @@ async def test_all_lanes_are_flushed_at_the_end(api):
     async with recording(api, lanes=4) as recorder:
         await asyncio.sleep(1)
         api.latency = 0.01
-        for number in range(20):
-            recorder.emit(pod(number), "Normal", "Done", "stopping")
+        emit_each(recorder, range(20), "stopping")
     assert recorder.counts == {"created": 20}
 
 
@@ -330,16 +336,11 @@ async def test_all_objects_together_have_an_allowance_too(api):
     assert recorder.counts["over_rate"] == 5
 
 
-def pod(number):
-    return ObjectReference("v1", "Pod", f"pod-{number}", "prod")
-
-
 @virtual
 async def test_a_full_queue_drops_and_counts(api):
     api.down = HANG
     async with recording(api, queue_size=3) as recorder:
-        for number in range(10):
-            recorder.emit(pod(number), "Normal", "Done", "done")
+        emit_each(recorder, range(10))
         assert recorder.counts["queue_full"] == 7
         assert recorder.dropped == 7
 
@@ -473,8 +474,7 @@ async def test_the_end_takes_a_second_at_most(api, error):
     async with recording(api) as recorder:
         await asyncio.sleep(1)
         api.down = error
-        for number in range(5):
-            recorder.emit(pod(number), "Normal", "Done", "stopping")
+        emit_each(recorder, range(5), "stopping")
     assert asyncio.get_running_loop().time() <= 2.001
     assert recorder.counts["shutdown"] == 5
 

@@ -9,7 +9,6 @@ import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import trustme
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.foreign import MAX_BYTES, access_from
 from helpers.fake_api import FakeApi
+from helpers.handshakes import server_tls
 from helpers.properties import cases
 
 SOURCE = "Secret team/one, key kubeconfig"
@@ -29,11 +29,6 @@ HERE = "config-that-must-not-be-read"
 BOMB = "\n".join(
     ["a0: &a0 {k: v}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 40))]
 ).encode()
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
 
 
 def data(pem):
@@ -77,8 +72,7 @@ def refusal(found):
 
 
 async def test_token_certificate_and_authority_are_used(authority, person):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    context = server_tls(authority)
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
     async with FakeApi(tls=context) as api:

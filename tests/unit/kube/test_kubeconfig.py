@@ -6,7 +6,6 @@ import base64
 import ssl
 
 import pytest
-import trustme
 import yaml
 from cryptography.hazmat.primitives import serialization as form
 
@@ -14,14 +13,10 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import ApiError, ConnectionSettingsError, UnreachableError
 from helpers.fake_api import FakeApi
+from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 
 HIDDEN = "hidden-c2VjcmV0"
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +29,7 @@ def person(authority):
 @pytest.fixture
 async def tls_api(authority):
     """An API server with TLS that asks for a client certificate and takes any of ours."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    context = server_tls(authority)
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_OPTIONAL
     async with FakeApi(tls=context) as found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 import time
 from pathlib import Path
 
@@ -17,17 +16,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import UnauthorizedError
 from helpers.fake_api import FakeApi
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-def server(authority):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
+from helpers.handshakes import server_tls
 
 
 def jwt(name, seconds):
@@ -62,7 +51,7 @@ async def provider(authority):
     app.router.add_post("/token", found.token)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server(authority)).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_tls(authority)).start()
     found.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
     yield found
     await runner.cleanup()
@@ -70,7 +59,7 @@ async def provider(authority):
 
 @pytest.fixture
 async def api(authority):
-    async with FakeApi(tls=server(authority)) as found:
+    async with FakeApi(tls=server_tls(authority)) as found:
         yield found
 
 

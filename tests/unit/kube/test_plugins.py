@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import trustme
 import yaml
 
 from harbourmaster.kube import plugins
@@ -20,6 +19,7 @@ from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
 from harbourmaster.kube.plugins import Command, PluginToken
 from helpers.fake_api import FakeApi
+from helpers.handshakes import server_tls
 
 VERSION = "client.authentication.k8s.io/v1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -176,11 +176,6 @@ async def test_much_noise_does_not_block_it(plugin):
     assert await plugin(f"{noise}; {says(answer(token='t'))}").get() == "t"  # noqa: S106
 
 
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
 def kubeconfig(directory, api, authority, **plugin):
     """A kubeconfig whose user logs in by ``bin/plugin`` beside it."""
     config = {
@@ -207,8 +202,7 @@ def kubeconfig(directory, api, authority, **plugin):
 
 
 def server(authority):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    context = server_tls(authority)
     authority.configure_trust(context)
     return context
 

@@ -14,6 +14,7 @@ from harbourmaster.kube.client import Page
 from harbourmaster.kube.errors import GoneError, ServerError
 from harbourmaster.kube.store import Store
 from helpers.scripted_api import END, ScriptedApi, Thing, event, mirrored
+from helpers.tasks import Calls
 from helpers.virtual_time import run_virtually, virtual
 from helpers.work import lines
 
@@ -320,14 +321,7 @@ async def test_a_listener_that_raises_does_not_end_the_mirror(api):
 
 @virtual
 async def test_lists_events_and_faults_are_counted(api):
-    class Counts:
-        def __init__(self):
-            self.seen = []
-
-        def __getattr__(self, name):
-            return lambda *args: self.seen.append((name, *args))
-
-    counts = Counts()
+    counts = Calls()
     fill(api, 2)
     async with mirrored(api, metrics=counts, name="things"):
         api.put("bad", value="x")

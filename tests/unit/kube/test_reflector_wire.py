@@ -12,6 +12,7 @@ from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
 from helpers.scripted_api import Thing, decode_thing
+from helpers.tasks import background
 
 QUICK = Backoff(first=0.01, limit=0.05)
 ANSWERS = {
@@ -82,12 +83,8 @@ async def following(api, *, patience=PATIENCE, **options):
         put(api, f"thing-{number}", number)
     async with api.client(timeout=patience, retries=0) as client:
         follower = Follower(client, **options)
-        task = asyncio.create_task(follower.reflector.run())
-        try:
+        async with background(follower.reflector.run()) as task:
             yield follower
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
     assert task.cancelled(), task.exception()
 
 

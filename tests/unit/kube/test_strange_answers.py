@@ -19,6 +19,7 @@ from harbourmaster.kube.errors import BadAnswerError, TooLargeError
 from harbourmaster.kube.reflector import Reflector
 from helpers.patience import PATIENCE
 from helpers.scripted_api import ScriptedApi, Thing, decode_thing, mirrored
+from helpers.tasks import background
 from helpers.virtual_time import virtual
 
 DEEP = b"[" * 5000 + b"]" * 5000
@@ -85,11 +86,8 @@ async def test_large_objects_do_not_keep_a_list_from_coming(api, client, monkeyp
         annotations = {"a": "x" * 4000}
         api.put(NAMESPACES, {"metadata": {"name": f"n-{number}", "annotations": annotations}})
     reflector = Reflector(client, NAMESPACES, decode_thing, page_size=20)
-    task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(PATIENCE):
+    async with background(reflector.run()), asyncio.timeout(PATIENCE):
         await reflector.synced.wait()
-    task.cancel()
-    await asyncio.wait([task])
     assert len(reflector.store) == 20
 
 
@@ -109,14 +107,11 @@ async def test_an_event_nested_too_deeply_is_left_out(api, client):
     reflector = Reflector(
         client, NAMESPACES, decode_thing, on_change=lambda keys: "b" in keys and came.set()
     )
-    task = asyncio.create_task(reflector.run())
-    await api.until_watched()
-    api.send_raw(b'{"type":"ADDED","object":' + DEEP + b"}\n")
-    # The stream goes on: the next one would bring the same event.
-    api.put(NAMESPACES, {"metadata": {"name": "b"}})
-    async with asyncio.timeout(PATIENCE):
+    async with background(reflector.run()), asyncio.timeout(PATIENCE):
+        await api.until_watched()
+        api.send_raw(b'{"type":"ADDED","object":' + DEEP + b"}\n")
+        # The stream goes on: the next one would bring the same event.
+        api.put(NAMESPACES, {"metadata": {"name": "b"}})
         await came.wait()
-    assert len(api.seen("watch")) == 1
-    task.cancel()
-    await asyncio.wait([task])
+        assert len(api.seen("watch")) == 1
     assert list(reflector.store) == ["a", "b"]

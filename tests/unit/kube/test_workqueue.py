@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -15,19 +14,14 @@ from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.errors import ConflictError
 from harbourmaster.kube.workqueue import QueueShutDownError, WorkQueue, work
 from helpers.properties import cases
+from helpers.tasks import Calls, background
 from helpers.virtual_time import run_virtually, virtual
 
 STEADY_BACKOFF = Backoff(first=1.0, limit=8.0, jitter=0.0)
 
 
-@asynccontextmanager
-async def working(queue, reconcile, **options):
-    task = asyncio.create_task(work(queue, reconcile, **options))
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+def working(queue, reconcile, **options):
+    return background(work(queue, reconcile, **options))
 
 
 def drained(queue):
@@ -336,14 +330,7 @@ async def test_a_reconcile_that_never_waits_keeps_nobody_waiting():
 
 @virtual
 async def test_the_queue_tells_its_depth_its_waits_and_its_work():
-    class Counts:
-        def __init__(self):
-            self.seen = []
-
-        def __getattr__(self, name):
-            return lambda *args: self.seen.append((name, *args))
-
-    counts = Counts()
+    counts = Calls()
     queue = WorkQueue("things", metrics=counts, backoff=STEADY_BACKOFF)
     queue.add("a")
     await asyncio.sleep(3)

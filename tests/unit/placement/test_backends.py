@@ -45,7 +45,7 @@ def magnum(labels=None, weights=None, *, status=None, own=None, **metadata):
     return made("MagnumCluster", "m", spec=spec, status=status or {}, labels=own or {}, **metadata)
 
 
-def test_k1_only_a_cluster_that_is_to_be_made_gets_a_cloud():
+def test_k1_only_a_cluster_without_a_kubeconfig_gets_a_cloud():
     there = cloud("os")
     assert cloud_for(wanted(), there).chosen == ["os"]
     for other in (
@@ -109,7 +109,7 @@ def test_a_cluster_that_is_placed_stays_there():
     assert after(placed, *better, m=0.1, n=0.9).status is placed.status
 
 
-def test_an_invalid_constraint_of_a_cluster_is_told():
+def test_an_invalid_constraint_of_a_cluster_is_a_condition():
     found = after(wanted(labels=["a IS b"]), cloud("os"))
     told = condition(found.status.conditions, "Scheduled")
     assert told.message.startswith("spec.constraints.cloud.labels[0]: ")
@@ -156,7 +156,7 @@ def test_projects_are_chosen_by_labels(text):
     assert project_for(magnum(labels=[text]), *projects, m=1).chosen == ["ns/a"]
 
 
-def test_k10_what_a_magnum_cluster_gets_of_its_project():
+def test_k10_a_magnum_cluster_inherits_from_its_project():
     own = magnum(weights={"cost": 7}, own={"a": "cluster"})
     there = project("p", {"cost": 1, "green": 2}, labels={"a": "project", "b": "x"})
     labels, metrics = merged(own, there)
@@ -225,7 +225,7 @@ def test_a_project_that_is_being_deleted_gets_nothing():
     assert found.outcome == "NoSuitableTarget"
 
 
-def test_what_is_placed_says_where():
+def test_a_placed_cluster_names_its_cloud():
     found = cloud_for(wanted(status={"scheduledTo": {"kind": "Cloud", "name": "os"}}))
     assert found.stays
     assert list(found.chosen) == ["os"]

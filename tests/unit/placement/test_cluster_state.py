@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.placement.candidates import unready
 from harbourmaster.placement.cluster_state import (
     CONNECTING,
     FAILING_METRICS,
@@ -16,10 +18,8 @@ from harbourmaster.placement.cluster_state import (
     Observation,
     observe,
     recorded,
-    schedulable,
-    updated,
 )
-from harbourmaster.placement.model import Condition, condition
+from harbourmaster.placement.model import Cluster, ClusterStatus, Condition, condition, updated
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 NO_METRICS = Condition(type=METRICS_AVAILABLE, status="False", reason="Unknown")
@@ -27,6 +27,12 @@ NO_METRICS = Condition(type=METRICS_AVAILABLE, status="False", reason="Unknown")
 
 def node(name="n", **conditions):
     return Node(name, tuple(NodeCondition(kind, status) for kind, status in conditions.items()))
+
+
+def is_ready(found):
+    """Whether applications may go to a cluster of this status."""
+    status = ClusterStatus(state=found.state, conditions=found.conditions)
+    return not unready(Cluster(metadata=Metadata(), status=status))
 
 
 def said(state="", conditions=(), now=NOW, **seen):
@@ -62,7 +68,7 @@ def test_the_state_of_a_cluster_that_answers(nodes, state, message):
     assert found.state == state
     ready = condition(found.conditions, "NodesReady")
     assert ready.message == message
-    assert schedulable(found.conditions) == (state == ONLINE)
+    assert is_ready(found) == (state == ONLINE)
 
 
 def test_nodes_that_may_not_be_seen_are_not_ready():
@@ -78,10 +84,10 @@ def test_offline_then_connecting_then_online():
     assert condition(offline.conditions, "Reachable").message == "refused"
     connecting = observe(OFFLINE, offline.conditions, Observation(True), NOW)
     assert connecting.state == CONNECTING
-    assert not schedulable(connecting.conditions)
+    assert not is_ready(connecting)
     online = observe(CONNECTING, connecting.conditions, Observation(True), LATER)
     assert online.state == ONLINE
-    assert schedulable(online.conditions)
+    assert is_ready(online)
     assert condition(online.conditions, "Reachable").last_transition_time == LATER
 
 
@@ -97,29 +103,17 @@ def test_a_cluster_that_refuses_our_credentials_says_so():
 def test_metrics_are_beside_reachability():
     failing = said(ONLINE, (NO_METRICS,), answers=True)
     assert failing.state == FAILING_METRICS
-    assert not schedulable(failing.conditions)
     assert condition(failing.conditions, METRICS_AVAILABLE) == NO_METRICS
     gone = said(FAILING_METRICS, failing.conditions, answers=False)
     assert gone.state == OFFLINE
     assert condition(gone.conditions, METRICS_AVAILABLE) == NO_METRICS
 
 
-@pytest.mark.parametrize("how", [{"is_ending": True}, {"unschedulable": True}])
-def test_people_can_keep_applications_away(how):
-    conditions = said(ONLINE, answers=True).conditions
-    assert schedulable(conditions)
-    assert not schedulable(conditions, **how)
-
-
-def test_nothing_known_is_not_schedulable():
-    assert not schedulable(())
-
-
 def test_a_transition_is_one_of_the_status():
-    (first,) = updated([], [Condition(type="A", status="True", reason="x")], NOW)
-    (second,) = updated([first], [Condition(type="A", status="True", reason="y")], LATER)
+    (first,) = updated((), NOW, Condition(type="A", status="True", reason="x"))
+    (second,) = updated((first,), LATER, Condition(type="A", status="True", reason="y"))
     assert (second.reason, second.last_transition_time) == ("y", NOW)
-    (third,) = updated([second], [Condition(type="A", status="False")], LATER)
+    (third,) = updated((second,), LATER, Condition(type="A", status="False"))
     assert third.last_transition_time == LATER
 
 
@@ -128,7 +122,7 @@ def test_a_verdict_that_stays_is_equal():
     assert observe(found.state, found.conditions, Observation(True), LATER) == found
 
 
-def test_a_cluster_can_say_no_more_than_can_be_stored():
+def test_a_status_is_cut_to_what_can_be_stored():
     few = ("a.example.com", "b.example.com")
     assert recorded(few) == few
     many = [f"boats{number}.example.com" for number in range(100_000)]

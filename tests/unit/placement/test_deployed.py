@@ -63,6 +63,6 @@ def test_an_application_as_people_write_it():
     assert record_of(found.status) == Record()
 
 
-def test_times_that_are_none_count_as_none():
+def test_invalid_times_are_ignored():
     status = DeployedStatus(migration_to="a", migration_start_time="soon")
     assert record_of(status).migration == Migration(to="a")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.placement.inventory import ObjectRef, merged, placed, stale, without
+from harbourmaster.placement.inventory import ObjectRef, merged, placed, without
 from helpers.member_clusters import ref
 
 refs = st.builds(ref, st.sampled_from("abc"), st.sampled_from(["x", "y"]))
@@ -17,9 +17,9 @@ def keys(inventory):
 def test_an_object_is_the_same_in_each_version_of_its_group():
     old = ref("web", kind="Deployment", version="apps/v1beta1")
     new = ref("web", kind="Deployment", version="apps/v1")
-    assert stale([old], [new]) == ()
+    assert without([old], [new]) == ()
     assert merged([old], [new]) == (new,)
-    assert stale([ref("web", kind="Deployment", version="example.com/v1")], [new])
+    assert without([ref("web", kind="Deployment", version="example.com/v1")], [new])
 
 
 def test_a_uid_is_kept_until_another_is_known():
@@ -43,7 +43,7 @@ def test_texts():
     assert ref("shop", "", "Namespace").text == "Namespace shop"
 
 
-def test_a_cluster_with_nothing_is_no_entry():
+def test_a_cluster_without_objects_has_no_entry():
     one, two = (ref("one"),), (ref("two"),)
     assert placed({"a": one}, "b", two) == {"a": one, "b": two}
     assert placed({"a": one, "b": two}, "a", ()) == {"b": two}
@@ -51,8 +51,8 @@ def test_a_cluster_with_nothing_is_no_entry():
 
 
 @given(inventories, inventories)
-def test_the_stale_and_the_wanted_are_all(recorded, desired):
-    found = stale(recorded, desired)
+def test_stale_and_wanted_objects_are_all_objects(recorded, desired):
+    found = without(recorded, desired)
     assert keys(found) == keys(recorded) - keys(desired)
     assert keys(merged(recorded, desired)) == keys(recorded) | keys(desired)
     assert keys(without(merged(recorded, desired), found)) == keys(desired)

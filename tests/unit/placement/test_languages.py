@@ -160,7 +160,7 @@ def test_c10_parts_that_are_too_long(text):
         ("location is\nDE", 9),
     ],
 )
-def test_c8_c9_what_is_no_label_constraint_is_refused_where_it_goes_wrong(text, position):
+def test_c8_c9_an_invalid_label_constraint_is_an_error_with_its_position(text, position):
     with pytest.raises(ConstraintError) as caught:
         parse_label(text)
     assert caught.value.position == position
@@ -281,7 +281,7 @@ def test_a_glued_comparison_needs_no_blank():
         ("", 0),
     ],
 )
-def test_c14_what_is_no_metric_constraint_is_refused_where_it_goes_wrong(text, position):
+def test_c14_an_invalid_metric_constraint_is_an_error_with_its_position(text, position):
     with pytest.raises(ConstraintError) as caught:
         parse_metric(text)
     assert caught.value.position == position
@@ -296,7 +296,7 @@ def test_custom_resources_are_names(text):
     ("text", "position"),
     [("", 0), ("shirts", 6), ("a.b c.d", 4), ("A.b", 0), (".b", 0), ("a.", 0), ("a..b", 0)],
 )
-def test_what_names_no_custom_resource_is_refused(text, position):
+def test_an_invalid_custom_resource_name_is_rejected(text, position):
     with pytest.raises(ConstraintError) as caught:
         parse_custom_resource(text)
     assert caught.value.position == position
@@ -348,14 +348,14 @@ def test_a_long_text_is_shown_around_the_place():
     assert shown[caret.index("^")] == "c"
 
 
-def test_what_does_not_print_is_shown_as_blanks():
+def test_unprintable_characters_are_shown_as_blanks():
     with pytest.raises(ConstraintError) as caught:
         parse_label("a\x1b[31m is\nb c")
     assert "\x1b" not in caught.value.pointed
     assert caught.value.pointed.count("\n") == 2
 
 
-def test_nobody_writes_endless_constraints():
+def test_the_length_of_constraints_is_limited():
     with pytest.raises(ConstraintError, match="more than 4096 characters"):
         parse_label("a is b" + " " * (LONGEST - 5))
     assert parse_label("a is b" + " " * (LONGEST - 6))

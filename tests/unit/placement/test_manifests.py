@@ -70,7 +70,7 @@ def test_each_object_carries_its_owner_and_a_namespace():
     )
 
 
-def test_what_is_given_is_not_changed_and_what_only_the_server_says_is_left_out():
+def test_given_manifests_stay_and_server_fields_are_removed():
     given = {
         **manifest(uid="x", resourceVersion="1", managedFields=[], annotations={"a": "b"}),
         "data": {"a": "b"},
@@ -112,7 +112,7 @@ def test_a_kind_that_the_manifests_bring_needs_not_be_there():
     assert [ref.kind for ref in found.refs] == ["CustomResourceDefinition", "Boat"]
 
 
-def test_all_faults_are_told_at_once():
+def test_all_faults_are_reported_at_once():
     assert faults(
         "text",
         {"kind": "ConfigMap", "metadata": {"name": "x"}},

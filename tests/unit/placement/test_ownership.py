@@ -96,7 +96,7 @@ def test_what_others_would_miss(kind, fields, expected):
     assert is_of_others(kind, present(**fields), OWNER, NAMESPACED) is expected
 
 
-def test_what_is_released_keeps_its_values_and_the_fields_of_others():
+def test_a_released_object_keeps_its_values_and_other_managers():
     theirs = {"manager": "kubectl", "fieldsV1": {"f:data": {}}}
     found = present(resource_version="7", managed_fields=(theirs, APPLIED))
     metadata = released(found, OWNER)["metadata"]

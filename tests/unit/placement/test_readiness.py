@@ -211,6 +211,6 @@ values = st.recursive(
     values,
     values,
 )
-def test_whatever_stands_there_is_no_crash(kind, version, spec, status):
+def test_malformed_objects_do_not_crash(kind, version, spec, status):
     found = {"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec, "status": status}
     assert readiness(found).is_ready in {True, False}

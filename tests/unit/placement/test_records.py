@@ -60,7 +60,7 @@ def crossing(found):
         ("a", {"m": 0.1, "n": 0.9}),
     ],
 )
-def test_what_would_have_changed_a_decision_does(on, values):
+def test_the_recorded_change_changes_the_decision(on, values):
     """Beyond the bound that it names the other one wins, before it not."""
     found = recorded(application(on=on), *AB, **values)
     text, bound = crossing(found)
@@ -85,13 +85,13 @@ def test_a_metric_of_both_counts_for_both():
     assert recorded(application(), *clusters, **{**values, name: bound - step}).chosen == "a"
 
 
-def test_a_hold_off_is_told():
+def test_a_hold_off_is_recorded():
     found = recorded(application(on="a", scheduled=5), *AB, m=0.1, n=0.9)
     assert found.chosen == "a"
     assert found.would_change == (f"another time: it must not move again until {ago(-55)}",)
 
 
-def test_a_limit_is_told():
+def test_a_limit_is_recorded():
     rules = {"moves_per_application": 1}
     app = application(on="a", status={"recentMoves": [ago(9)]})
     found = recorded(app, *AB, rules=rules, m=0.1, n=0.9)
@@ -134,7 +134,7 @@ def test_a_change_is_told_in_values_of_the_metric():
     assert found.would_change[1] == "'b' if 'n' were above 0; it is -2"
 
 
-def test_who_finds_no_place_has_none_chosen():
+def test_without_a_target_nothing_is_chosen():
     found = recorded(application(on="a", labels=["x is y"]), cluster("a"))
     assert (found.outcome, found.chosen) == ("NoSuitableTarget", "")
 

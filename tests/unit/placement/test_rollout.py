@@ -57,7 +57,7 @@ def test_the_record_and_the_finalizer_come_before_the_objects():
         ({"fault": "wrong"}, "InvalidManifests"),
     ],
 )
-def test_what_must_be_so_before_anything_is_done(change, reason):
+def test_preconditions_come_before_any_action(change, reason):
     seen = Situation(record=Record(scheduled_to="a"), reach={"a": Reach.YES}, desired=ONE)
     assert isinstance(next_action(seen), SetFinalizer)
     found = next_action(replace(seen, **change))
@@ -65,7 +65,7 @@ def test_what_must_be_so_before_anything_is_done(change, reason):
     assert found.reason == reason
 
 
-def test_an_update_prunes_what_is_no_longer_wanted():
+def test_an_update_prunes_removed_objects():
     members = settled()
     members.update(ref("two"), ref("three"))
     members.run()
@@ -90,7 +90,7 @@ def test_delete_first_checks_then_deletes_then_applies():
     ]
 
 
-def test_what_the_new_cluster_refuses_stays_on_the_old_one():
+def test_objects_that_the_new_cluster_rejects_stay_on_the_old_one():
     moving = Record("b", "a", inventory={"a": ONE}, migration=Migration(to="b"))
     refused = ActionOutcome(Done.FAILED, "Refused", "no such kind")
     seen = Situation(
@@ -202,7 +202,7 @@ def test_going_back_to_a_cluster_with_leftovers_prunes_them():
     assert [each.name for each in members.objects["a"].values()] == ["two"]
 
 
-def test_a_cluster_that_is_gone_for_good_is_forgotten():
+def test_a_deleted_cluster_is_removed_from_the_record():
     members = settled()
     del members.reach["a"]
     members.schedule("b")
@@ -227,7 +227,7 @@ def test_the_end_waits_for_every_cluster():
     assert members.holders == set()
 
 
-def test_what_never_was_anywhere_ends_at_once():
+def test_an_application_without_objects_ends_at_once():
     members = MemberClusters()
     members.ending = True
     members.finalizer = True
@@ -235,7 +235,7 @@ def test_what_never_was_anywhere_ends_at_once():
     assert kinds(members.log) == ["SetFinalizer", "Rest"]
 
 
-def test_a_move_that_is_called_off_is_no_success():
+def test_a_cancelled_move_is_no_success():
     members = settled("CreateFirst")
     members.ready["b"] = False
     members.record = replace(members.record, migration=Migration(failures=2, suspended_until=5))
@@ -247,7 +247,7 @@ def test_a_move_that_is_called_off_is_no_success():
     assert members.holders == {"a"}
 
 
-def test_what_does_not_go_in_time_is_left_for_later():
+def test_objects_that_are_not_deleted_in_time_are_left_for_later():
     members = settled()
     members.stuck = {"a"}
     members.schedule("b")
@@ -264,7 +264,7 @@ def test_what_does_not_go_in_time_is_left_for_later():
     assert members.holders == {"b"}
 
 
-def test_what_is_pruned_later_is_no_rest_before():
+def test_a_rollout_continues_until_pruning_is_done():
     members = settled()
     members.stuck = {"a"}
     members.desired = (ref("two"),)

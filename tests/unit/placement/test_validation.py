@@ -124,7 +124,7 @@ def test_too_many_constraints_are_one_fault():
         ({**MANIFEST, "metadata": {"name": "a", "namespace": 5}}, "metadata.namespace", "string"),
     ],
 )
-def test_a_manifest_that_no_cluster_could_take_is_refused(manifest, field, text):
+def test_an_invalid_manifest_is_rejected(manifest, field, text):
     (found,) = told("Application", {"manifests": [{**MANIFEST, "kind": "Secret"}, manifest]})
     assert found.startswith(f"spec.manifests[1].{field}: ")
     assert text in found
@@ -165,7 +165,7 @@ def test_weights_are_finite_not_negative_and_not_all_zero(kind):
 
 
 @pytest.mark.parametrize("kind", WITH_METRICS)
-def test_there_are_not_too_many_metrics(kind):
+def test_the_number_of_metrics_is_limited(kind):
     most = 32 if kind == "MagnumCluster" else 16
     metrics = [{"name": f"m{n}", "weight": 1} for n in range(most + 1)]
     assert faults(kind, {"metrics": metrics[:-1]}) == []
@@ -185,7 +185,7 @@ def test_a_metric_is_named_legally_and_once(kind):
     assert faults(kind, {"metrics": both}) == [] or kind == "GlobalCloud"
 
 
-def test_what_is_global_has_global_metrics_only():
+def test_a_global_cloud_has_only_global_metrics():
     metric = {"name": "a", "weight": 1, "scope": "Namespaced"}
     (text,) = told("GlobalCloud", {"metrics": [metric]})
     assert text.startswith("spec.metrics[0].scope: Forbidden")
@@ -258,7 +258,7 @@ def test_a_provider_is_given_as_its_type_says(kind, spec, fields):
         "http://a b",
     ],
 )
-def test_a_url_is_one_that_can_be_asked(url):
+def test_an_invalid_url_is_rejected(url):
     (fault,) = faults("GlobalMetricsProvider", {"prometheus": {"url": url}})
     assert fault.path == "spec.prometheus.url"
 

@@ -1,4 +1,4 @@
-"""The numeric vectors of krake-spec 6.2, by their numbers."""
+"""The numeric vectors of krake-spec 6.2, and the numeric cases of 8, by their numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def both(one, two):
 
 
 VECTORS = {
-    "v1": (MK, {"cost": 0.9, "green": 0.1}, None, {"mk1": 9.1 / 11, "mk2": 1.9 / 11}, "mk1"),
+    "v1-s1": (MK, {"cost": 0.9, "green": 0.1}, None, {"mk1": 9.1 / 11, "mk2": 1.9 / 11}, "mk1"),
     "v2": (MK, {"cost": 0.9, "green": 0.1}, "mk1", {"mk1": 9.2 / 11.1, "mk2": 1.9 / 11}, "mk1"),
     "v3": (MK, {"cost": 0.1, "green": 0.9}, "mk1", {"mk1": 2.0 / 11.1, "mk2": 9.1 / 11}, "mk2"),
     "v4": ({"a": {"m": 1}, "b": {"m": 1}}, {"m": 0.75}, None, {"a": 0.75, "b": 0.75}, "a b"),
@@ -50,10 +50,10 @@ VECTORS = {
     "v16": (WS, {"h": 0.4, "s": 1}, "none", {"w1": 1.36 / 1.9, "w2": 0.8}, "w2"),
     "v17": ({"a1": {}, "b1": {}}, {}, "a1", {"a1": 0.1, "b1": 0}, "a1"),
     "v18": ({"a1": {}, "w": {"z": 1}}, {"z": 0}, "a1", {"w": 0}, "w"),
-    "v19-below": (AB, {"m": 0.5, "n": 0.5454}, "a", {"a": 0.6 / 1.1, "b": 0.5454}, "a"),
-    "v19-above": (AB, {"m": 0.5, "n": 0.5455}, "a", {"a": 0.6 / 1.1, "b": 0.5455}, "b"),
+    "v19-s2-below": (AB, {"m": 0.5, "n": 0.5454}, "a", {"a": 0.6 / 1.1, "b": 0.5454}, "a"),
+    "v19-s3-above": (AB, {"m": 0.5, "n": 0.5455}, "a", {"a": 0.6 / 1.1, "b": 0.5455}, "b"),
     "v19-far": (AB, {"m": 0.5, "n": 0.6}, "a", {"a": 0.6 / 1.1, "b": 0.6}, "b"),
-    "v20": (AB, {"m": 1, "n": 1}, "a", {"a": 1, "b": 1}, "a"),
+    "v20-s5": (AB, {"m": 1, "n": 1}, "a", {"a": 1, "b": 1}, "a"),
 }
 
 
@@ -72,7 +72,7 @@ def test_vector(targets, values, on, scores, winners):
 @pytest.mark.parametrize(
     ("stickiness", "values", "score"),
     [(0, {"m": 0.5, "n": 0.5}, 0.5), (10, {"m": 0, "n": 0.9}, 10 / 11)],
-    ids=["v21", "v22"],
+    ids=["v21-s9", "v22"],
 )
 def test_vector_with_another_stickiness(stickiness, values, score):
     clusters = (cluster(name, weights) for name, weights in AB.items())
@@ -123,7 +123,7 @@ INHERITING = {"cloudRef": {"kind": "Cloud", "name": "os"}, "inheritMetrics": Tru
     ("weights", "score"),
     # Of a metric that is both own and inherited the own weight counts (krake-spec 8, case S8).
     [({}, 0.9), ({"cost": 8, "green": 1}, (0.9 * 8 + 0.1) / 9)],
-    ids=["v26", "v27"],
+    ids=["v26", "v27-s8"],
 )
 def test_vector_of_inherited_metrics(weights, score):
     found = decided(
@@ -144,7 +144,7 @@ def test_vector_v28():
     assert found.chosen == ["n"]
 
 
-@pytest.mark.parametrize(("value", "scores"), [(2, {"n": 0.4}), (4, {})], ids=["two", "four"])
+@pytest.mark.parametrize(("value", "scores"), [(2, {"n": 0.4}), (4, {})], ids=["m9-two", "m9-four"])
 def test_vector_v29(value, scores):
     limited = metric("m", high=5, allowed=[1, 2, 3])
     found = decided(application(), cluster("n", {"m": 1}), limited, m=value)

@@ -32,7 +32,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize("address", REFUSED)
-def test_addresses_that_are_trusted_by_whom_they_belong_to_are_refused(address):
+def test_internal_addresses_are_rejected(address):
     with pytest.raises(ForbiddenAddressError, match=r"^prom is not allowed: it has an? "):
         Addresses().check(address, "prom")
 
@@ -47,7 +47,7 @@ def test_everything_may_be_allowed(address):
     assert Addresses(("0.0.0.0/0", "::/0")).check(address, "prom") is None
 
 
-def test_what_is_allowed_is_so_in_all_its_forms_and_nothing_else():
+def test_an_allowed_address_is_allowed_in_all_its_forms():
     addresses = Addresses(("127.0.0.1",))
     for address in ("127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
         addresses.check(address, "prom")
@@ -56,7 +56,7 @@ def test_what_is_allowed_is_so_in_all_its_forms_and_nothing_else():
             addresses.check(address, "prom")
 
 
-def test_a_form_that_is_allowed_itself_needs_no_other():
+def test_an_allowed_form_of_an_address_suffices():
     addresses = Addresses(("64:ff9b::/96",))
     addresses.check("64:ff9b::7f00:1", "prom")
     with pytest.raises(ForbiddenAddressError):
@@ -64,14 +64,14 @@ def test_a_form_that_is_allowed_itself_needs_no_other():
 
 
 @pytest.mark.parametrize("address", ["10.96.0.1", "::ffff:10.96.0.1", "64:ff9b::a60:1"])
-def test_what_is_denied_is_so_in_all_its_forms_though_it_be_allowed(address):
+def test_a_denied_address_is_denied_in_all_its_forms(address):
     addresses = Addresses(("0.0.0.0/0", "::/0"), ("10.96.0.0/16",))
     assert addresses.refusal(ip_address(address)) == "an address that is denied"
     addresses.check("10.97.0.1", "prom")
 
 
 @pytest.mark.parametrize("text", ["", "x", "10.0.0.0/33", "10.0.0", "fe80::1%eth0/64/1"])
-def test_what_is_no_network_is_none(text):
+def test_an_invalid_network_is_an_error(text):
     with pytest.raises(ValueError, match="does not appear to be"):
         networks((text,))
 
@@ -133,7 +133,7 @@ def test_servers_are_read_as_they_are_connected_to(url, where, address):
         *(f"http://prom/{'x' * 2048}", "http://prom\u2028/", "http://xn--/", "http://\ud800/"),
     ],
 )
-def test_what_is_no_server_is_said_to_be_none(url):
+def test_an_invalid_server_url_is_an_error(url):
     with pytest.raises(BadProviderError) as caught:
         parsed(url)
     assert str(caught.value).isprintable()

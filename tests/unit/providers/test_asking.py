@@ -101,7 +101,7 @@ async def test_the_same_question_is_asked_once():
 
 
 @virtual
-async def test_an_answer_is_for_those_who_wait_and_for_none_later():
+async def test_an_answer_is_not_cached():
     provider = Scripted(answer())
     one = asker(provider)
     for _ in range(2):
@@ -146,7 +146,7 @@ async def test_an_equal_target_is_the_same():
 
 
 @virtual
-async def test_what_is_shared_is_asked_once_though_it_differs():
+async def test_different_queries_may_share_an_answer():
     provider = Scripted()
     one = asker(provider, per_target=10)
     tasks = start(one, 3, query="up {n}", shared="up") + start(one, 3, query="down {n}", shared=1)
@@ -159,7 +159,7 @@ async def test_what_is_shared_is_asked_once_though_it_differs():
 
 
 @virtual
-async def test_a_caller_who_leaves_takes_nothing_from_the_others():
+async def test_a_cancelled_caller_does_not_affect_the_others():
     provider = Scripted()
     one = asker(provider)
     first, second = start(one, 2)
@@ -172,7 +172,7 @@ async def test_a_caller_who_leaves_takes_nothing_from_the_others():
 
 
 @virtual
-async def test_what_nobody_waits_for_is_not_asked_on():
+async def test_a_query_without_callers_is_cancelled():
     provider = Scripted()
     one = asker(provider)
     tasks = start(one, 2)
@@ -212,7 +212,7 @@ async def test_a_target_has_so_many_questions_at_a_time():
 
 
 @virtual
-async def test_a_target_that_hangs_delays_no_other():
+async def test_a_hanging_target_does_not_delay_others():
     provider = Scripted(answer())
     one = asker(provider)
     hung = start(one, 50, Target("prom", "https://hung.example.com"), "q{n}")
@@ -249,7 +249,7 @@ async def test_in_a_crowd_each_target_has_one_turn(monkeypatch):
 
 
 @virtual
-async def test_those_who_leave_while_they_wait_are_passed_over():
+async def test_cancelled_waiters_are_skipped():
     provider = Scripted()
     one = asker(provider, per_target=1)
     tasks = start(one, 5, query="q{n}")
@@ -287,7 +287,7 @@ async def test_a_turn_that_comes_when_its_owner_leaves_is_for_the_next():
 
 
 @virtual
-async def test_an_error_of_the_provider_is_that_of_all_who_wait_and_keeps_no_trace():
+async def test_all_callers_get_the_error_without_its_traceback():
     provider = Scripted(NoValuesError("no values in query result"))
     one = asker(provider)
     errors = await asyncio.gather(*start(one, 3), return_exceptions=True)
@@ -301,7 +301,7 @@ async def test_an_error_of_the_provider_is_that_of_all_who_wait_and_keeps_no_tra
 
 
 @pytest.mark.parametrize("error", [KeyError(CANARY.decode()), TimeoutError(), RecursionError()])
-async def test_what_is_unexpected_is_a_bad_answer_and_told_in_the_log_without_its_words(error):
+async def test_unexpected_errors_are_logged_without_their_text(error):
     with captured_log() as stream:
         one = asker(Scripted(error))
         with pytest.raises(BadAnswerError) as caught:
@@ -314,7 +314,7 @@ async def test_what_is_unexpected_is_a_bad_answer_and_told_in_the_log_without_it
 
 
 @pytest.mark.parametrize("kind", ["", "influx", "PROM", "x\n" * 500])
-async def test_a_type_that_nobody_speaks_is_not_supported(kind):
+async def test_an_unknown_type_is_not_supported(kind):
     told = Told()
     one = asker(Scripted(), observer=told)
     with pytest.raises(BadProviderError) as caught:
@@ -330,7 +330,7 @@ async def test_a_type_that_nobody_speaks_is_not_supported(kind):
 
 
 @virtual
-async def test_each_question_is_told_to_the_observer_once():
+async def test_each_query_is_observed_once():
     told = Told()
     provider = Scripted()
     one = asker(provider, observer=told, timeout=3.0)
@@ -344,7 +344,7 @@ async def test_each_question_is_told_to_the_observer_once():
     assert told.outcomes == [("prom", ANSWERED, 1.5), ("prom", "TimedOut", 3.0)]
 
 
-async def test_what_a_server_repeats_of_the_secret_is_blotted_out():
+async def test_repeated_secrets_are_redacted():
     error = UnreachableError(f"failed: {CANARY.decode()} is no password")
     with pytest.raises(UnreachableError, match=r"^failed: \*\*\* is no password$"):
         await asker(Scripted(error)).ask(PROM, Question("up"))
@@ -352,19 +352,19 @@ async def test_what_a_server_repeats_of_the_secret_is_blotted_out():
     assert found == answer(raw=b'"***"')
 
 
-async def test_blanks_are_no_secret():
+async def test_blank_secrets_are_not_redacted():
     blank = Target("prom", "https://prom.example.com", {"password": b" \n \n \n"})
     with pytest.raises(UnreachableError, match=r"^refused$"):
         await asker(Scripted(UnreachableError("refused"))).ask(blank, Question("up"))
 
 
-async def test_a_line_end_after_a_secret_hides_none_of_it():
+async def test_a_secret_with_a_line_end_is_redacted():
     ended = Target("prom", "https://prom.example.com", {"password": CANARY + b"\n"})
     found = await asker(Scripted(answer(raw=b'"' + CANARY + b'"'))).ask(ended, Question("up"))
     assert found == answer(raw=b'"***"')
 
 
-async def test_an_error_keeps_what_else_it_says():
+async def test_a_redacted_error_keeps_its_other_fields():
     error = ThrottledError(f"too often, {CANARY.decode()}", 7.0)
     with pytest.raises(ThrottledError) as caught:
         await asker(Scripted(error)).ask(PROM, Question("up"))

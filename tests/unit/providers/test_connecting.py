@@ -40,7 +40,7 @@ async def test_all_addresses_of_a_name_are_found():
         ("10.0.0.1", "10.0.0.2", "fe80::1%eth0"),
     ],
 )
-async def test_a_name_with_any_address_that_is_refused_is_refused(addresses):
+async def test_a_name_with_a_forbidden_address_is_rejected(addresses):
     with pytest.raises(ForbiddenAddressError, match=r"^prom is not allowed: it has a link-local"):
         await resolver(Names(prom=addresses)).resolve("prom", 80)
 
@@ -85,7 +85,7 @@ async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch)
     assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"
 
 
-def test_a_lookup_that_outlives_the_loop_harms_nobody():
+def test_a_lookup_may_outlive_the_loop():
     go, ended = threading.Event(), threading.Event()
 
     def hanging(*_):
@@ -109,7 +109,7 @@ def test_the_system_knows_the_address_of_an_address():
     assert {found[4][:2] for found in look_up("127.0.0.1", 80, 0)} == {("127.0.0.1", 80)}
 
 
-async def test_a_socket_to_an_address_that_is_refused_is_never_made():
+async def test_no_socket_is_created_for_a_forbidden_address():
     info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
     async with connector(Addresses()) as found:
         with pytest.raises(PermissionError, match="it has a loopback address"):
@@ -131,7 +131,7 @@ async def test_a_name_is_looked_up_once_and_connected_to_where_it_was_found():
     assert server.requests[0].headers["host"] == f"prom.example.com:{server.port}"
 
 
-async def test_a_name_that_comes_to_mean_another_address_is_checked_anew(monkeypatch):
+async def test_a_name_with_a_new_address_is_checked_again(monkeypatch):
     monkeypatch.setattr(connecting, "NAME_SECONDS", 0)
     names = Names(prom=["127.0.0.1", "169.254.169.254"])
     async with (
@@ -145,14 +145,14 @@ async def test_a_name_that_comes_to_mean_another_address_is_checked_anew(monkeyp
     assert server.connections == 1
 
 
-async def test_a_name_without_an_address_is_said_to_have_none():
+async def test_a_name_without_an_address_is_unreachable():
     async with Http(lookup=Names()) as http:
         with pytest.raises(UnreachableError) as caught:
             await http.send("GET", "http://prom.example.com:9090/")
     assert str(caught.value) == "the host of prom.example.com:9090 has no address"
 
 
-async def test_many_that_hang_keep_nobody_waiting():
+async def test_many_hanging_requests_do_not_delay_others():
     async with (
         ProviderServer(hang) as hangs,
         ProviderServer(http_answer(b"1")) as good,

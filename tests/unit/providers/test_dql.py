@@ -107,7 +107,7 @@ async def test_a_step_gives_all_values_of_the_range(clock):
     assert answer.samples[-1].time == LAST
 
 
-async def test_a_long_is_a_text_that_is_a_number(clock):
+async def test_a_long_may_be_a_string(clock):
     answer = await ask(clock, "count", question=Question(COUNT))
     assert answer.value == "42.000000"
     assert answer.samples == (Sample(NOW, 42.0),)
@@ -124,7 +124,7 @@ async def test_a_path_names_a_field(clock):
     assert answer.value == "3.000000"
 
 
-async def test_what_is_noted_without_leaving_anything_out_does_no_harm(clock):
+async def test_harmless_notifications_are_ignored(clock):
     assert (await ask(clock, "noted")).value == "23.250000"
 
 
@@ -145,7 +145,7 @@ async def test_what_is_noted_without_leaving_anything_out_does_no_harm(clock):
         ("unavailable", QUERY, UnreachableError, "HTTP 503: Service Unavailable"),
     ],
 )
-async def test_what_is_no_value_says_why(clock, case, query, kind, message):
+async def test_each_failure_is_an_error_that_says_why(clock, case, query, kind, message):
     error = await ask(clock, case, question=Question(query))
     assert type(error) is kind
     assert message in str(error)
@@ -183,13 +183,13 @@ async def test_tokens_that_never_come_end_in_a_time_out():
 
 
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
-async def test_garbage_is_no_answer(body):
+async def test_garbage_is_an_error(body):
     error, _ = await told(body)
     assert type(error) is BadAnswerError
 
 
 @pytest.mark.parametrize("body", GARBAGE, ids=range(len(GARBAGE)))
-async def test_garbage_is_no_token(body):
+async def test_garbage_instead_of_a_token_is_an_error(body):
     error = await outcome(Dql(), Told(body), target("https://abc.example.com"), Question("m"))
     assert type(error) is BadAnswerError
 
@@ -209,15 +209,15 @@ async def test_a_token_is_kept_until_shortly_before_its_end(clock, seconds, toke
     assert len([url for url in http.sent if "sso" in url]) == tokens
 
 
-async def test_a_refused_token_is_fetched_anew_once(clock):
+async def test_a_rejected_token_is_renewed_once(clock):
     assert (await ask(clock, "renewed")).value == "23.250000"
 
 
-async def test_the_token_of_a_question_is_fetched_anew_only_once(clock):
+async def test_the_token_of_a_query_is_renewed_only_once(clock):
     assert type(await ask(clock, "refused-again")) is UnauthorizedError
 
 
-async def test_many_who_wait_for_a_token_ask_for_one(clock):
+async def test_concurrent_callers_request_one_token(clock):
     sent = []
 
     class Slow(Told):
@@ -271,7 +271,7 @@ async def test_only_the_secret_says_where_the_client_goes_and_for_what():
     )
 
 
-async def test_a_platform_token_is_sent_as_it_is():
+async def test_a_platform_token_is_sent_unchanged():
     token = "dt0s16.CANARYID." + "A" * 64
     http = Told(grail([{"value": 1}]))
     own = target("https://abc.example.com", {"client": token.encode()})
@@ -296,14 +296,14 @@ async def test_a_platform_token_is_sent_as_it_is():
         ({**SECRET, "scope": b""}, "the key scope of the secret is empty"),
     ],
 )
-async def test_credentials_that_are_none_are_told(secret, message):
+async def test_invalid_credentials_are_an_error(secret, message):
     error, http = await told(b"", secret=secret)
     assert type(error) is BadCredentialsError
     assert message in str(error)
     assert not http.sent
 
 
-async def test_an_access_token_that_can_be_no_header_is_not_sent():
+async def test_an_access_token_with_invalid_characters_is_not_sent():
     http = Told(b'{"access_token": "a\\r\\nHost: b", "expires_in": 300}')
     error = await outcome(Dql(), http, target("https://abc.example.com"), Question("m"))
     assert type(error) is UnauthorizedError
@@ -320,7 +320,7 @@ async def test_clients_are_not_kept_without_end(monkeypatch):
     assert CLIENT not in repr(tokens._grants)
 
 
-async def test_no_query_alters_the_request():
+async def test_a_query_cannot_change_the_request():
     query = 'fetch logs", "maxResultRecords": 1, "x": "\r\n'
     _, http = await told(grail([]), question=Question(query))
     body = json.loads(http.sent[1][2]["body"])
@@ -347,7 +347,7 @@ async def test_no_query_alters_the_request():
         ([{"a": [1], "b": [2]}], TooManyValuesError),
     ],
 )
-async def test_records_without_a_value_are_no_answer(records, kind):
+async def test_records_without_a_value_are_an_error(records, kind):
     error, _ = await told(grail(records))
     assert type(error) is kind
 
@@ -367,6 +367,6 @@ async def test_a_record_is_as_old_as_it_says(records, sample):
     assert answer.samples == (sample,)
 
 
-async def test_a_running_query_without_a_token_is_no_answer():
+async def test_a_running_query_without_a_token_is_an_error():
     error, _ = await told(b'{"state": "RUNNING"}')
     assert type(error) is BadAnswerError

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import gzip
 import json
-import ssl
 import tracemalloc
 
 import pytest
@@ -22,6 +21,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.http import MAX_BYTES, Http
+from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
 from helpers.virtual_time import skip
@@ -42,12 +42,6 @@ def authority():
     return trustme.CA()
 
 
-def tls(authority, *names):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*names).configure_cert(context)
-    return context
-
-
 async def refusal(http, url, kind, **options):
     with pytest.raises(kind) as caught:
         async with asyncio.timeout(PATIENCE):
@@ -56,7 +50,7 @@ async def refusal(http, url, kind, **options):
     return str(caught.value)
 
 
-async def test_a_request_carries_what_it_is_given_and_little_else(http):
+async def test_a_request_has_only_the_given_headers(http):
     async with ProviderServer(GOOD) as server:
         reply = await http.send(
             "POST",
@@ -137,7 +131,7 @@ async def test_addresses_are_refused_before_anything_is_sent():
     assert server.connections == 0
 
 
-async def test_what_is_denied_is_refused_though_allowed():
+async def test_a_denied_address_is_rejected_though_allowed():
     async with Http(LOOPBACK, ("127.0.0.1",)) as http:
         text = await refusal(http, "http://127.0.0.1:9", ForbiddenAddressError)
     assert text == "127.0.0.1:9 is not allowed: it has an address that is denied"
@@ -154,7 +148,7 @@ async def test_it_must_be_open():
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: b", "a\nb", "a\0b", "é", "a\x7f"])
-async def test_a_credential_begins_no_header_of_its_own(http, value):
+async def test_a_credential_cannot_inject_a_header(http, value):
     text = await refusal(
         http,
         "http://127.0.0.1:9",
@@ -165,7 +159,7 @@ async def test_a_credential_begins_no_header_of_its_own(http, value):
     assert CANARY not in text
 
 
-async def test_a_body_as_long_as_allowed_is_read_and_no_byte_more(http):
+async def test_a_body_up_to_the_limit_is_read(http):
     async with ProviderServer(http_answer(bytes(MAX_BYTES))) as server:
         assert len((await http.send("GET", server.url)).body) == MAX_BYTES
     async with ProviderServer(http_answer(bytes(MAX_BYTES + 1))) as server:
@@ -215,7 +209,7 @@ async def test_a_length_beyond_the_limit_is_not_even_begun(http):
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, identity", "x\x7f"])
-async def test_a_compressed_answer_is_none(http, encoding):
+async def test_a_compressed_answer_is_an_error(http, encoding):
     bomb = gzip.compress(bytes(20_000_000))
     async with ProviderServer(
         http_answer(bomb, "200 OK", f"Content-Encoding: {encoding}")
@@ -224,7 +218,7 @@ async def test_a_compressed_answer_is_none(http, encoding):
     assert "compressed" in text or "no HTTP" in text
 
 
-async def test_identity_is_no_compression(http):
+async def test_identity_encoding_is_accepted(http):
     async with ProviderServer(http_answer(b"1", "200 OK", "Content-Encoding: identity")) as server:
         assert (await http.send("GET", server.url)).body == b"1"
 
@@ -250,7 +244,7 @@ async def test_a_compressed_refusal_still_has_its_status(http):
     ],
     ids=lambda answer: answer[:20].decode("latin-1"),
 )
-async def test_what_is_no_http_is_said_to_be_none(http, answer):
+async def test_invalid_http_is_an_error(http, answer):
     async with ProviderServer(answer) as server:
         text = await refusal(
             http, server.url, UnreachableError, headers={"Authorization": f"Bearer {CANARY}"}
@@ -263,7 +257,7 @@ async def cut_off(_request):
     yield b""
 
 
-async def test_an_answer_that_is_cut_off_is_not_taken_for_one(http):
+async def test_an_incomplete_answer_is_an_error(http):
     async with ProviderServer(cut_off) as server:
         text = await refusal(http, server.url, UnreachableError)
     assert text == f"127.0.0.1:{server.port} sent an incomplete answer"
@@ -275,13 +269,13 @@ async def bad_chunk(_request):
     yield b""
 
 
-async def test_an_answer_that_is_framed_badly_is_not_taken_for_one(http):
+async def test_an_answer_with_invalid_chunks_is_an_error(http):
     async with ProviderServer(bad_chunk) as server:
         text = await refusal(http, server.url, UnreachableError)
     assert text == f"127.0.0.1:{server.port} sent an invalid HTTP response"
 
 
-async def test_a_refused_connection_says_who_refused(http):
+async def test_a_refused_connection_names_the_server(http):
     async with ProviderServer(GOOD) as server:
         pass
     text = await refusal(http, server.url, UnreachableError)
@@ -351,7 +345,7 @@ async def test_certificates_are_verified_by_the_authorities_of_the_system(
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
     names = Names(prom_example_com="127.0.0.1", other_example_com="127.0.0.1")
-    context = tls(authority, "prom.example.com", "127.0.0.1")
+    context = server_tls(authority, "prom.example.com", "127.0.0.1")
     async with ProviderServer(GOOD, tls=context) as server:
         async with Http(LOOPBACK, lookup=names) as http:
             text = await refusal(http, server.url, UnreachableError)
@@ -368,7 +362,7 @@ async def test_certificates_are_verified_by_the_authorities_of_the_system(
 
 
 async def test_a_target_may_skip_verification_for_itself_only(authority):
-    context = tls(authority, "nobody.example.com")
+    context = server_tls(authority, "nobody.example.com")
     async with ProviderServer(GOOD, tls=context) as server, Http(LOOPBACK) as http:
         assert (await http.send("GET", server.url, skip_verify=True)).status == 200
         await refusal(http, server.url, UnreachableError)
@@ -377,7 +371,7 @@ async def test_a_target_may_skip_verification_for_itself_only(authority):
     assert [request.connection for request in server.requests] == [1, 1]
 
 
-async def test_no_tls_where_none_is_spoken(http):
+async def test_a_server_without_tls_is_unreachable(http):
     async def speak(_reader, writer):
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -411,13 +405,13 @@ async def test_a_server_that_repeats_a_credential_is_not_quoted(http):
         assert secret not in repr(reply)
 
 
-async def test_short_words_are_no_credentials(http):
+async def test_short_values_are_not_redacted(http):
     async with ProviderServer(http_answer(b'{"a": "abc"}')) as server:
         reply = await http.send("GET", server.url, headers={"X-Key": "abc"})
     assert reply.body == b'{"a": "abc"}'
 
 
-async def test_an_error_holds_nothing_of_what_was_sent(http):
+async def test_an_error_has_nothing_of_the_request(http):
     async with ProviderServer(b"garbage\r\n\r\n") as server:
         with pytest.raises(UnreachableError) as caught:
             await http.send("GET", server.url, headers={"Authorization": f"Bearer {CANARY}"})

@@ -60,7 +60,7 @@ def test_numbers_and_texts_of_numbers_count(given, number):
         *((text, "-Inf") for text in ("-Inf", "-infinity", "-1e999", -(10**400), -math.inf)),
     ],
 )
-def test_what_is_not_finite_is_no_measurement(given, shown):
+def test_a_number_must_be_finite(given, shown):
     with pytest.raises(NotFiniteError) as caught:
         finite(given)
     assert str(caught.value) == f"the value is {shown}, expected a finite number"
@@ -73,7 +73,7 @@ def test_what_is_not_finite_is_no_measurement(given, shown):
         *("--1", "+-1", "1" * 5000, None, True, False, b"1", [], {}),
     ],
 )
-def test_all_else_is_no_number(given):
+def test_everything_else_is_not_a_number(given):
     with pytest.raises(BadAnswerError) as caught:
         finite(given)
     assert str(caught.value).isprintable()
@@ -94,7 +94,7 @@ def test_quantities_are_those_of_kubernetes(text, number):
 
 
 @pytest.mark.parametrize("text", ["", "m", "1 m", "1K", "1ki", "1mi", "1e3m", "1Kii", "abc"])
-def test_all_else_is_no_quantity(text):
+def test_everything_else_is_not_a_quantity(text):
     with pytest.raises(BadAnswerError, match="is not a number"):
         quantity(text)
 

@@ -27,7 +27,7 @@ def reply(status=200, body=b"", kind="application/json", **headers):
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
-def test_a_good_status_is_no_error(status):
+def test_a_2xx_status_is_no_error(status):
     assert raise_for_status(reply(status)) is None
 
 
@@ -58,7 +58,7 @@ def test_the_class_says_whether_waiting_helps_and_that_there_was_no_answer(
     assert (caught.value.helps_to_wait, caught.value.is_unreachable) == (waits, unreachable)
 
 
-def test_who_refuses_credentials_is_not_quoted():
+def test_a_rejection_of_credentials_is_not_quoted():
     with pytest.raises(UnauthorizedError) as caught:
         raise_for_status(reply(401, b"canary is no valid key"), "canary is no valid key")
     assert "canary" not in str(caught.value)
@@ -74,7 +74,7 @@ def test_the_words_of_the_provider_are_in_one_short_clean_line():
     assert len(str(caught.value)) < MAX_WORDS + 60
 
 
-def test_what_the_caller_found_is_said_instead_of_the_body():
+def test_a_given_message_replaces_the_body():
     with pytest.raises(UnreachableError, match=r"\(HTTP 500: disk full\)$"):
         raise_for_status(reply(500, b"{...}"), "disk full")
 
@@ -126,7 +126,7 @@ def test_another_content_type_comes_from_another_server(kind):
     "body",
     [b"", b"[]", b'{"a": "b"}', b'{"\xff": 1}', b'{"a": 1', b"[" * 10**6, b'{"a": 1e999}', b"\0"],
 )
-def test_what_is_no_answer_of_the_api_is_said_to_be_none(body):
+def test_an_invalid_body_is_an_error(body):
     decoder = msgspec.json.Decoder() if body[:1] == b"[" and body != b"[]" else NUMBERS
     with pytest.raises(BadAnswerError, match=r"invalid answer: ."):
         decoded(reply(body=body), decoder)

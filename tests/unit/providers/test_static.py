@@ -31,7 +31,7 @@ async def test_a_range_has_the_value_at_its_end():
 
 
 @pytest.mark.parametrize("metrics", [None, {}, {"down": 4}, {"UP": 4}])
-async def test_without_the_key_there_is_no_value(metrics):
+async def test_a_missing_key_has_no_value(metrics):
     with pytest.raises(NoValuesError, match=r"^the provider has no value 'up'$") as caught:
         await ask(metrics)
     assert not caught.value.is_unreachable
@@ -45,12 +45,12 @@ async def test_a_key_is_quoted_in_one_short_line():
 
 
 @pytest.mark.parametrize("given", ["abc", "", True, None, "1 m"])
-async def test_what_is_no_number_is_no_value(given):
+async def test_an_invalid_number_is_an_error(given):
     with pytest.raises((BadAnswerError, NoValuesError)):
         await ask({"up": given})
 
 
 @pytest.mark.parametrize("given", ["NaN", "inf", float("nan"), 10**400])
-async def test_what_is_not_finite_is_no_value(given):
+async def test_a_value_must_be_finite(given):
     with pytest.raises(NotFiniteError):
         await ask({"up": given})

@@ -55,7 +55,7 @@ def test_an_answer_is_understood(reply, expected):
     assert read(reply) is expected
 
 
-def test_one_that_moves_by_itself_is_only_asked():
+def test_an_eviction_in_the_background_is_recognised():
     assert read(None, in_background=True) is EvictionOutcome.BACKGROUND
     assert read(Reply(429, "TooManyRequests"), in_background=True) is EvictionOutcome.BACKGROUND
     assert read(Reply(429, "", BUDGET), in_background=True) is EvictionOutcome.BUDGET
@@ -84,14 +84,12 @@ LATE, LATE_VIOLATING = EvictionState(2, refused=60), EvictionState(3, may_violat
         (EvictionOutcome.REFUSED, VIOLATING, NextStep.WITHOUT_POD),
     ],
 )
-def test_what_follows_from_an_answer(outcome, state, expected):
+def test_each_outcome_of_an_eviction_has_a_next_step(outcome, state, expected):
     assert follow(outcome, state) is expected
 
 
 @given(st.sampled_from(EvictionOutcome), st.integers(1, 3), st.booleans(), st.floats(0, 100))
-def test_only_a_budget_is_ever_got_round_and_only_where_that_is_allowed(
-    outcome, tier, may_violate, refused
-):
+def test_only_budgets_are_bypassed_and_only_if_allowed(outcome, tier, may_violate, refused):
     state = EvictionState(tier, may_violate=may_violate, refused=refused)
     if follow(outcome, state) is NextStep.DELETE:
         assert may_violate
@@ -118,7 +116,7 @@ def test_only_a_budget_is_ever_got_round_and_only_where_that_is_allowed(
         (EvictionOutcome.BUSY, SAFE, NextStep.RETRY),
     ],
 )
-def test_what_follows_from_a_try(outcome, state, expected):
+def test_each_outcome_of_a_dry_run_has_a_next_step(outcome, state, expected):
     assert follow_dry_run(outcome, state) is expected
 
 

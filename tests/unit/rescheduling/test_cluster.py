@@ -22,7 +22,7 @@ def test_a_pod_may_come_before_its_node():
     assert victims(account) == ["a"]
 
 
-def test_a_pod_that_is_bound_waits_no_more():
+def test_a_bound_pod_is_not_pending():
     account = cluster(node("n1"))
     waiting = critical()
     account.put_pod(waiting)
@@ -32,7 +32,7 @@ def test_a_pod_that_is_bound_waits_no_more():
     assert names(account) == ["c"]
 
 
-def test_a_pod_that_is_finished_takes_no_room():
+def test_a_finished_pod_uses_no_resources():
     account = cluster(node("n1"), pod("a", cpu=4))
     account.put_pod(pod("a", cpu=4, phase="Failed"))
     assert (names(account), list(account.pods()), victims(account)) == ([], [], [])
@@ -75,7 +75,7 @@ def test_nothing_is_left_when_all_is_gone():
     assert not any(kept.values())
 
 
-def test_a_node_that_went_is_no_candidate_and_its_pods_may_follow_later():
+def test_a_removed_node_is_no_candidate_even_with_pods_left():
     account = cluster(node("n1"), pod("a", cpu=4))
     account.remove_node("n1")
     assert plan(account, critical(), SETTINGS, NOW).candidate is None

@@ -127,7 +127,7 @@ def test_the_taint_of_a_reservation_may_have_another_key():
     assert static_reasons(pending(SYSTEM), node(), taint_key="own") == (NOT_TOLERATING,)
 
 
-def test_a_node_with_a_foreign_taint_of_the_key_gets_no_other():
+def test_a_foreign_taint_of_the_key_replaces_that_of_a_reservation():
     foreign = node(taints=(Taint("CriticalAddonsOnly", "true", "NoSchedule"),))
     equal = pending(Toleration("CriticalAddonsOnly", "Equal", "true"))
     assert static_reasons(equal, foreign) == ()
@@ -154,7 +154,7 @@ def test_what_a_node_lacks():
     assert resource_reasons((), Node(name="n"), {}, 0) == (TOO_MANY_PODS,)
 
 
-def test_all_reasons_are_told_once():
+def test_each_reason_is_reported_once():
     port = HostPort("TCP", "", 80)
     other = pod("a", requests=(("cpu", 900),), ports=(port,), anti_affinity=(term(),))
     new = pending(requests=(("cpu", 200),), ports=(port, port))
@@ -174,7 +174,7 @@ def test_the_pod_itself_and_finished_ones_do_not_count():
     assert fits(nameless, node(), [pod("", requests=full)]).fits is False
 
 
-def test_what_is_not_judged_is_told_unless_something_else_decides():
+def test_unsupported_constraints_are_reported_if_nothing_else_fails():
     new = pending(requests=(("cpu", 1000),), where={"unsupported": ("volumes", "pod affinity")})
     assert fits(new, node(), ()) == FitVerdict(
         None, ("not judged: volumes", "not judged: pod affinity")
@@ -214,7 +214,7 @@ def test_namespaces_that_are_not_known(selector, namespaces, expected):
     assert fits(pending(), node(), (), rivals=elsewhere).fits is found.fits
 
 
-def test_a_doubt_is_told():
+def test_an_unknown_namespace_is_reported():
     other = pod("a", namespace="far", anti_affinity=(term(ZONE, EVERYTHING, (), TEAM),))
     assert fits(pending(), node(), [other]) == FitVerdict(None, (UNKNOWN_NAMESPACE,))
     certain = pod("b", anti_affinity=(term(),))

@@ -44,7 +44,7 @@ def action(state, found, now=100.0, **changes):
 
 
 @pytest.mark.parametrize("state", State)
-def test_a_pod_that_is_bound_is_done_with(state):
+def test_a_bound_pod_ends_its_flow(state):
     assert action(state, seen(Observation.BOUND)) is Action.DONE
 
 
@@ -58,7 +58,7 @@ def test_a_pod_that_is_bound_is_done_with(state):
         seen(Observation.GONE, is_on=False),
     ],
 )
-def test_whatever_was_begun_ends_with_its_reason(state, found):
+def test_a_flow_ends_with_its_reason(state, found):
     assert action(state, found) is Action.CANCEL
 
 
@@ -78,7 +78,7 @@ def test_the_delay_begins_anew_when_the_scheduler_does_something(state, found):
     assert advance(before.flow, seen(), 101.0, TIMES).wait == 10
 
 
-def test_a_preemption_that_is_stuck_is_as_good_as_none():
+def test_a_stuck_preemption_is_ignored():
     assert action(State.DETECTED, seen(Observation.NOMINATED, is_stuck=True)) is Action.QUALIFY
 
 
@@ -98,7 +98,7 @@ def test_a_node_that_is_gone_needs_another_plan(state):
     assert action(state, seen(node_is_there=False)) is Action.REPLAN
 
 
-def test_nobody_goes_from_a_node_that_takes_the_pod_no_more():
+def test_no_pod_is_evicted_from_a_closed_node():
     assert action(State.EVICT, seen(node_is_open=False)) is Action.REPLAN
 
 
@@ -130,7 +130,7 @@ def test_nothing_lasts_longer_than_the_deadline(state):
         (State.EVICT, {"retry_at": 100.5}, Action.WAIT),
     ],
 )
-def test_what_is_due_in_each_state(state, changes, expected):
+def test_each_state_has_its_next_action(state, changes, expected):
     assert action(state, seen(), **changes) is expected
 
 
@@ -143,7 +143,7 @@ def test_those_that_were_evicted_are_waited_for():
     assert (gone.action, gone.flow.state, gone.flow.since) == (Action.WAIT, State.BIND, 39)
 
 
-def test_one_that_moves_by_itself_has_more_time():
+def test_an_eviction_in_the_background_has_more_time():
     moving = flow(State.DRAIN, accepted=frozenset("a"), background=frozenset("a"), deadline=9e9)
     assert advance(moving, seen(staying=frozenset("a")), 599.0, TIMES).action is Action.WAIT
     assert advance(moving, seen(staying=frozenset("a")), 600.0, TIMES).action is Action.MOVE
@@ -156,7 +156,7 @@ def test_where_graces_are_pods_own_they_come_on_top():
     assert advance(draining, seen(leaving=frozenset("a")), 35.0, times).action is Action.MOVE
 
 
-def test_room_that_is_lost_is_made_again_twice_and_no_more():
+def test_lost_room_is_made_again_at_most_twice():
     at, now = flow(State.BIND, accepted=frozenset("ab")), 0.0
     for replans in (1, 2):
         early = advance(at, seen(has_room=False), now + 0.5, TIMES)
@@ -168,7 +168,7 @@ def test_room_that_is_lost_is_made_again_twice_and_no_more():
     assert advance(at, seen(has_room=False), now + 1.0, TIMES).action is Action.LOST
 
 
-def test_room_that_nobody_uses_is_given_up():
+def test_unused_room_is_given_up():
     binding = flow(State.BIND, accepted=frozenset("ab"))
     assert advance(binding, seen(has_room=True), 59.0, TIMES).wait == 1
     assert advance(binding, seen(has_room=True), 60.0, TIMES).action is Action.FAIL
@@ -197,7 +197,7 @@ def pending(**changes):
         (CRITICAL, PendingPod(pod=replace(CRITICAL, uid="v")), Observation.GONE),
     ],
 )
-def test_what_is_seen_of_a_pod(pod, waits, expected):
+def test_each_state_of_a_pod_is_observed(pod, waits, expected):
     assert observe("u", pod, waits) is expected
 
 

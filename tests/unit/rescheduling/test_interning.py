@@ -10,7 +10,7 @@ def test_equal_values_are_one_object():
     assert shared("b", [1]) is not first
 
 
-def test_sharing_begins_anew_before_too_much_is_kept():
+def test_sharing_restarts_at_the_limit():
     shared = Shared[list[int]](most=2)
     first = [shared(name, []) for name in "ab"]
     assert shared("a", []) is first[0]

@@ -29,7 +29,7 @@ def test_a_bucket_is_full_first_and_fills_evenly():
     assert bucket.left(1000) == 6
 
 
-def test_what_a_bucket_never_holds_is_never_there():
+def test_more_tokens_than_the_size_are_never_available():
     assert Bucket(3, 60).wait(4, 0) is None
     assert Bucket(0, 60).wait(1, 0) is None
     assert Bucket(0, 60).wait(0, 0) == 0
@@ -122,7 +122,7 @@ def test_three_in_vain_open_the_circuit_and_one_may_try():
     assert not breaker.is_open(1301)
 
 
-def test_success_in_between_begins_anew():
+def test_a_success_resets_the_failures():
     breaker = Breaker()
     breaker.fail(0)
     breaker.fail(0)
@@ -141,7 +141,7 @@ def test_a_lease_that_was_just_renewed_is_alive():
     assert not Renewals(60).seen("never", 0, EPOCH)
 
 
-def test_a_renewal_is_one_whatever_the_clocks_say():
+def test_a_renewal_counts_whatever_the_clocks_say():
     renewals = Renewals(60)
     assert not renewals.seen(NOON, 0, EPOCH + 9000)
     assert renewals.seen("2026-01-01T12:00:02Z", 5, EPOCH + 9005)
@@ -149,7 +149,7 @@ def test_a_renewal_is_one_whatever_the_clocks_say():
     assert not renewals.seen("2026-01-01T12:00:02Z", 66, EPOCH + 9066)
 
 
-def test_one_that_was_not_looked_at_for_long_is_taken_at_its_word():
+def test_after_a_long_time_without_checks_the_renew_time_counts():
     renewals = Renewals(60)
     assert renewals.seen(NOON, 0, EPOCH)
     assert not renewals.seen("2026-01-01T12:10:00Z", 3600, EPOCH + 3600)

@@ -38,7 +38,7 @@ POD = Pod(uid="u", namespace="shop", name="p")
         ("", ("a",), False),
     ],
 )
-def test_what_the_scheduler_can_read(operator, values, expected):
+def test_valid_expressions_are_those_of_the_scheduler(operator, values, expected):
     assert is_readable(NodeRequirement("example.com/a", operator, values)) is expected
     assert not is_readable(NodeRequirement("no key", operator, values))
 

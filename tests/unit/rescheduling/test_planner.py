@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.rescheduling.model import AntiAffinityTerm
 from harbourmaster.rescheduling.planner import plan, plan_on
-from harbourmaster.rescheduling.plans import Circumstances, PlannerSettings
+from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import (
     NOW,
     SETTINGS,
@@ -16,7 +16,9 @@ from helpers.planning import (
     budget,
     cluster,
     critical,
+    going,
     node,
+    planned,
     pod,
     port,
     requests,
@@ -24,31 +26,20 @@ from helpers.planning import (
 )
 
 
-def plan_around(account, wanted, settings=SETTINGS, **fields):
-    return plan(account, wanted, settings, NOW, Circumstances(**fields))
-
-
-def going(found):
-    return found.candidate and [each.name for each in found.candidate.victims]
-
-
 def four():
     return [pod(f"v{index}") for index in range(4)]
 
 
 def test_reserved_pods_are_present_and_their_victims_gone():
-    account = cluster(node("n1"), *four())
-    first = plan(account, critical("c"), SETTINGS, NOW)
-    around = Circumstances(
-        reserved={"n1": [critical("c").pod]}, departing=frozenset(("default-v3",))
-    )
-    second = plan(account, critical("d"), SETTINGS, NOW, around)
-    assert (going(first), going(second)) == (["v3"], ["v2"])
+    objects = [node("n1"), *four()]
+    assert going(planned(*objects).candidate) == ["v3"]
+    reserved, departing = {"n1": [critical("c").pod]}, frozenset(("default-v3",))
+    second = planned(*objects, pending=critical("d"), reserved=reserved, departing=departing)
+    assert going(second.candidate) == ["v2"]
 
 
 def test_each_victim_of_a_budget_is_counted():
-    account = cluster(node("n1"), *four(), budget("b", 2))
-    found = plan(account, critical(cpu=2), SETTINGS, NOW).candidate
+    found = planned(node("n1"), *four(), budget("b", 2), pending=critical(cpu=2)).candidate
     assert [(each.name, each.budget) for each in found.victims] == [
         ("v2", "default/b"),
         ("v3", "default/b"),
@@ -56,53 +47,40 @@ def test_each_victim_of_a_budget_is_counted():
 
 
 def test_a_pods_own_reservation_is_not_counted_twice():
-    account = cluster(node("n1"), *four())
     wanted = critical()
-    assert going(plan_around(account, wanted, reserved={"n1": [wanted.pod]})) == ["v3"]
+    found = planned(node("n1"), *four(), pending=wanted, reserved={"n1": [wanted.pod]})
+    assert going(found.candidate) == ["v3"]
 
 
 def test_a_reserved_pod_that_has_come_is_not_counted_twice():
     other = critical("other").pod
-    account = cluster(node("n1", 5), *four(), replace(other, node="n1"))
-    assert going(plan_around(account, critical(), reserved={"n1": [other]})) == ["v3"]
+    found = planned(node("n1", 5), *four(), replace(other, node="n1"), reserved={"n1": [other]})
+    assert going(found.candidate) == ["v3"]
 
 
-def test_what_may_not_be_evicted_stays():
-    account = cluster(node("n1"), *four())
-    found = plan(
-        account, critical(), SETTINGS, NOW, Circumstances(excluded_pods=frozenset(("default-v3",)))
-    )
-    assert going(found) == ["v2"]
+def test_excluded_pods_are_not_evicted():
+    found = planned(node("n1"), *four(), excluded_pods=frozenset(("default-v3",)))
+    assert going(found.candidate) == ["v2"]
 
 
 def test_excluded_nodes_are_counted_by_their_reason():
-    account = cluster(node("n1"))
-    found = plan(
-        account, critical(), SETTINGS, NOW, Circumstances(excluded_nodes={"n1": "backed off"})
-    )
+    found = planned(node("n1"), excluded_nodes={"n1": "backed off"})
     assert (found.candidate, found.reasons) == (None, {"backed off": 1})
 
 
 def test_owners_that_suffered_are_spared_if_it_can_be():
-    account = cluster(node("n1"), *four()[:3], pod("w", owner="other", priority=5))
-    found = plan(
-        account,
-        critical(),
-        SETTINGS,
-        NOW,
-        Circumstances(spared_owners=frozenset(("uid-of-owner",))),
-    )
-    assert going(found) == ["w"]
+    objects = [node("n1"), *four()[:3], pod("w", owner="other", priority=5)]
+    found = planned(*objects, spared_owners=frozenset(("uid-of-owner",)))
+    assert going(found.candidate) == ["w"]
     forbidding = PlannerSettings(non_drainable="forbid")
     both = frozenset(("uid-of-owner", "other"))
-    assert plan_around(account, critical(), forbidding, spared_owners=both).candidate is None
+    assert planned(*objects, settings=forbidding, spared_owners=both).candidate is None
 
 
 def test_claims_of_live_plans_are_taken_off_the_budget():
-    account = cluster(node("n1"), *four(), budget("pdb", 1))
-    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
-    claimed = {"default/pdb": 1}
-    assert plan_around(account, critical(), claimed=claimed).candidate.tier == 3
+    objects = [node("n1"), *four(), budget("pdb", 1)]
+    assert planned(*objects).candidate.tier == 1
+    assert planned(*objects, claimed={"default/pdb": 1}).candidate.tier == 3
 
 
 @pytest.mark.parametrize(
@@ -117,26 +95,25 @@ def test_score_orders(order, where):
         pod("b2", "n2"),
     ]
     settings = PlannerSettings(score_order=order)
-    found = plan(cluster(*objects), critical(cpu=2), settings, NOW).candidate
+    found = planned(*objects, pending=critical(cpu=2), settings=settings).candidate
     assert found.node == where
 
 
 def test_random_keeps_to_the_tier_and_to_its_seed():
     objects = [node(f"n{index}", 1) for index in range(20)]
     objects += [pod(f"p{index}", f"n{index}", grace=5 + index % 2 * 60) for index in range(20)]
-    account = cluster(*objects)
     chosen = set()
     for seed in range(30):
         settings = PlannerSettings(score_order="random", seed=seed)
-        one = plan(account, critical(), settings, NOW)
-        assert one == plan(account, critical(), settings, NOW)
+        one = planned(*objects, settings=settings)
+        assert one == planned(*objects, settings=settings)
         assert one.candidate.tier == 1
         chosen.add(one.candidate.node)
     assert len(chosen) > 5
 
 
 def test_terms_are_named_in_order():
-    found = plan(cluster(node("n1"), *four()), critical(), SETTINGS, NOW).candidate
+    found = planned(node("n1"), *four()).candidate
     assert found.score == (
         ("tier", 1),
         ("violations", 0),
@@ -154,20 +131,20 @@ def test_terms_are_named_in_order():
 
 def test_a_deletion_candidate_is_second_choice():
     objects = [node("n1", 1, is_deletion_candidate=True), pod("a"), node("n2", 1), pod("b", "n2")]
-    assert plan(cluster(*objects), critical(), SETTINGS, NOW).candidate.node == "n2"
+    assert planned(*objects).candidate.node == "n2"
 
 
-def test_five_runners_up_are_told():
+def test_a_plan_has_five_runners_up():
     objects = [node(f"n{index}", 1) for index in range(9)]
     objects += [pod(f"p{index}", f"n{index}") for index in range(9)]
-    found = plan(cluster(*objects), critical(), SETTINGS, NOW)
+    found = planned(*objects)
     assert [each.node for each in found.runners_up] == ["n1", "n2", "n3", "n4", "n5"]
 
 
-def test_too_many_victims_are_no_plan():
-    account = cluster(node("n1"), *(pod(f"p{index}", cpu=0.1) for index in range(40)))
+def test_too_many_victims_exclude_a_node():
+    objects = [node("n1"), *(pod(f"p{index}", cpu=0.1) for index in range(40))]
     settings = PlannerSettings(max_victims=3)
-    found = plan(account, critical(cpu=0.4), settings, NOW)
+    found = planned(*objects, pending=critical(cpu=0.4), settings=settings)
     assert found.candidate is None
     assert found.reasons == {"more than 3 pods would have to move": 1}
 
@@ -184,9 +161,9 @@ def test_stranded_victims_count_where_it_is_asked():
     ]
     settings = PlannerSettings(prefer_relocatable=True)
     wanted = critical(cpu=2)
-    assert plan(cluster(*objects), wanted, SETTINGS, NOW).candidate.node == "n1"
-    found = plan(cluster(*objects), wanted, settings, NOW)
-    assert [(each.node, dict(each.score)["stranded"]) for each in [found.candidate]] == [("n2", 0)]
+    assert planned(*objects, pending=wanted).candidate.node == "n1"
+    found = planned(*objects, pending=wanted, settings=settings)
+    assert (found.candidate.node, dict(found.candidate.score)["stranded"]) == ("n2", 0)
     assert [dict(each.score)["stranded"] for each in found.runners_up] == [1]
     assert [name for name, _ in found.candidate.score][4:6] == ["stranded", "victims"]
 
@@ -198,8 +175,8 @@ def test_a_budget_goes_to_the_largest_where_the_least_important_is_not_enough():
         pod("large", cpu=2, priority=5),
         budget("pdb", 1),
     ]
-    found = plan(cluster(*objects), critical(cpu=2), SETTINGS, NOW).candidate
-    assert (found.tier, [each.name for each in found.victims]) == (1, ["large"])
+    found = planned(*objects, pending=critical(cpu=2)).candidate
+    assert (found.tier, going(found)) == (1, ["large"])
 
 
 def test_a_budget_goes_to_the_pod_that_is_in_the_way():
@@ -209,28 +186,27 @@ def test_a_budget_goes_to_the_pod_that_is_in_the_way():
         pod("x", cpu=1),
         budget("pdb", 1),
     ]
-    found = plan(cluster(*objects), critical(cpu=1, ports=(port(80),)), SETTINGS, NOW).candidate
-    assert (found.tier, [each.name for each in found.victims]) == (1, ["w"])
+    found = planned(*objects, pending=critical(cpu=1, ports=(port(80),))).candidate
+    assert (found.tier, going(found)) == (1, ["w"])
 
 
 def test_more_than_two_thousand_disrupted_block():
-    account = cluster(node("n1"), *four(), budget("pdb", 1, disrupted=2001))
-    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 3
-    account.put_budget(budget("pdb", 1, disrupted=2000))
-    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+    for disrupted, tier in ((2001, 3), (2000, 1)):
+        found = planned(node("n1"), *four(), budget("pdb", 1, disrupted=disrupted))
+        assert found.candidate.tier == tier
 
 
-def test_an_absent_selector_takes_no_pod():
-    account = cluster(node("n1"), *four(), budget("pdb", 0, selector=None))
-    assert plan(account, critical(), SETTINGS, NOW).candidate.tier == 1
+def test_an_absent_selector_selects_no_pod():
+    found = planned(node("n1"), *four(), budget("pdb", 0, selector=None))
+    assert found.candidate.tier == 1
 
 
 def test_graces_stay_where_the_setting_says_so():
     settings = PlannerSettings(grace_limit=-1)
-    found = plan(cluster(node("n1"), pod("a", cpu=4, grace=60)), critical(), settings, NOW)
+    found = planned(node("n1"), pod("a", cpu=4, grace=60), settings=settings)
     assert found.candidate.victims[0].new_grace == 60
     leaving = pod("a", cpu=4, deletion=NOW + 60)
-    found = plan(cluster(node("n1"), leaving), critical(), settings, NOW)
+    found = planned(node("n1"), leaving, settings=settings)
     assert (found.candidate.tier, found.candidate.victims) == (0, ())
 
 
@@ -251,16 +227,16 @@ def test_an_unknown_namespace_closes_the_node():
 
 
 def test_a_required_pod_in_the_way_closes_the_node():
-    account = cluster(node("n1"), pod("d", controller_kind="DaemonSet", ports=(port(80),)))
-    found = plan(account, critical(ports=(port(80),)), SETTINGS, NOW)
+    daemon = pod("d", controller_kind="DaemonSet", ports=(port(80),))
+    found = planned(node("n1"), daemon, pending=critical(ports=(port(80),)))
     assert (found.candidate, found.reasons) == (None, {"host port 80/TCP is taken": 1})
 
 
 def test_a_reserved_pod_in_the_way_closes_the_node():
     other = critical("other", labels={"app": "dns"}).pod
     wanted = critical(anti_affinity=(apart({"app": "dns"}, namespaces=("kube-system",)),))
-    account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, priority=7))
-    found = plan_around(account, wanted, reserved={"n1": [other]})
+    objects = [node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, priority=7)]
+    found = planned(*objects, pending=wanted, reserved={"n1": [other]})
     assert found.candidate.node == "n2"
 
 
@@ -268,7 +244,7 @@ def test_on_one_node_fresh_pods_count_and_those_of_the_account_do_not():
     account = cluster(node("n1"), *four())
     fresh = [*four()[:3], pod("new", priority=3), pod("later", cpu=0.5)]
     found = plan_on(account, node("n1"), fresh, critical(), SETTINGS, NOW)
-    assert sorted(going(found)) == ["later", "v2"]
+    assert sorted(going(found.candidate)) == ["later", "v2"]
     assert sorted(each.name for each in account.pods_on("n1")) == ["v0", "v1", "v2", "v3"]
 
 
@@ -276,10 +252,10 @@ def test_on_one_node_the_pod_itself_needs_no_room_beside_itself():
     wanted = critical()
     fresh = [*four()[:3], replace(wanted.pod, node="n1")]
     found = plan_on(cluster(node("n1")), node("n1"), fresh, wanted, SETTINGS, NOW)
-    assert going(found) == []
+    assert going(found.candidate) == []
 
 
-def test_on_one_node_the_reasons_are_told():
+def test_on_one_node_the_reasons_are_listed():
     account = cluster(node("n1"))
     found = plan_on(account, node("n1", is_ready=False), [], critical(), SETTINGS, NOW)
     assert (found.candidate, found.reasons) == (None, {"node is not ready": 1})
@@ -294,8 +270,8 @@ def test_other_resources_count_where_they_are_asked_for():
         node("n2", 8),
         pod("b", "n2", cpu=8),
     ]
-    found = plan(cluster(*objects), critical(asks=asks), SETTINGS, NOW)
-    assert going(found) == ["a"]
+    found = planned(*objects, pending=critical(asks=asks))
+    assert going(found.candidate) == ["a"]
     assert found.reasons == {f"too little {gpu}": 1}
     assert dict(found.candidate.score)["requests"] == 125_000 + 1_000_000
 
@@ -303,12 +279,12 @@ def test_other_resources_count_where_they_are_asked_for():
 @pytest.mark.parametrize(
     "matters", [{"priority": 5}, {"bare": True}, {"is_non_drainable": True}, {"grace": 60}], ids=str
 )
-def test_a_smaller_pod_that_matters_more_is_no_substitute(matters):
-    account = cluster(node("n1"), pod("large", cpu=3), pod("small", cpu=1, **matters))
-    assert going(plan(account, critical(), SETTINGS, NOW)) == ["large"]
+def test_a_more_important_smaller_pod_is_no_substitute(matters):
+    found = planned(node("n1"), pod("large", cpu=3), pod("small", cpu=1, **matters))
+    assert going(found.candidate) == ["large"]
 
 
-def test_a_pod_that_violates_is_no_substitute_for_one_that_does_not():
+def test_a_violating_pod_does_not_replace_a_permitted_one():
     guarded = {"app": "x"}
     objects = [
         node("n1", 6),
@@ -317,8 +293,8 @@ def test_a_pod_that_violates_is_no_substitute_for_one_that_does_not():
         pod("other", cpu=2, labels=guarded),
         budget("pdb", 0, guarded),
     ]
-    found = plan(cluster(*objects), critical(cpu=5), SETTINGS, NOW).candidate
-    assert sorted(each.name for each in found.victims) == ["large", "other"]
+    found = planned(*objects, pending=critical(cpu=5)).candidate
+    assert sorted(going(found)) == ["large", "other"]
     assert dict(found.score)["violations"] == 1
 
 
@@ -331,8 +307,8 @@ def test_a_victim_that_an_exchange_made_needless_stays():
         pod("p3", cpu=0.5, memory=3),
         pod("p4", cpu=3, memory=0.5),
     ]
-    found = plan(cluster(*objects), critical(cpu=1, memory=2), SETTINGS, NOW).candidate
-    assert [each.name for each in found.victims] == ["p0"]
+    found = planned(*objects, pending=critical(cpu=1, memory=2)).candidate
+    assert going(found) == ["p0"]
 
 
 def test_a_budget_goes_to_the_largest_before_a_grace_is_shortened():
@@ -344,8 +320,8 @@ def test_a_budget_goes_to_the_largest_before_a_grace_is_shortened():
         pod("long", cpu=3, grace=60),
         budget("pdb", 1, guarded),
     ]
-    found = plan(cluster(*objects), critical(cpu=2), SETTINGS, NOW).candidate
-    assert (found.tier, [each.name for each in found.victims]) == (1, ["large"])
+    found = planned(*objects, pending=critical(cpu=2)).candidate
+    assert (found.tier, going(found)) == (1, ["large"])
 
 
 def test_a_budget_goes_to_the_pod_in_the_way_before_others_that_help():
@@ -357,8 +333,8 @@ def test_a_budget_goes_to_the_pod_in_the_way_before_others_that_help():
         pod("y", priority=9),
         budget("pdb", 1, guarded),
     ]
-    found = plan(cluster(*objects), critical(cpu=2, ports=(port(80),)), SETTINGS, NOW).candidate
-    assert (found.tier, sorted(each.name for each in found.victims)) == (1, ["w", "y"])
+    found = planned(*objects, pending=critical(cpu=2, ports=(port(80),))).candidate
+    assert (found.tier, sorted(going(found))) == (1, ["w", "y"])
 
 
 def test_victims_that_their_budget_allows_violate_nothing_however_it_was_shared():
@@ -373,5 +349,5 @@ def test_victims_that_their_budget_allows_violate_nothing_however_it_was_shared(
     ]
     wanted = critical(cpu=0.2, memory=2)
     for settings in (SETTINGS, PlannerSettings(allow_pdb_violation=False)):
-        found = plan(cluster(*objects), wanted, settings, NOW).candidate
-        assert (found.tier, [each.name for each in found.victims]) == (1, ["needed"])
+        found = planned(*objects, pending=wanted, settings=settings).candidate
+        assert (found.tier, going(found)) == (1, ["needed"])

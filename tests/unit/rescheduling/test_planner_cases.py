@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import msgspec
 import pytest
 
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
-from harbourmaster.rescheduling.planner import plan
 from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import (
     NOW,
+    SETTINGS,
     apart,
     budget,
-    cluster,
     critical,
+    going,
     node,
+    planned,
     pod,
     port,
     requests,
     taint,
 )
 
+if TYPE_CHECKING:
+    from harbourmaster.rescheduling.model import PendingPod
+
 GPU = "example.com/gpu"
+
+
+class Case(NamedTuple):
+    """``expected`` is the node, the tier and the victims; None where there is no candidate."""
+
+    objects: list
+    pending: PendingPod
+    expected: tuple | None
+    settings: PlannerSettings = SETTINGS
+
+    def plan(self):
+        return planned(*self.objects, pending=self.pending, settings=self.settings)
 
 
 def several(count, where="n1", cpu=1.0, prefix="v", **fields):
@@ -33,9 +51,8 @@ def named(*names, operator="In"):
 
 
 CASES = {
-    # id: (objects, critical pod, settings, node or None, tier, victims)
-    "C01": ([node("n1"), *several(4)], critical(), {}, "n1", 1, ["v3"]),
-    "C02": (
+    "C01": Case([node("n1"), *several(4)], critical(), ("n1", 1, ["v3"])),
+    "C02": Case(
         [
             node("n1", 1),
             pod("p0", cpu=0.15, is_critical=True),
@@ -45,26 +62,14 @@ CASES = {
             pod("p4", cpu=0.15),
         ],
         critical(cpu=0.5),
-        {},
-        "n1",
-        1,
-        ["p3", "p4"],
+        ("n1", 1, ["p3", "p4"]),
     ),
-    "C03": (
-        [
-            node("n1", 2),
-            pod("a", cpu=2, grace=30),
-            node("n2", 2),
-            pod("b", "n2"),
-            pod("b2", "n2"),
-        ],
+    "C03": Case(
+        [node("n1", 2), pod("a", cpu=2, grace=30), node("n2", 2), pod("b", "n2"), pod("b2", "n2")],
         critical(cpu=2),
-        {},
-        "n2",
-        1,
-        ["b", "b2"],
+        ("n2", 1, ["b", "b2"]),
     ),
-    "C04": (
+    "C04": Case(
         [
             node("n1", 2),
             pod("a", cpu=2, labels={"app": "a"}),
@@ -73,28 +78,20 @@ CASES = {
             pod("b", "n2", cpu=2, grace=60),
         ],
         critical(cpu=2),
-        {},
-        "n2",
-        2,
-        ["b"],
+        ("n2", 2, ["b"]),
     ),
-    "C05": (
+    "C05": Case(
         [node("n1", 2), pod("a", cpu=2, grace=4), budget("pdb", 0)],
         critical(cpu=2),
-        {},
-        "n1",
-        3,
-        ["a"],
+        ("n1", 3, ["a"]),
     ),
-    "C05b": (
+    "C05b": Case(
         [node("n1", 2), pod("a", cpu=2, grace=4), budget("pdb", 0)],
         critical(cpu=2),
-        {"allow_pdb_violation": False},
         None,
-        None,
-        [],
+        PlannerSettings(allow_pdb_violation=False),
     ),
-    "C06": (
+    "C06": Case(
         [
             node("n1", 2),
             *several(2, prefix="a", labels={"app": "a"}),
@@ -103,12 +100,9 @@ CASES = {
             *several(2, "n2", prefix="b"),
         ],
         critical(cpu=2),
-        {},
-        "n2",
-        1,
-        ["b0", "b1"],
+        ("n2", 1, ["b0", "b1"]),
     ),
-    "C06b": (
+    "C06b": Case(
         [
             node("n1", 3),
             *several(2, prefix="a", labels={"app": "a"}),
@@ -116,35 +110,20 @@ CASES = {
             pod("b"),
         ],
         critical(cpu=2),
-        {},
-        "n1",
-        1,
-        ["a1", "b"],
+        ("n1", 1, ["a1", "b"]),
     ),
-    "C07": (
+    "C07": Case(
         [node("n1", 2), *several(2), node("n2", 2), pod("b", "n2", cpu=2)],
         critical(cpu=2),
-        {},
-        "n2",
-        1,
-        ["b"],
+        ("n2", 1, ["b"]),
     ),
-    "C08": (
-        [
-            node("n1"),
-            *several(2, cpu=2),
-            node("n2"),
-            pod("b", "n2", cpu=3),
-            pod("b0", "n2"),
-        ],
+    "C08": Case(
+        [node("n1"), *several(2, cpu=2), node("n2"), pod("b", "n2", cpu=3), pod("b0", "n2")],
         critical(),
-        {},
-        "n2",
-        1,
-        ["b0"],
+        ("n2", 1, ["b0"]),
     ),
-    "C09": ([node("n1"), pod("x", cpu=3), pod("y")], critical(), {}, "n1", 1, ["y"]),
-    "C10": (
+    "C09": Case([node("n1"), pod("x", cpu=3), pod("y")], critical(), ("n1", 1, ["y"])),
+    "C10": Case(
         [
             node("n1", 2),
             *several(2, priority=1000),
@@ -153,28 +132,20 @@ CASES = {
             pod("b0", "n2"),
         ],
         critical(),
-        {},
-        "n2",
-        1,
-        ["b0"],
+        ("n2", 1, ["b0"]),
     ),
-    "C11": (
+    "C11": Case(
         [node("n1", 2), pod("a", cpu=2, bare=True), node("n2", 2), *several(2, "n2")],
         critical(cpu=2),
-        {},
-        "n2",
-        1,
-        ["v0", "v1"],
+        ("n2", 1, ["v0", "v1"]),
     ),
-    "C11-forbid": (
+    "C11-forbid": Case(
         [node("n1", 2), pod("a", cpu=2, bare=True)],
         critical(cpu=2),
-        {"non_drainable": "forbid"},
         None,
-        None,
-        [],
+        PlannerSettings(non_drainable="forbid"),
     ),
-    "C11b": (
+    "C11b": Case(
         [
             node("n1", 2),
             *several(2, is_non_drainable=True),
@@ -182,20 +153,14 @@ CASES = {
             *several(2, "n2", prefix="b"),
         ],
         critical(),
-        {},
-        "n2",
-        1,
-        ["b1"],
+        ("n2", 1, ["b1"]),
     ),
-    "C11b-safe": (
+    "C11b-safe": Case(
         [node("n1", 2), *several(2), node("n2", 2), *several(2, "n2", prefix="b")],
         critical(),
-        {},
-        "n1",
-        1,
-        ["v1"],
+        ("n1", 1, ["v1"]),
     ),
-    "C12": (
+    "C12": Case(
         [
             node("n1", 3),
             pod("d", controller_kind="DaemonSet"),
@@ -203,12 +168,9 @@ CASES = {
             pod("k", is_critical=True),
         ],
         critical(),
-        {},
         None,
-        None,
-        [],
     ),
-    "C13": (
+    "C13": Case(
         [
             node("n1", is_cordoned=True, labels={"disk": "ssd"}),
             node("n2", taints=(taint("dedicated", "gpu"),), labels={"disk": "ssd"}),
@@ -218,12 +180,9 @@ CASES = {
             *(pod(f"p{index}", f"n{index}", cpu=4) for index in range(1, 6)),
         ],
         critical(node_selector=(("disk", "ssd"),)),
-        {},
-        "n4",
-        1,
-        ["p4"],
+        ("n4", 1, ["p4"]),
     ),
-    "C28": (
+    "C28": Case(
         [
             node("n1", 2),
             pod("m", cpu=2, labels={"app": "m"}),
@@ -233,12 +192,9 @@ CASES = {
             pod("b", "n2", cpu=2, grace=60),
         ],
         critical(cpu=2),
-        {},
-        "n2",
-        2,
-        ["b"],
+        ("n2", 2, ["b"]),
     ),
-    "C28-alone": (
+    "C28-alone": Case(
         [
             node("n1", 2),
             pod("m", cpu=2, labels={"app": "m"}),
@@ -246,81 +202,50 @@ CASES = {
             budget("two", 1, {"app": "m"}),
         ],
         critical(cpu=2),
-        {"allow_pdb_violation": False},
         None,
-        None,
-        [],
+        PlannerSettings(allow_pdb_violation=False),
     ),
-    "C29": (
+    "C29": Case(
         [
             node("n1", 2),
             pod("u", cpu=2, is_ready=False),
             budget("pdb", 0, always_allow_unhealthy=True),
         ],
         critical(cpu=2),
-        {},
-        "n1",
-        1,
-        ["u"],
+        ("n1", 1, ["u"]),
     ),
-    "C29-healthy": (
+    "C29-healthy": Case(
         [
             node("n1", 2),
             pod("u", cpu=2, is_ready=False),
             budget("pdb", 0, current_healthy=1, desired_healthy=2),
         ],
         critical(cpu=2),
-        {},
-        "n1",
-        3,
-        ["u"],
+        ("n1", 3, ["u"]),
     ),
-    "C30": (
+    "C30": Case(
         [node("n1"), pod("w", cpu=0.1, ports=(port(8080),)), pod("z", cpu=0.1)],
         critical(ports=(port(8080),)),
-        {},
-        "n1",
-        1,
-        ["w"],
+        ("n1", 1, ["w"]),
     ),
-    "C31": (
-        [node("n1", pods=3), *several(3, cpu=0.1)],
-        critical(cpu=0.1),
-        {},
-        "n1",
-        1,
-        ["v2"],
-    ),
-    "C32": ([node("n1"), *several(4)], critical(cpu=0), {}, "n1", 0, []),
-    "C33": (
+    "C31": Case([node("n1", pods=3), *several(3, cpu=0.1)], critical(cpu=0.1), ("n1", 1, ["v2"])),
+    "C32": Case([node("n1"), *several(4)], critical(cpu=0), ("n1", 0, [])),
+    "C33": Case(
         [
             node("n1", extra={GPU: 2}),
             pod("a", cpu=3.5),
             pod("g", asks=requests(0.1, example_com__gpu=2)),
         ],
         critical(asks=requests(example_com__gpu=1)),
-        {},
-        "n1",
-        1,
-        ["g"],
+        ("n1", 1, ["g"]),
     ),
-    "C35": (
+    "C35": Case(
         [node("n1", 2), pod("done", cpu=2, phase="Succeeded"), pod("a"), pod("b")],
         critical(),
-        {},
-        "n1",
-        1,
-        ["b"],
+        ("n1", 1, ["b"]),
     ),
-    "C36": (
-        [node("n1", 2), pod("a", deletion=NOW + 4), pod("b")],
-        critical(),
-        {},
-        "n1",
-        0,
-        [],
-    ),
-    "C36b": (
+    "C36": Case([node("n1", 2), pod("a", deletion=NOW + 4), pod("b")], critical(), ("n1", 0, [])),
+    "C36b": Case(
         [
             node("n1", 2),
             pod("a", deletion=NOW + 60),
@@ -328,56 +253,31 @@ CASES = {
             budget("pdb", 0, {"app": "b"}),
         ],
         critical(),
-        {},
-        "n1",
-        2,
-        ["a"],
+        ("n1", 2, ["a"]),
     ),
-    "C43": (
+    "C43": Case(
         [node("n1"), pod("a", cpu=4), node("n2"), pod("b", "n2", cpu=4, grace=60)],
         critical(node_terms=named("n2")),
-        {},
-        "n2",
-        2,
-        ["b"],
+        ("n2", 2, ["b"]),
     ),
-    "C44": (
-        [
-            node("n1", 2),
-            pod("a", labels={"app": "a"}),
-            node("n2", 2),
-            pod("b", "n2", cpu=2),
-        ],
+    "C44": Case(
+        [node("n1", 2), pod("a", labels={"app": "a"}), node("n2", 2), pod("b", "n2", cpu=2)],
         critical(anti_affinity=(apart({"app": "a"}),)),
-        {},
-        "n1",
-        1,
-        ["a"],
+        ("n1", 1, ["a"]),
     ),
 }
 
 
-def planned(objects, pending, settings):
-    chosen = PlannerSettings(**settings)
-    return plan(cluster(*objects), pending, chosen, NOW)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_selection(case):
+    candidate = case.plan().candidate
+    found = candidate and (candidate.node, candidate.tier, sorted(going(candidate)))
+    assert found == case.expected
 
 
-@pytest.mark.parametrize(
-    ("objects", "pending", "settings", "where", "tier", "victims"), CASES.values(), ids=CASES
-)
-def test_selection(objects, pending, settings, where, tier, victims):
-    candidate = planned(objects, pending, settings).candidate
-    if where is None:
-        assert candidate is None
-        return
-    assert (candidate.node, candidate.tier) == (where, tier)
-    assert sorted(each.name for each in candidate.victims) == victims
-
-
-@pytest.mark.parametrize("wanted", [(100, "n1"), (500, "n2"), (800, "n3"), (2200, None)])
-def test_upstream_node_selection(wanted):
+@pytest.mark.parametrize(("amount", "first"), [(100, "n1"), (500, "n2"), (800, "n3"), (2200, None)])
+def test_upstream_node_selection(amount, first):
     """The first node on which there is room; the others have none, whatever is moved."""
-    amount, first = wanted
     parts = [
         node("n1", 0.5),
         pod("k1", "n1", 0.1, is_critical=True),
@@ -390,49 +290,45 @@ def test_upstream_node_selection(wanted):
         pod("r4", "n3", 0.5),
         pod("r5", "n3", 0.3),
     ]
+    pending = critical(cpu=amount / 1000)
     if first is None:
-        assert planned(parts, critical(cpu=amount / 1000), {}).candidate is None
+        assert planned(*parts, pending=pending).candidate is None
         return
     smaller = [part for part in parts if getattr(part, "node", part.name) <= first]
-    assert planned(smaller, critical(cpu=amount / 1000), {}).candidate.node == first
+    assert planned(*smaller, pending=pending).candidate.node == first
 
 
 def test_c04_the_grace_is_shortened():
-    objects, pending, settings, *_ = CASES["C04"]
-    (victim,) = planned(objects, pending, settings).candidate.victims
+    (victim,) = CASES["C04"].plan().candidate.victims
     assert (victim.grace, victim.new_grace, victim.budget, victim.violates) == (60, 10, "", False)
 
 
 def test_c05_the_violation_is_named():
-    objects, pending, settings, *_ = CASES["C05"]
-    candidate = planned(objects, pending, settings).candidate
+    candidate = CASES["C05"].plan().candidate
     (victim,) = candidate.victims
     assert (victim.budget, victim.violates, victim.new_grace) == ("default/pdb", True, 4)
     assert dict(candidate.score)["violations"] == 1
 
 
 def test_c06_the_other_node_would_violate_once():
-    objects, pending, settings, *_ = CASES["C06"]
-    (other,) = planned(objects, pending, settings).runners_up
+    (other,) = CASES["C06"].plan().runners_up
     assert (other.node, other.tier, dict(other.score)["violations"]) == ("n1", 3, 1)
 
 
 def test_c28_two_budgets_block_whatever_they_allow():
-    objects, pending, *_ = CASES["C28-alone"]
-    candidate = planned(objects, pending, {}).candidate
+    candidate = CASES["C28-alone"]._replace(settings=SETTINGS).plan().candidate
     assert candidate.tier == 3
     assert candidate.victims[0].violates
 
 
 def test_c36b_the_leaving_pod_is_shortened():
-    objects, pending, settings, *_ = CASES["C36b"]
-    (victim,) = planned(objects, pending, settings).candidate.victims
+    (victim,) = CASES["C36b"].plan().candidate.victims
     assert victim.is_leaving
     assert victim.new_grace == 10
 
 
 def test_c37_a_grace_of_zero_becomes_one():
-    found = planned([node("n1", 1), pod("a", grace=0)], critical(), {})
+    found = planned(node("n1", 1), pod("a", grace=0))
     assert found.candidate.victims[0].new_grace == 1
 
 
@@ -446,8 +342,8 @@ def test_c44_a_pod_of_the_zone_elsewhere_closes_the_node():
         pod("b", "n2"),
     ]
     wanted = critical(anti_affinity=(apart({"app": "a"}, "zone"),))
-    found = planned(objects, wanted, {})
-    assert (found.candidate.node, [each.name for each in found.candidate.victims]) == ("n2", ["a"])
+    found = planned(*objects, pending=wanted)
+    assert (found.candidate.node, going(found.candidate)) == ("n2", ["a"])
     assert found.reasons == {"anti-affinity keeps it away from a pod on another node": 1}
 
 
@@ -460,7 +356,7 @@ def test_c44_the_terms_of_others_count_too():
         node("n2", 2),
         pod("d", "n2", cpu=2),
     ]
-    found = planned(objects, critical(cpu=0.1, labels={"k8s-app": "c"}), {})
+    found = planned(*objects, pending=critical(cpu=0.1, labels={"k8s-app": "c"}))
     assert [(each.node, each.victims[0].name) for each in (found.candidate, *found.runners_up)] == [
         ("n1", "a"),
         ("n2", "d"),
@@ -468,7 +364,7 @@ def test_c44_the_terms_of_others_count_too():
 
 
 def test_unsupported_constraints_end_the_plan():
-    found = planned([node("n1")], critical(unsupported=("volumes",)), {})
+    found = planned(node("n1"), pending=critical(unsupported=("volumes",)))
     assert (found.candidate, found.unsupported) == (None, ("volumes",))
 
 
@@ -480,7 +376,7 @@ def test_c41_reasons_are_counted_by_node():
         node("n4", 2, pods=1),
         pod("k", "n4", is_critical=True),
     ]
-    found = planned(objects, critical(cpu=8), {})
+    found = planned(*objects, pending=critical(cpu=8))
     assert found.candidate is None
     assert found.reasons == {
         "too little cpu": 2,

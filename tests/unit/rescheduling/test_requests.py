@@ -127,13 +127,13 @@ def test_resources_that_a_pod_does_not_ask_for_as_a_whole_are_not_replaced():
     assert effective(given) == (("cpu", 2000), ("example.com/gpu", 1), ("memory", 5))
 
 
-def test_a_node_has_nothing_of_what_can_not_be_counted():
+def test_amounts_beyond_64_bits_count_as_zero():
     most, more = str(2**63 - 1), str(2**63)
     given = {"memory": most, "example.com/gpu": more, "cpu": most}
     assert allocatable(given) == {"memory": 2**63 - 1, "example.com/gpu": 0, "cpu": 0}
 
 
-def test_a_pod_whose_resize_is_refused_has_what_it_holds_as_a_whole():
+def test_an_infeasible_resize_counts_allocated_resources():
     held = ResourceStatus(resources=Resources({"cpu": "1"}))
     given = asking(whole={"requests": {"cpu": "3", "memory": "9"}}, cpu="2", memory="5")
     resized = replace(given, held_whole=held, is_infeasible=True)

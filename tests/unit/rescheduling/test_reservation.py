@@ -161,7 +161,7 @@ def test_nothing_is_to_be_done_twice():
     assert reserve(held(kept), one(), KEY) == []
 
 
-def test_what_was_recorded_is_renewed():
+def test_a_recorded_reservation_is_updated():
     node = stored()
     kept = applied(node, reserve(held(node), one(), KEY))
     more = one(victims=(RecordedVictim("v", "ns", "name"),))
@@ -240,7 +240,7 @@ def test_others_keep_their_taints_whatever_we_do(taints, uids):
     assert (node["spec"].get("taints") or []) == taints
 
 
-def test_what_is_written_is_read_again():
+def test_reservations_are_read_as_they_were_written():
     found = one(
         since="s", deadline="d", attempt=3, tier=2, victims=(RecordedVictim("v", "a", "b"),)
     )

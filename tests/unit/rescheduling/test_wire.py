@@ -110,7 +110,7 @@ def test_a_finished_pod_waits_for_nothing():
     assert isinstance(decode_pod(pod(status={"phase": "Failed"})), Pod)
 
 
-def test_what_only_waiting_pods_need_is_not_read_of_others():
+def test_constraints_of_bound_pods_are_not_read():
     spec = {"tolerations": "nonsense", "nodeSelector": 7, "topologySpreadConstraints": {}}
     assert placed(spec=spec).node == "n1"
     for name, value in spec.items():
@@ -137,7 +137,6 @@ def test_a_waiting_pod():
                 "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
                 "schedulerName": "own",
                 "schedulingGates": [{"name": "g"}],
-                "preemptionPolicy": "Never",
             },
             status={
                 "nominatedNodeName": "n9",
@@ -157,7 +156,6 @@ def test_a_waiting_pod():
     assert found.is_unschedulable
     assert found.is_gated
     assert found.tolerates_reservation
-    assert not found.may_preempt
     assert found.unsupported == ()
 
 
@@ -199,7 +197,7 @@ COMPANY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z
         ({"resourceClaims": [{"name": "r"}], "affinity": {"podAffinity": COMPANY}}, 2),
     ],
 )
-def test_constraints_that_nobody_judges(spec, words):
+def test_unsupported_constraints_are_listed(spec, words):
     assert len(waiting(**spec).unsupported) == words
 
 
@@ -221,7 +219,7 @@ def test_critical_pods(metadata, spec, is_critical):
     assert decode_pod(given).is_critical is is_critical
 
 
-def test_what_is_critical_can_be_said():
+def test_the_criteria_of_critical_pods_are_settings():
     criteria = Criteria(
         namespaces=frozenset(("shop",)),
         classes=frozenset(("never",)),
@@ -404,14 +402,14 @@ def test_a_namespace_has_its_name_among_its_labels():
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(read, given, fault):
+def test_an_invalid_object_is_one_line(read, given, fault):
     with pytest.raises(MalformedError) as error:
         read(given)
     assert str(error.value).startswith(fault)
     assert "\n" not in str(error.value)
 
 
-def test_a_selector_that_means_nothing_is_told_where_it_stands():
+def test_an_invalid_selector_is_reported_with_its_path():
     term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a"}]}}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     given = pod(spec={**ON_NODE, "affinity": {"podAntiAffinity": required}})
