@@ -121,6 +121,20 @@ async def test_an_evaluation_may_be_met_later_and_stays_met(flow):
     assert found["status"]["evaluationStatus"]["first"]["value"] == "10"
 
 
+async def test_two_objectives_for_one_metric_both_count(flow):
+    await flow.measure("cpus", "7")
+    definition = evaluation_definition("cpus", "cpus", ">=7", retries=0, retryInterval="1m30s")
+    second = {"keptnMetricRef": {"name": "cpus"}, "evaluationTarget": "<10,!=8"}
+    definition["spec"]["objectives"].append(second)
+    await flow.create(
+        definition, deployment("waiter", keptn("waiter", pre_deployment_evaluations="cpus"))
+    )
+    await flow.until_released("waiter")
+    (found,) = flow.all(EVALUATIONS)
+    assert found["status"]["evaluationStatus"].keys() == {"cpus", "cpus#2"}
+    assert (found["spec"]["retries"], found["spec"]["retryInterval"]) == (0, "1m30s")
+
+
 async def test_a_namespace_that_is_not_allowed_has_no_gates(harbour, client):
     """The scenarios of allowed namespaces, and one that is denied by default."""
     async with harbour.flow(client, "denied") as flow:

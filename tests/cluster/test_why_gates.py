@@ -14,6 +14,7 @@ from harbourmaster.api.resources import (
     APP_VERSIONS,
     DEPLOYMENTS,
     EVALUATIONS,
+    PODS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
@@ -187,6 +188,32 @@ async def test_an_orphan_and_one_that_was_let_go(flow, why):
     text, gate = await why(pod)
     assert (gate["state"], gate["code"]) == ("fine", "released")
     assert "its gate was removed" in text
+
+
+async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, capsys):
+    spec = template("lone", schedulingGates=[{"name": GATE}])["spec"]
+    pod = await flow.create(of_kind("Pod", "lone", spec))
+    name = f"{flow.namespace}/lone"
+
+    async def run(*arguments):
+        command = ["gate", *arguments, f"--kubeconfig={harbour.plane.kubeconfig}"]
+        return await asyncio.to_thread(main, command), capsys.readouterr()
+
+    code, said = await run("list", "-n", flow.namespace)
+    assert (code, name in said.out, "ORPHANED" in said.out) == (0, True, True)
+    release = ("release", name, "--reason", "incident 4711")
+    code, said = await run(*release)
+    who = said.out.strip().removeprefix(f"released {name} for ")
+    assert (code, said.err, "unknown" in who) == (0, "", False)
+    annotations = {"gates.harbourmaster.dev/released-by": who}
+    released = {"metadata": {"annotations": annotations}, "spec": {"nodeName": bool}}
+    await flow.until_like(PODS, "lone", released)
+    event = await flow.until_told("GateReleased", "lone")
+    assert event["note"] == f"released without its checks by {who}: incident 4711"
+    assert event["regarding"]["uid"] == pod["metadata"]["uid"]
+    code, said = await run(*release)
+    assert code == 1
+    assert "carries no gate" in said.err
 
 
 def as_shipped(*flags):

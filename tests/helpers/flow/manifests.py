@@ -13,6 +13,7 @@ OUTCOME = "kwok-outcome"
 """The label by which kwok lets pods fail, hang, be slow or never get ready."""
 PROVIDER = "gauges"
 IMAGE = "registry.example.com/ledger:3"
+GATE = "keptn-prechecks-gate"
 
 
 def of_kind(kind, name, spec=None, *, labels=None, annotations=None, **fields):
@@ -60,6 +61,12 @@ def owner(kind, name, annotations=None, *, above=None, labels=None, containers=N
 def deployment(name, annotations=None, **more):
     """A Deployment of one pod; see ``owner``."""
     return owner("Deployment", name, annotations, **more)
+
+
+def gated(found):
+    """The same owner with our gate in its template, as admission adds it to pods."""
+    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    return found
 
 
 def task_definition(name, outcome=None, *, labels=None, annotations=None, **spec):

@@ -37,6 +37,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.kube.reflector import Reflector
 from helpers.flow.manifests import (
+    GATE,
     OUTCOME,
     PROVIDER,
     RESOURCES,
@@ -48,7 +49,6 @@ from helpers.flow.manifests import (
 )
 from helpers.patience import PATIENCE
 
-GATE = "keptn-prechecks-gate"
 RELEASED = "keptn.sh/scheduling-gate-removed"
 OPT_IN = {"keptn.sh/lifecycle-toolkit": "enabled"}
 PASSER_BY = "passer-by"
