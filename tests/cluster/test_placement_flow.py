@@ -8,7 +8,21 @@ import uuid
 import pytest
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
+from harbourmaster.api.resources import (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    NODES,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+    PROJECTS,
+    SECRETS,
+)
 from harbourmaster.cli import main as cli
 from harbourmaster.placement.application_status import moment
 from helpers.cluster import fresh_namespace
@@ -300,6 +314,48 @@ async def test_another_leader_goes_on(flow, planes, members, scraped):
         await flow.until_running("two")
         assert await one.names() == set()
         assert await two.names() == {"first"}
+
+
+@pytest.mark.full
+async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
+    stem = flow.namespace
+    async with flow.placing():
+        await flow.make(CLUSTERS, "wanted", {"constraints": {"cloud": {"labels": ["a is b"]}}})
+        status = await flow.until_cluster(lambda status: status.state == "Degraded", "wanted")
+        assert reason_of(status, "Scheduled") == "NoSuitableTarget"
+        values = {"type": "static", "static": {"metrics": {"cost": 0.4}}}
+        await flow.make(GLOBAL_PROVIDERS, f"{stem}-p", values)
+        source = {"name": f"{stem}-p", "metric": "cost"}
+        await flow.make(GLOBAL_METRICS, f"{stem}-m", {"min": 0, "max": 1, "provider": source})
+        weights = [{"name": f"{stem}-m", "weight": 1, "scope": "Global"}]
+        await flow.make(GLOBAL_CLOUDS, f"{stem}-c", {"metrics": weights}, labels={"a": "b"})
+        status = await flow.until_cluster(lambda status: status.scheduled_to, "wanted")
+        assert (status.scheduled_to.kind, status.state) == ("GlobalCloud", "Pending")
+        await flow.make(CLOUDS, "near", labels={"a": "b"})
+        await asyncio.sleep(1)
+        stored = await flow.stored("wanted", CLUSTERS)
+        assert stored["status"]["scheduledTime"] == status.scheduled_time
+
+
+@pytest.mark.full
+async def test_a_magnum_cluster_takes_over_the_labels_and_metrics_of_its_project(flow):
+    weights = [{"name": "cost", "weight": 2, "scope": "Namespaced"}]
+    async with flow.placing():
+        static = {"type": "static", "static": {"metrics": {"cost": 0.4}}}
+        await flow.make(PLACEMENT_PROVIDERS, "static", static)
+        source = {"name": "static", "metric": "cost"}
+        await flow.make(PLACEMENT_METRICS, "cost", {"min": 0, "max": 1, "provider": source})
+        project = {"template": "small", "metrics": weights}
+        await flow.make(PROJECTS, "yard", project, labels={"x": "y", "a": "theirs"})
+        constraints = {"project": {"labels": ["x is y"]}}
+        spec = {"masterCount": 1, "nodeCount": 2, "constraints": constraints}
+        await flow.make(MAGNUM_CLUSTERS, "crane", spec, labels={"a": "own"})
+        found = await Member(flow.client, flow.namespace).until(
+            MAGNUM_CLUSTERS, "crane", lambda found: found.get("status", {}).get("project")
+        )
+        assert found["status"]["template"] == "small"
+        assert found["metadata"]["labels"] == {"a": "own", "x": "y"}
+        assert found["spec"]["metrics"] == weights
 
 
 @pytest.mark.full

@@ -7,11 +7,13 @@ import contextlib
 import json
 from types import SimpleNamespace
 
+from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.context import DeploymentCaches
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
-from helpers.choosing import Choosing
 from helpers.controller import Controller
+from helpers.placed import Placed
 
 FLAGS = (
     "--controllers=metrics,placement",
@@ -39,12 +41,13 @@ def faults_of(process):
     ]
 
 
-class Flow(Choosing):
-    """``placing`` runs the controller; what is waited for is what a mirror of ours shows."""
+class Flow(Placed):
+    """``placing`` runs the controller; tests wait for what their own caches show."""
 
     def __init__(self, client, namespace, kubeconfig):
         super().__init__(client, namespace)
         self._kubeconfig = kubeconfig
+        self._everywhere = []
         self.process = None
 
     @contextlib.asynccontextmanager
@@ -74,6 +77,27 @@ class Flow(Choosing):
             await asyncio.to_thread(self.process.stop)
         faults = faults_of(self.process)
         assert not faults, faults
+
+    async def make(self, resource, name, spec=None, *, labels=None):
+        """Create an object of any kind; ``clear`` deletes one without a namespace."""
+        metadata = {"name": name, "labels": labels or {}}
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        if resource.namespaced:
+            metadata["namespace"] = self.namespace
+        else:
+            self._everywhere.append((resource, name))
+        obj = {**kind, "metadata": metadata, "spec": spec or {}}
+        await self.client.create(resource, obj, metadata.get("namespace"))
+
+    async def change(self, resource, name, value):
+        """Change an object of the namespace as a user would."""
+        await self.client.patch(resource, name, MergePatch(value), self.namespace)
+
+    async def clear(self):
+        """Delete what is in no namespace."""
+        for resource, name in self._everywhere:
+            with contextlib.suppress(NotFoundError):
+                await self.client.delete(resource, name)
 
     async def prometheus(self, scraped, **values):
         """A provider of everywhere, and metrics from 0 to 1 with these values."""
