@@ -5,8 +5,6 @@ Objects pass the real schema, values a real HTTP client, and verdicts come back 
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from harbourmaster.api.resources import (
@@ -58,21 +56,14 @@ class AnalysesNamespace(MetricsNamespace):
         spec = {"timeframe": timeframe or TIMEFRAME, "analysisDefinition": definition, "args": args}
         await self._create(ANALYSES, "release", spec)
 
-    async def until_status(self, is_so):
-        """The status of the analysis as soon as ``is_so`` of it."""
-        store = self.controller.caches.analyses.store
-
-        def find():
-            found = store.get(f"{self.namespace}/release")
-            return found is not None and is_so(found.status) and found
-
-        return (await self.until_found(find)).status
+    async def until_release(self, is_so):
+        """Wait until the status of the analysis is so; return it."""
+        return await self.until_status(self.controller.caches.analyses, "release", is_so)
 
     async def verdict(self):
         """The status as the API server has it."""
-        await self.until_status(lambda status: status.state == "Completed")
-        raw = await self.client.get(ANALYSES, "release", self.namespace)
-        return json.loads(raw)["status"]
+        await self.until_release(lambda status: status.state == "Completed")
+        return (await self.get(ANALYSES, "release"))["status"]
 
     def expected(self, results, total, maximum):
         """The JSON of a good verdict, the namespace put in."""
@@ -213,7 +204,7 @@ async def test_a_provider_that_is_down_is_asked_again_until_it_is_up(ready):
     ready.server.say[QUERY] = Said(b"", 503)
     await ready.definition(READY_OBJECTIVE)
     await ready.analysis(ns="shop")
-    status = await ready.until_status(lambda status: bool(status.stored_values))
+    status = await ready.until_release(lambda status: bool(status.stored_values))
     (key,) = status.stored_values
     stored = status.stored_values[key]
     assert key == f"ready-{ready.namespace}"

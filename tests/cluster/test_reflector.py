@@ -16,7 +16,7 @@ from harbourmaster.api.resources import NAMESPACES, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
-from helpers.patience import PATIENCE
+from helpers.changes import Changes
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -39,13 +39,13 @@ class Watched:
     def __init__(self, client, resource=CONFIG_MAPS, decode=None, **options):
         self.requests = []
         self.faults = []
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self.reflector = Reflector(
             client,
             resource,
             decode or msgspec.json.Decoder(Entry).decode,
-            on_change=lambda _: self._moved.set(),
-            on_state=self._moved.set,
+            on_change=self._changes.tell,
+            on_state=self._changes.tell,
             metrics=self,
             **options,
         )
@@ -67,13 +67,10 @@ class Watched:
         store = self.reflector.store
         return {key.rpartition("/")[2]: store.get(key) for key in store}
 
-    async def until(self, is_so, patience=PATIENCE):
+    async def until(self, is_so):
         loop = asyncio.get_running_loop()
         started = loop.time()
-        async with asyncio.timeout(patience):
-            while not is_so():
-                self._moved.clear()
-                await self._moved.wait()
+        await self._changes.until(is_so)
         return loop.time() - started
 
     @asynccontextmanager

@@ -20,6 +20,7 @@ from harbourmaster.api.resources import SECRETS, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
+from helpers.changes import Changes
 from helpers.observed import VALUE_PORTS
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, Observer
@@ -135,7 +136,7 @@ class Watched:
         self._client = client
         self._versions = {}
         self._deleted = {}
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._reflectors = {
             resource: Reflector(
                 client,
@@ -143,7 +144,7 @@ class Watched:
                 lambda raw, resource=resource: self._note(resource, raw),
                 namespace=namespace if resource == SECRETS else None,
                 field_selector=f"metadata.name={SECRET if resource == SECRETS else NAME}",
-                on_change=lambda _keys: self._moved.set(),
+                on_change=self._changes.tell,
             )
             for resource in (SECRETS, *CONFIGURATIONS)
         }
@@ -174,10 +175,7 @@ class Watched:
     async def until(self, condition, patience=PATIENCE):
         """Wait until the condition holds; return what it gave and the seconds that it took."""
         begun = time.monotonic()
-        async with asyncio.timeout(patience):
-            while not (found := condition()):
-                self._moved.clear()
-                await self._moved.wait()
+        found = await self._changes.until(condition, patience)
         return found, time.monotonic() - begun
 
     async def write(self, resource, change):

@@ -56,7 +56,7 @@ class Flow(Placed):
         caches = DeploymentCaches(self.client)
         self.deployment = SimpleNamespace(caches=caches)
         for mirror in caches.reflectors:
-            mirror.subscribe(lambda _keys: self._moved.set())
+            mirror.subscribe(self.changes.tell)
         async with running(*(each.run() for each in caches.reflectors)):
             yield self
         await asyncio.sleep(0.1)
