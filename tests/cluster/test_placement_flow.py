@@ -29,7 +29,7 @@ from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
 from helpers.member_planes import leave, members_of, two_planes
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
-from helpers.placing_flow import FLAGS, Flow, faults_of
+from helpers.placing_flow import FLAGS, Flow
 from helpers.prometheus import scraped as scraping
 from helpers.schemas import apply_definitions
 
@@ -373,4 +373,4 @@ async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp
                 await flow.until_running("self")
         finally:
             await asyncio.to_thread(process.stop)
-        assert faults_of(process) == []
+        assert process.errors == []

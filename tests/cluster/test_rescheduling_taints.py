@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
-from harbourmaster.api.resources import PODS, Resource
+from harbourmaster.api.resources import NODES, PODS, Resource
 from helpers.rescheduling.cases import Cases
 from helpers.rescheduling.intercepting_proxy import is_dry, overloaded
 from helpers.rescheduling.objects import (
@@ -23,13 +23,15 @@ from helpers.rescheduling.objects import (
     is_clean,
     owned_taints,
 )
-from helpers.rescheduling.toy_kubelet import NODES, SLOW
+from helpers.rescheduling.toy_kubelet import SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case
 RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+OURS = {"key": TAINT, "value": "resched.01234567", "effect": "NoSchedule"}
+TEXT = '[{"pod":"kube-system/gone","uid":"u","deadline":"2999-01-01T00:00:00Z","victims":[]}]'
 FOREIGN = {"key": TAINT, "value": "true", "effect": "NoSchedule"}
 SIDECAR = {"restartPolicy": "Always"}
 GATES = {"schedulingGates": [{"name": "example.com/gate"}]}
@@ -96,11 +98,10 @@ async def a_taint_of_somebody_else_stays_as_it_is(place):
 
 @case("C16", before=True)
 async def stale_taints_go_wherever_they_are_and_no_others(place):
-    ours = {"key": TAINT, "value": "resched.0123abcd", "effect": "NoSchedule"}
     others = [{"key": f"example.com/{name}", "value": "v", "effect": "NoSchedule"} for name in "ab"]
-    n1 = await place.node("n1", taints=[others[0], ours, others[1]])
-    n2 = await place.node("n2", taints=[ours], cordoned=True)
-    n3 = await place.node("n3", taints=[ours], ready=False)
+    n1 = await place.node("n1", taints=[others[0], OURS, others[1]])
+    n2 = await place.node("n2", taints=[OURS], cordoned=True)
+    n3 = await place.node("n3", taints=[OURS], ready=False)
     n4 = await place.node("n4", taints=[FOREIGN])
     await place.cluster.until(lambda: all(place.cluster.find(NODES, each) for each in (n1, n4)))
     await place.begin()
@@ -327,6 +328,20 @@ async def where_nothing_can_help_that_is_told_once(place):
     assert place.requests(f"case-{place.label}/pods/v0") == []
 
 
+@case("off", before=True, enabled=False)
+async def where_it_is_switched_off_nodes_are_let_go_and_no_more(place):
+    on = await place.node("n1", 1)
+    await place.full(on, "v0")
+    uid = await place.critical()
+    value = {"metadata": {"annotations": {RESERVATIONS: TEXT}}, "spec": {"taints": [OURS]}}
+    await place.client.patch(NODES, on, MergePatch(value))
+    await place.cluster.until(place.marked)
+    await place.begin()
+    await place.clean()
+    assert not place.is_bound(uid)
+    assert place.taken() == set()
+
+
 @case("C42", proxied=True)
 async def a_taint_that_comes_in_between_is_kept(place):
     on = await place.node()
@@ -355,10 +370,4 @@ async def a_taint_that_comes_in_between_is_kept(place):
     assert all(other in each for each in both)
 
 
-@CASES.each()
-def test_rescheduling(outcomes, case):
-    outcomes.assert_passed(case)
-
-
-def test_no_controller_told_of_a_fault(outcomes):
-    assert outcomes.faults == []
+test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

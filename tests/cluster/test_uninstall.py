@@ -20,6 +20,7 @@ from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.playground.control_plane import ControlPlane
+from helpers import rights
 from helpers.cluster import eventually
 from helpers.controller import Controller
 from helpers.keptn_objects import keptn_object
@@ -382,15 +383,5 @@ async def nothing_returns(client, seconds):
 def limited(plane, path):
     """A kubeconfig of the controller's ServiceAccount, written to ``path``."""
     token = plane.kubectl("create", "token", CONTROLLER, f"-n={DEFAULT_NAMESPACE}").stdout.strip()
-    authority = plane.layout.pki / "ca.crt"
-    cluster = {"server": plane.server, "certificate-authority": str(authority)}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "it", "cluster": cluster}],
-        "users": [{"name": "it", "user": {"token": token}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "current-context": "it",
-    }
-    path.write_text(json.dumps(config))
+    path.write_text(rights.kubeconfig(plane.kubeconfig, token=token))
     return path

@@ -260,7 +260,7 @@ async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_p
     kubectl("create", "rolebinding", "reader", "--role=reader", account)
     token = kubectl("create", "token", "default").stdout.strip()
     kubeconfig = tmp_path / "reader.yaml"
-    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token))
+    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token=token))
     name = f"{flow.namespace}/{pod['metadata']['name']}"
     command = ["why", "pod", name, "--kubeconfig", str(kubeconfig), "-o", "json"]
     assert await asyncio.to_thread(main, command) == 0

@@ -28,7 +28,7 @@ class InterceptingProxy(ApiProxy):
     def kubeconfig(self):
         """A file with the address of the proxy and an administrator's token: it ends TLS."""
         token = _token(self._plane.kubectl)
-        config = yaml.safe_load(kubeconfig(self._plane.kubeconfig, token))
+        config = yaml.safe_load(kubeconfig(self._plane.kubeconfig, token=token))
         for cluster in config["clusters"]:
             cluster["cluster"]["server"] = f"https://127.0.0.1:{self.port}"
         file = self._plane.layout.directory / f"proxied-{self.port}.kubeconfig"
