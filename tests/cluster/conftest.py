@@ -13,6 +13,7 @@ from harbourmaster.playground.installation import Installation
 from helpers.controller import connected
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
+from helpers.member_planes import members_of
 from helpers.patience import TEST_SECONDS
 from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions
@@ -92,3 +93,24 @@ async def flow(request, harbour, client):
         yield found
         assert harbour.new_faults() == []
         assert harbour.restarts() == 0
+
+
+@pytest.fixture
+async def admin(control_plane):
+    """The administrator's client of the shared control plane."""
+    async with connected(control_plane.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+async def doctored(deployed):
+    """A client of the control plane of ``deployed``."""
+    async with connected(deployed.plane.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+async def members(planes):
+    """The same namespace on all of a module's member ``planes``."""
+    async with members_of(planes) as found:
+        yield found

@@ -18,6 +18,7 @@ from msgspec.json import decode
 from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
+    CONFIG_MAPS,
     NAMESPACES,
     PODS,
     SERVICE_ACCOUNTS,
@@ -40,7 +41,6 @@ from helpers import rights
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
 # As the kubelet asks for one.
 TOKEN_SECONDS = 3600

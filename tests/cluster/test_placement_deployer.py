@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import uuid
 
@@ -20,12 +19,9 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
-from helpers.cluster import fresh_namespace
-from helpers.controller import connected
-from helpers.member_planes import leave, members_of, two_planes
+from helpers.member_planes import two_planes
 from helpers.placed import (
     Member,
-    Placed,
     changed_kubeconfig,
     config_map,
     deployment,
@@ -33,6 +29,7 @@ from helpers.placed import (
     is_true,
     reason_of,
 )
+from helpers.placing_flow import flow_in
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -48,17 +45,7 @@ def planes(control_plane, tmp_path_factory):
 
 @pytest.fixture
 async def world(request, control_plane):
-    kubectl = control_plane.kubectl
-    name = fresh_namespace(kubectl, request.node.name)
-    async with connected(control_plane.kubeconfig) as client:
-        yield Placed(client, name)
-    leave(kubectl, name)
-
-
-@pytest.fixture
-async def members(planes):
-    """The same namespace on both of them."""
-    async with members_of(planes) as found:
+    async with flow_in(control_plane, request.node.name) as found:
         yield found
 
 
@@ -549,28 +536,6 @@ async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(world, planes
         # A better one is used at once.
         await world.kubeconfig("bad", planes[0].kubeconfig.read_text())
         await world.until_online("bad")
-
-
-async def test_a_controller_that_is_killed_in_a_migration_leaves_one_cluster(
-    world, planes, members
-):
-    one, two = members
-    async with world.deploying():
-        await world.cluster("one", planes[0])
-        await world.cluster("two", planes[1])
-        await world.application(config_map("first", one.namespace), to="one")
-        await world.until_running("one")
-    for target in ("two", "one", "two", "one"):
-        await world.schedule(target)
-        # Each term ends at another moment of the move.
-        for patience in (0.05, 0.15, 0.3):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience), world.deploying():
-                    await asyncio.Event().wait()
-        async with world.deploying():
-            await world.until_running(target)
-            holders = [bool(await each.names()) for each in (one, two)]
-            assert holders == [target == "one", target == "two"]
 
 
 async def test_an_application_that_is_at_rest_is_written_no_more(both, members):

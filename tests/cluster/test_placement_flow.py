@@ -25,11 +25,10 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli import main as cli
 from harbourmaster.placement.application_status import moment
-from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
-from helpers.member_planes import leave, members_of, two_planes
+from helpers.member_planes import two_planes
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
-from helpers.placing_flow import FLAGS, Flow
+from helpers.placing_flow import FLAGS, Flow, flow_in
 from helpers.prometheus import scraped as scraping
 from helpers.schemas import apply_definitions
 
@@ -51,20 +50,7 @@ def scraped(tmp_path_factory):
 
 @pytest.fixture
 async def flow(request, control_plane):
-    kubectl = control_plane.kubectl
-    name = fresh_namespace(kubectl, request.node.name[5:35].replace("_", "-"))
-    async with connected(control_plane.kubeconfig) as client:
-        found = Flow(client, name, control_plane.kubeconfig)
-        async with found.watching():
-            yield found
-        await found.clear()
-    leave(kubectl, name)
-
-
-@pytest.fixture
-async def members(planes):
-    """The same namespace on both of them."""
-    async with members_of(planes) as found:
+    async with flow_in(control_plane, request.node.name) as found, found.watching():
         yield found
 
 

@@ -11,7 +11,9 @@ from harbourmaster.api.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.context import DeploymentCaches
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
-from helpers.controller import Controller
+from helpers.cluster import fresh_namespace
+from helpers.controller import Controller, connected
+from helpers.member_planes import leave
 from helpers.placed import Placed
 
 FLAGS = (
@@ -27,6 +29,17 @@ FLAGS = (
     "--leader-election-renew-deadline-seconds=2",
     "--leader-election-retry-period-seconds=1",
 )
+
+
+@contextlib.asynccontextmanager
+async def flow_in(plane, name):
+    """A Flow in a fresh namespace of a name like this; nothing of it is left."""
+    namespace = fresh_namespace(plane.kubectl, name)
+    async with connected(plane.kubeconfig) as client:
+        found = Flow(client, namespace, plane.kubeconfig)
+        yield found
+        await found.clear()
+    leave(plane.kubectl, namespace)
 
 
 class Flow(Placed):

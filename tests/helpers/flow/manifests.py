@@ -5,10 +5,7 @@ from __future__ import annotations
 from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource
 
-CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
-RESOURCES = {
-    each.kind: each for each in (*vars(resources).values(), CRON_JOBS) if isinstance(each, Resource)
-}
+RESOURCES = {each.kind: each for each in vars(resources).values() if isinstance(each, Resource)}
 OUTCOME = "kwok-outcome"
 """The label by which kwok lets pods fail, hang, be slow or never get ready."""
 PROVIDER = "gauges"

@@ -15,15 +15,14 @@ from typing import NamedTuple
 import msgspec
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import EVENTS, PODS, Resource
+from harbourmaster.api.resources import DISRUPTION_BUDGETS as BUDGETS
+from harbourmaster.api.resources import EVENTS, NODES, PODS
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.kube.reflector import Reflector
 from helpers.changes import Changes
 from helpers.patience import PATIENCE
 from helpers.rescheduling.objects import readiness
 
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 SLOW, APART, UNREADY, UNSTARTED, ENDED = (
     {f"example.com/{name}": "1"} for name in ("slow", "apart", "unready", "unstarted", "ended")
 )
