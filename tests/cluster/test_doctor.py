@@ -35,10 +35,10 @@ async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored, tmp_path, fault):
+async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored, fault):
     make, (check, severity, words), remedy = FAULTS[fault]
     await until(doctored, lambda found: found.healthy)
-    with make(deployed, tmp_path):
+    with make(deployed):
         report = await until(doctored, lambda found: named(found, check, severity, words))
         assert all(remedy in one.remedy for one in named(report, check, severity, words))
         assert not report.healthy

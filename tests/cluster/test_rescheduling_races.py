@@ -9,6 +9,7 @@ import pytest
 
 from harbourmaster.api.resources import DAEMON_SETS, PODS, REPLICA_SETS, Resource
 from harbourmaster.kube.errors import ApiError
+from helpers.cluster import rule
 from helpers.rescheduling.cases import Cases
 from helpers.rescheduling.objects import (
     ANNOTATION,
@@ -220,17 +221,14 @@ async def what_admission_refuses_is_not_done_by_another_way(place):
 
 async def guarded(place, name):
     """Let the API server refuse evictions of this pod."""
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["pods/eviction"],
-    }
     names = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
     guard = {
         "metadata": {"name": place.label},
         "spec": {
-            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": names},
+            "matchConstraints": {
+                "resourceRules": [rule(["pods/eviction"])],
+                "namespaceSelector": names,
+            },
             "validations": [{"expression": f"object.metadata.name != '{name}'"}],
         },
     }

@@ -21,7 +21,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers import rights
-from helpers.cluster import eventually
+from helpers.cluster import eventually, rule, webhook_configuration
 from helpers.controller import Controller
 from helpers.keptn_objects import keptn_object
 from helpers.objects import cluster_policy, policy
@@ -65,44 +65,24 @@ async def client(plane):
         yield found
 
 
-def configuration(kind, *, policy_="Fail", name="harbourmaster"):
+def configuration(kind):
     """What the controller registers, in short; nobody answers at that Service."""
-    entry = {
-        "name": "pods.harbourmaster.dev",
-        "clientConfig": {"service": {"namespace": DEFAULT_NAMESPACE, "name": WEBHOOK}},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "resources": ["pods"],
-                "operations": ["CREATE"],
-            }
-        ],
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": policy_,
-        "timeoutSeconds": 1,
-        "namespaceSelector": {
-            "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": [DEFAULT_NAMESPACE, "kube-system"],
-                }
-            ]
-        },
-    }
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "webhooks": [entry],
-    }
+    others = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+    others["values"] = [DEFAULT_NAMESPACE, "kube-system"]
+    return webhook_configuration(
+        kind,
+        name="harbourmaster",
+        webhook="pods.harbourmaster.dev",
+        clientConfig={"service": {"namespace": DEFAULT_NAMESPACE, "name": WEBHOOK}},
+        rules=[rule(["pods"])],
+        timeoutSeconds=1,
+        namespaceSelector={"matchExpressions": [others]},
+    )
 
 
 CONFIGURATIONS = (
-    (MUTATING_WEBHOOKS, configuration("MutatingWebhookConfiguration")),
-    (VALIDATING_WEBHOOKS, configuration("ValidatingWebhookConfiguration")),
+    (MUTATING_WEBHOOKS, configuration("Mutating")),
+    (VALIDATING_WEBHOOKS, configuration("Validating")),
 )
 
 
