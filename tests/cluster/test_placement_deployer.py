@@ -27,7 +27,6 @@ from helpers.placed import (
     deployment,
     ensure_definitions,
     is_true,
-    reason_of,
 )
 from helpers.placing_flow import flow_in
 from helpers.schemas import open_definition
@@ -93,28 +92,6 @@ async def test_what_names_no_namespace_lands_where_the_kubeconfig_says(world, pl
         assert await one.names() == {"placed"}
 
 
-async def test_everything_leaves_the_old_cluster_before_anything_comes_to_the_new_one(
-    both, members
-):
-    one, two = members
-    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
-    await both.application(*manifests, to="one")
-    await both.until_running("one")
-    # One that does not go at once: the other cluster has to wait for it.
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
-    await both.schedule("two")
-    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
-    await asyncio.sleep(1)
-    assert await two.names() == set()
-    status = await both.until(lambda status: status.phase == "Migrating")
-    assert status.running_on.name == "one"
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
-    await both.until_running("two")
-    assert await one.names() == set()
-    assert await two.names() == {"first", "second"}
-    assert "Migrating" in both.told()
-
-
 async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both, members):
     one, two = members
     await both.application(config_map("first", one.namespace), to="one")
@@ -178,33 +155,6 @@ async def test_what_others_change_or_delete_is_mended(both, members):
     assert found["metadata"]["uid"] != uid
     await one.edit(CONFIG_MAPS, "kept", {"metadata": {"labels": None}})
     await one.until(CONFIG_MAPS, "kept", lambda found: "labels" in found["metadata"])
-
-
-async def test_readiness_follows_the_cluster(both, members):
-    one, _ = members
-    await both.application(deployment("web", one.namespace), to="one")
-    status = await both.until(lambda status: is_true(status, "Deployed"))
-    assert reason_of(status, "Ready") == "ObjectsNotReady"
-    await ready(one, "web")
-    await both.until(lambda status: is_true(status, "Ready"))
-    await one.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
-    status = await both.until(lambda status: not is_true(status, "Ready"))
-    message = next(each.message for each in status.conditions if each.type == "Ready")
-    assert message == f"Deployment {one.namespace}/web: 0 of 1 are available"
-
-
-async def test_a_deleted_application_leaves_nothing_and_goes_last(both, members):
-    one, _ = members
-    await both.application(config_map("first", one.namespace), to="one")
-    await both.until_running("one")
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
-    await both.delete()
-    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
-    await asyncio.sleep(0.5)
-    assert (await both.stored())["metadata"]["finalizers"]
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
-    await both.until_gone()
-    assert await one.names() == set()
 
 
 async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):

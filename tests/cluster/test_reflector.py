@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from harbourmaster.api.resources import CONFIG_MAPS, NAMESPACES, Resource
+from harbourmaster.api.resources import CONFIG_MAPS, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
@@ -267,31 +267,3 @@ async def test_a_list_that_expires_between_two_pages_begins_again(throwaway_cont
             assert watched.held == kept.right
         assert watched.faults == ["GoneError"]
         assert [bool(token) for token in tokens] == [False, False, True, True]
-
-
-async def test_two_thousand_namespaces_are_listed_in_a_second(throwaway_control_plane):
-    plane = throwaway_control_plane(optional=())
-    count = 2_000
-    async with clients(plane) as (watching, changing, _):
-        names = iter(range(count))
-
-        async def create():
-            for number in names:
-                body = {
-                    "apiVersion": "v1",
-                    "kind": "Namespace",
-                    "metadata": {"name": f"namespace-{number}", "labels": LABEL},
-                }
-                await changing.create(NAMESPACES, body)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(32):
-                group.create_task(create())
-        watched = Watched(watching, NAMESPACES, bytes, label_selector="example.com/mirrored=yes")
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        async with watched.running():
-            await watched.reflector.synced.wait()
-            took = loop.time() - started
-        assert len(watched.held) == count
-        assert took < 1
