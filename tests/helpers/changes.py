@@ -17,7 +17,7 @@ class Changes:
         self._changed.set()
 
     async def until(self, find, patience=PATIENCE):
-        """Wait until ``find`` finds something, at most ``patience`` seconds; return it."""
+        """Wait until ``find`` finds something, at most ``patience`` seconds (None: for ever)."""
         async with asyncio.timeout(patience):
             while not (found := find()):
                 self._changed.clear()
