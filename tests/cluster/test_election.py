@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
@@ -18,6 +19,17 @@ def candidates(control_plane, namespace):
     yield found
     found.stop()
     assert found.overlaps() == []
+
+
+@pytest.fixture
+def lease(kubectl, namespace):
+    """Return a function that reads the spec of the Lease."""
+
+    def read():
+        found = kubectl("get", "lease/candidates", f"--namespace={namespace}", "-o=json")
+        return json.loads(found.stdout)["spec"]
+
+    return read
 
 
 def started(candidates, names):
