@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from pathlib import Path
 
 import aiohttp
@@ -14,7 +13,6 @@ import helpers.properties  # noqa: F401 - before any test module, for its profil
 from harbourmaster.playground import api as playground_api
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
 from harbourmaster.playground.build import ensure_binaries, ensure_prometheus
-from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.errors import PlaygroundError
 from helpers.cluster import (
     SERVED,
@@ -27,6 +25,7 @@ from helpers.cluster import (
 )
 from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
+from helpers.planes import plane_for
 from helpers.prometheus import scraped
 from helpers.schemas import apply_definitions
 from helpers.server import Server
@@ -82,27 +81,10 @@ def pytest_collection_finish(session):
             raise pytest.UsageError(str(error)) from error
 
 
-@contextlib.contextmanager
-def folder(request, factory, name):
-    """Yield a folder for a control plane; keep it, and say where, if a test fails meanwhile."""
-    directory = factory.mktemp(name)
-    failed = request.session.testsfailed
-    yield directory
-    if request.session.testsfailed > failed:
-        capture = request.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            print(f"\nlogs of the control plane: {directory / 'logs'}")  # noqa: T201
-    else:
-        shutil.rmtree(directory)
-
-
 @pytest.fixture(scope="session")
 def control_plane(request, tmp_path_factory):
     """The control plane that all tests share; tests that disturb it start one of their own."""
-    with (
-        folder(request, tmp_path_factory, "shared") as directory,
-        ControlPlane(directory, audit=True) as plane,
-    ):
+    with plane_for(request, tmp_path_factory, "shared", audit=True) as plane:
         yield plane
 
 
@@ -119,8 +101,8 @@ def throwaway_control_plane(request, tmp_path_factory):
     with contextlib.ExitStack() as stack:
 
         def start(**options):
-            directory = stack.enter_context(folder(request, tmp_path_factory, "throwaway"))
-            return stack.enter_context(ControlPlane(directory, **options))
+            plane = plane_for(request, tmp_path_factory, "throwaway", **options)
+            return stack.enter_context(plane)
 
         yield start
 

@@ -35,10 +35,11 @@ from helpers.flow.manifests import (
     container_task,
     deployment,
     evaluation_definition,
+    gated,
     keptn,
     task_definition,
 )
-from helpers.flow.namespace import GATE, Flow, gates, is_released
+from helpers.flow.namespace import Flow, gates, is_released
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -67,12 +68,6 @@ PASSING = (
     (re.compile(r"-\d{5}\b"), "-DIGITS"),
 )
 """What differs from one run to the next."""
-
-
-def gated(found):
-    """A Deployment whose pods are as admission leaves them."""
-    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
-    return found
 
 
 def manifests():

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from harbourmaster.playground.api import ask
 from harbourmaster.playground.ports import free_ports
+from helpers.commands import kubeconfig
 from helpers.faults.proxied_installation import until
 from helpers.observed import VALUE_PORTS
 
@@ -23,18 +23,6 @@ FLAGS = {
 }
 
 
-def kubeconfig(path, server):
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "nowhere", "cluster": {"server": server}}],
-        "users": [{"name": "nobody", "user": {"token": "none"}}],
-        "contexts": [{"name": "it", "context": {"cluster": "nowhere", "user": "nobody"}}],
-        "current-context": "it",
-    }
-    path.write_text(yaml.safe_dump(config))
-
-
 def command(role, path):
     common = (f"--kubeconfig={path}", "--namespace=home", "--health-port=0", "--log-format=json")
     return [sys.executable, "-P", "-m", f"harbourmaster.{role}", *common, *FLAGS[role]]
@@ -42,9 +30,8 @@ def command(role, path):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_server_that_is_not_there_is_told_once_and_tried_again(role, tmp_path):
-    path = tmp_path / "kubeconfig"
     server = f"https://127.0.0.1:{free_ports(1)[0]}"
-    kubeconfig(path, server)
+    path = kubeconfig(tmp_path, server)
     log = tmp_path / "log"
     with (
         log.open("wb") as output,
@@ -72,17 +59,6 @@ def test_a_server_that_is_not_there_is_told_once_and_tried_again(role, tmp_path)
     assert told
     assert all(why in line["error"] for line in told)
     assert len(told) == len({line["resource"] for line in told})
-
-
-@pytest.mark.parametrize("role", ROLES)
-def test_a_kubeconfig_that_is_not_there_ends_the_start_with_one_line(role, tmp_path):
-    path = tmp_path / "kubeconfig"
-    ended = subprocess.run(
-        command(role, path), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode != 0
-    (line,) = (ended.stdout + ended.stderr).splitlines()
-    assert str(path) in line
 
 
 def lines(log, event):

@@ -12,12 +12,10 @@ import pytest
 from harbourmaster.api.patches import ApplyPatch
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
 from harbourmaster.controller.placement import session
-from helpers.cluster import fresh_namespace
-from helpers.controller import connected
 from helpers.faults.crashing import MortalClient, Plan, live
-from helpers.member_planes import leave, members_of, two_planes
+from helpers.member_planes import members_of, two_planes
 from helpers.placed import config_map
-from helpers.placing_flow import Flow
+from helpers.placing_flow import flow_in
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -54,17 +52,12 @@ async def members(planes):
 
 @pytest.fixture
 async def flow(request, control_plane, planes):
-    kubectl = control_plane.kubectl
-    name = fresh_namespace(kubectl, request.node.name[5:30].replace("_", "-"))
-    async with connected(control_plane.kubeconfig) as client:
-        found = Flow(client, name, control_plane.kubeconfig)
-        async with found.watching():
-            for cluster, plane in zip(("one", "two"), planes, strict=True):
-                await found.cluster(cluster, plane)
-                labels = {"metadata": {"labels": {"place": cluster}}}
-                await found.change(CLUSTERS, cluster, labels)
-            yield found
-    leave(kubectl, name)
+    async with flow_in(control_plane, request.node.name) as found, found.watching():
+        for cluster, plane in zip(("one", "two"), planes, strict=True):
+            await found.cluster(cluster, plane)
+            labels = {"metadata": {"labels": {"place": cluster}}}
+            await found.change(CLUSTERS, cluster, labels)
+        yield found
 
 
 def bound_to(cluster):

@@ -442,7 +442,7 @@ async def made_room(plane):
         account = ("harbourmaster-controller", f"--namespace={HOME}", "--duration=3h")
         token = plane.kubectl("create", "token", *account).stdout.strip()
         file = plane.layout.directory / "controller.kubeconfig"
-        file.write_text(kubeconfig(plane.kubeconfig, token))
+        file.write_text(kubeconfig(plane.kubeconfig, token=token))
         places = []
         for name in ("evicted", "violated", "shortened"):
             places.append(CaseCluster(field, Case(name, None, {}), asyncio.Event()))

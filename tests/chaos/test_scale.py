@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.playground.installation import Installation
-from helpers.load.bulk import create_all
+from helpers.controller import connected
+from helpers.load.gates import AT_ONCE, resident_mb
 from helpers.objects import cluster_policy, policy, required
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,9 +33,18 @@ def policies():
         yield POLICIES, policy(f"policy-{index}", f"ns-{index}", **chosen)
 
 
-def resident_mb(pid):
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+async def create_all(kubeconfig, objects):
+    """Create every ``(resource, object)``, so many at a time."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def create(client, resource, document):
+        async with turn:
+            namespace = document["metadata"].get("namespace")
+            await client.create(resource, document, namespace)
+
+    async with connected(kubeconfig) as client, asyncio.TaskGroup() as group:
+        for resource, document in objects:
+            group.create_task(create(client, resource, document))
 
 
 async def test_ten_thousand_namespaces_and_a_thousand_policies(throwaway_control_plane):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import statistics
 from pathlib import Path
 
 import pytest
 
+from helpers.load.gates import resident_mb
 from helpers.objects import cluster_policy
 
 SECONDS = float(os.environ.get("HARBOURMASTER_SOAK_SECONDS", "0"))
@@ -49,8 +49,7 @@ class Usage:
 
     def sample(self):
         for name, pid in self.pids.items():
-            status = Path(f"/proc/{pid}/status").read_text()
-            self.memory[name].append(int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024)
+            self.memory[name].append(resident_mb(pid))
             self.descriptors[name].append(sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()))
 
     def quarters(self, values):

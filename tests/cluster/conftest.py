@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.controller import connected
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
+from helpers.member_planes import members_of
 from helpers.patience import TEST_SECONDS
+from helpers.planes import plane_for
 from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions
 
@@ -41,24 +41,19 @@ def control_plane(control_plane):
 @pytest.fixture(scope="session")
 def harbour(request, tmp_path_factory):
     """An installation that all flows share; it registers itself for all of its control plane."""
-    directory = tmp_path_factory.mktemp("harbour")
-    failed = request.session.testsfailed
-    with ControlPlane(directory) as plane:
+    with plane_for(request, tmp_path_factory, "harbour") as plane:
         plane.add_nodes(3)
         with Installation(plane, arguments={"controller": FLAGS}) as installation:
             # The garbage collector of now knows the kinds that came with it.
             plane.restart("kube-controller-manager")
             plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
             yield Harbour(plane, installation)
-    # Logs are kept for who looks into a failure.
-    if request.session.testsfailed == failed:
-        shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session")
-def deployed(tmp_path_factory):
+def deployed(request, tmp_path_factory):
     """An installation with its Deployments, which tests break and heal again."""
-    with ControlPlane(tmp_path_factory.mktemp("deployed")) as plane:
+    with plane_for(request, tmp_path_factory, "deployed") as plane:
         plane.add_nodes(2)
         with DeployedInstallation(plane) as found:
             plane.restart("kube-controller-manager")
@@ -92,3 +87,24 @@ async def flow(request, harbour, client):
         yield found
         assert harbour.new_faults() == []
         assert harbour.restarts() == 0
+
+
+@pytest.fixture
+async def admin(control_plane):
+    """The administrator's client of the shared control plane."""
+    async with connected(control_plane.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+async def doctored(deployed):
+    """A client of the control plane of ``deployed``."""
+    async with connected(deployed.plane.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+async def members(planes):
+    """The same namespace on all of a module's member ``planes``."""
+    async with members_of(planes) as found:
+        yield found

@@ -175,7 +175,7 @@ def abandoned(control_plane, tmp_path_factory):
         with registered(kubectl, *configurations):
             for namespace in found.values():
                 await_rules(kubectl, namespace)
-            own.stop()
+            own.kill()
             yield found
 
 

@@ -5,8 +5,6 @@ Objects pass the real schema, values a real HTTP client, and verdicts come back 
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from harbourmaster.api.resources import (
@@ -16,7 +14,7 @@ from harbourmaster.api.resources import (
 )
 from helpers.controller import connected
 from helpers.metrics_namespace import MetricsNamespace
-from helpers.scripted_prometheus import Said, ScriptedPrometheus, matrix
+from helpers.scripted_prometheus import ScriptedPrometheus, matrix
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -58,21 +56,14 @@ class AnalysesNamespace(MetricsNamespace):
         spec = {"timeframe": timeframe or TIMEFRAME, "analysisDefinition": definition, "args": args}
         await self._create(ANALYSES, "release", spec)
 
-    async def until_status(self, is_so):
-        """The status of the analysis as soon as ``is_so`` of it."""
-        store = self.controller.caches.analyses.store
-
-        def find():
-            found = store.get(f"{self.namespace}/release")
-            return found is not None and is_so(found.status) and found
-
-        return (await self.until_found(find)).status
+    async def until_release(self, is_so):
+        """Wait until the status of the analysis is so; return it."""
+        return await self.until_status(self.controller.caches.analyses, "release", is_so)
 
     async def verdict(self):
         """The status as the API server has it."""
-        await self.until_status(lambda status: status.state == "Completed")
-        raw = await self.client.get(ANALYSES, "release", self.namespace)
-        return json.loads(raw)["status"]
+        await self.until_release(lambda status: status.state == "Completed")
+        return (await self.get(ANALYSES, "release"))["status"]
 
     def expected(self, results, total, maximum):
         """The JSON of a good verdict, the namespace put in."""
@@ -157,73 +148,3 @@ async def test_a_recent_span_ends_when_it_is_first_seen(ready):
     assert status["pass"] is True
     (form,) = ready.server.forms[QUERY]
     assert int(form["end"]) - int(form["start"]) == 300
-
-
-async def test_three_providers_have_a_part_in_one_verdict(world):
-    """As testanalysis/analysis-controller-multiple-providers."""
-    for name, value in (("first", "11"), ("second", "20"), ("third", "30")):
-        world.say(name, value)
-        await world.provider(f"{world.server.url}/{name}", name=name)
-        await world.template(name, name, name)
-    await world.definition(
-        (
-            "first",
-            {
-                "failure": {"lessThan": {"fixedValue": "5"}},
-                "warning": {"lessThan": {"fixedValue": 4}},
-            },
-            {"weight": 2},
-        ),
-        (
-            "second",
-            {
-                "failure": {"greaterThan": {"fixedValue": 20}},
-                "warning": {"greaterThan": {"fixedValue": 15}},
-            },
-            {"weight": 1},
-        ),
-        ("third", {"failure": {"notInRange": {"lowBound": 25, "highBound": 35}}}, {}),
-        passing=75,
-    )
-    await world.analysis()
-    reference = '"objective":{"analysisValueTemplateRef":{"name":"%s","namespace":"NAMESPACE"},'
-    results = [
-        '{"result":{"failResult":{"operator":{"lessThan":{"fixedValue":"5"}},"fulfilled":false},'
-        '"warnResult":{"operator":{"lessThan":{"fixedValue":"4"}},"fulfilled":false},'
-        '"warning":false,"pass":true},' + reference % "first" + '"target":{'
-        '"failure":{"lessThan":{"fixedValue":"5"}},"warning":{"lessThan":{"fixedValue":"4"}}},'
-        '"weight":2},"value":11,"query":"first","score":2}',
-        '{"result":{"failResult":{"operator":{"greaterThan":{"fixedValue":"20"}},'
-        '"fulfilled":false},"warnResult":{"operator":{"greaterThan":{"fixedValue":"15"}},'
-        '"fulfilled":true},"warning":true,"pass":false},' + reference % "second" + '"target":{'
-        '"failure":{"greaterThan":{"fixedValue":"20"}},'
-        '"warning":{"greaterThan":{"fixedValue":"15"}}},"weight":1},'
-        '"value":20,"query":"second","score":0.5}',
-        '{"result":{"failResult":{"operator":{"notInRange":{"lowBound":"25","highBound":"35"}},'
-        '"fulfilled":false},"warnResult":{"operator":{},"fulfilled":false},'
-        '"warning":false,"pass":true},' + reference % "third" + '"target":{'
-        '"failure":{"notInRange":{"lowBound":"25","highBound":"35"}}},"weight":1},'
-        '"value":30,"query":"third","score":1}',
-    ]
-    assert (await world.verdict())["raw"] == world.expected(results, 3.5, 4)
-
-
-async def test_a_provider_that_is_down_is_asked_again_until_it_is_up(ready):
-    """As testanalysis/analysis-controller-existing-status."""
-    ready.server.say[QUERY] = Said(b"", 503)
-    await ready.definition(READY_OBJECTIVE)
-    await ready.analysis(ns="shop")
-    status = await ready.until_status(lambda status: bool(status.stored_values))
-    (key,) = status.stored_values
-    stored = status.stored_values[key]
-    assert key == f"ready-{ready.namespace}"
-    assert stored.objective_reference.name == "ready"
-    assert (stored.query, stored.value) == (QUERY, "")
-    assert "503" in stored.err_msg
-    assert status.state == "Progressing"
-    asked = len(ready.server.forms[QUERY])
-    ready.say(QUERY, "4")
-    status = await ready.verdict()
-    assert status["raw"] == ready.expected([READY], 1, 1)
-    assert "storedValues" not in status
-    assert len(ready.server.forms[QUERY]) == asked + 1

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
 from helpers.api_script import differences
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 
 
-async def test_it_answers_the_script(control_plane, namespace):
-    async with Client(connect(str(control_plane.kubeconfig))) as client:
-        assert await differences(client, namespace) == []
+async def test_it_answers_the_script(admin, namespace):
+    assert await differences(admin, namespace) == []

@@ -1,4 +1,6 @@
-"""The client against the real API server: verbs, streams, identities and refusals."""
+"""The client against the real API server: streams, identities and refusals.
+
+The verbs are in the script of ``test_api_script``."""
 
 from __future__ import annotations
 
@@ -9,15 +11,14 @@ import time
 from contextlib import aclosing
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from msgspec.json import decode
 
-from harbourmaster.api.patches import ApplyPatch, JsonPatch, MergePatch
+from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
-    LEASES,
+    CONFIG_MAPS,
     NAMESPACES,
     PODS,
     SERVICE_ACCOUNTS,
@@ -27,7 +28,6 @@ from harbourmaster.controller.rescheduling.evictions import Evictions
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import (
-    AlreadyExistsError,
     ApiError,
     ConflictError,
     ForbiddenError,
@@ -37,20 +37,13 @@ from harbourmaster.kube.errors import (
     UnreachableError,
 )
 from harbourmaster.rescheduling.plans import Victim
+from helpers import rights
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
 # As the kubelet asks for one.
 TOKEN_SECONDS = 3600
-
-
-@pytest.fixture
-async def admin(control_plane):
-    """The administrator's client, from a kubeconfig with a client certificate."""
-    async with Client(connect(str(control_plane.kubeconfig))) as found:
-        yield found
 
 
 @pytest.fixture
@@ -58,24 +51,6 @@ async def token(admin, namespace):
     """A token of a ServiceAccount without any rights."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "app"}}
     await admin.create(SERVICE_ACCOUNTS, account, namespace)
-    return await requested_token(admin, namespace)
-
-
-@pytest.fixture
-def login(control_plane, tmp_path):
-    """Write a kubeconfig for a user: ``login(token=...)``."""
-
-    def write(**user):
-        config = yaml.safe_load(control_plane.kubeconfig.read_text())
-        config["users"][0]["user"] = user
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        return str(path)
-
-    return write
-
-
-async def requested_token(admin, namespace):
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -85,6 +60,18 @@ async def requested_token(admin, namespace):
     body = json.dumps(request).encode()
     answer = await admin.request("POST", path, body=body, content_type="application/json")
     return decode(answer)["status"]["token"]
+
+
+@pytest.fixture
+def login(control_plane, tmp_path):
+    """Write a kubeconfig for a user: ``login(token=...)``."""
+
+    def write(**user):
+        path = tmp_path / "kubeconfig"
+        path.write_text(rights.kubeconfig(control_plane.kubeconfig, **user))
+        return str(path)
+
+    return write
 
 
 def expired(token, key):
@@ -120,24 +107,6 @@ async def asked_as(kubeconfig, namespace):
     return caught.value
 
 
-async def test_an_object_lives(admin, namespace):
-    created = decode(await admin.create(CONFIG_MAPS, config_map("a", x="1"), namespace))
-    with pytest.raises(AlreadyExistsError):
-        await admin.create(CONFIG_MAPS, config_map("a"), namespace)
-    assert decode(await admin.get(CONFIG_MAPS, "a", namespace)) == created
-    changed = {**created, "data": {"x": "2"}}
-    await admin.replace(CONFIG_MAPS, "a", changed, namespace)
-    with pytest.raises(ConflictError, match="the object has been modified"):
-        await admin.replace(CONFIG_MAPS, "a", {**changed, "data": {}}, namespace)
-    with pytest.raises(ConflictError, match="the UID in the precondition"):
-        await admin.delete(CONFIG_MAPS, "a", namespace, uid="other")
-    uid = created["metadata"]["uid"]
-    await admin.delete(CONFIG_MAPS, "a", namespace, uid=uid, propagation="Background")
-    with pytest.raises(NotFoundError):
-        await admin.delete(CONFIG_MAPS, "a", namespace)
-    await admin.delete(CONFIG_MAPS, "a", namespace, missing_ok=True)
-
-
 async def test_a_dry_run_changes_nothing(admin, namespace):
     await admin.create(CONFIG_MAPS, config_map("a"), namespace, dry_run=True)
     with pytest.raises(NotFoundError):
@@ -166,28 +135,6 @@ async def test_a_victim_that_is_marked_keeps_its_other_conditions(admin, namespa
     assert {"example.com/mine", "DisruptionTarget"} <= {each["type"] for each in found}
 
 
-async def test_a_merge_patch(admin, namespace):
-    await admin.create(CONFIG_MAPS, config_map("a", x="1", y="2"), namespace)
-    patch = MergePatch({"data": {"x": None, "z": "3"}})
-    found = decode(await admin.patch(CONFIG_MAPS, "a", patch, namespace))
-    assert found["data"] == {"y": "2", "z": "3"}
-
-
-async def test_a_json_patch_whose_test_fails_changes_nothing(admin, namespace):
-    stored = decode(await admin.create(CONFIG_MAPS, config_map("a", x="1"), namespace))
-    operations = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
-        {"op": "replace", "path": "/data/x", "value": "2"},
-    ]
-    with pytest.raises(InvalidError) as caught:
-        await admin.patch(CONFIG_MAPS, "a", JsonPatch(operations), namespace)
-    assert caught.value.status == 422
-    assert decode(await admin.get(CONFIG_MAPS, "a", namespace)) == stored
-    operations[0]["value"] = stored["metadata"]["resourceVersion"]
-    found = decode(await admin.patch(CONFIG_MAPS, "a", JsonPatch(operations), namespace))
-    assert found["data"] == {"x": "2"}
-
-
 async def test_an_apply_patch_creates_and_keeps_to_its_own_fields(admin, namespace):
     ours = ApplyPatch(config_map("a", x="1"), "harbourmaster")
     await admin.patch(CONFIG_MAPS, "a", ours, namespace)
@@ -201,19 +148,6 @@ async def test_an_apply_patch_creates_and_keeps_to_its_own_fields(admin, namespa
         "harbourmaster",
         "other",
     }
-
-
-async def test_a_lease_is_replaced_only_at_its_version(admin, namespace):
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "leader"},
-        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15},
-    }
-    stored = decode(await admin.create(LEASES, lease, namespace))
-    with pytest.raises(InvalidError, match="must be specified for an update"):
-        await admin.replace(LEASES, "leader", lease, namespace)
-    await admin.replace(LEASES, "leader", stored, namespace)
 
 
 async def test_an_invalid_object_says_which_field(admin):

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import datetime as dt
 import json
-import shutil
 import ssl
 import threading
 import urllib.error
@@ -18,7 +17,6 @@ import pytest
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.playground.api import client_context
-from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.pki import FRONT_PROXY
 from helpers.cluster import (
@@ -27,6 +25,7 @@ from helpers.cluster import (
 )
 from helpers.fronting import headers_of
 from helpers.patience import PATIENCE, WAIT
+from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -41,14 +40,10 @@ READER = {"apiGroups": [GROUP], "resources": [f"{KIND}/load"], "verbs": ["get"]}
 @pytest.fixture(scope="module")
 def place(request, tmp_path_factory):
     """A control plane with two controllers, and what else an installation has."""
-    directory = tmp_path_factory.mktemp("metrics")
-    failed = request.session.testsfailed
-    with ControlPlane(directory) as plane:
+    with plane_for(request, tmp_path_factory, "metrics") as plane:
         plane.add_nodes(1)
         with Installation(plane, controllers=2, arguments={"controller": QUICK}) as installation:
             yield MetricsCluster(plane, installation)
-    if request.session.testsfailed == failed:
-        shutil.rmtree(directory)
 
 
 @pytest.fixture

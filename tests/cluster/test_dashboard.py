@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import socket
 
 import pytest
 
-from harbourmaster.playground.control_plane import ControlPlane
 from helpers.browser import chromium, visited
 from helpers.cluster import eventually
 from helpers.dashboard_installation import PEOPLE, DashboardInstallation
 from helpers.patience import PATIENCE
+from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -29,14 +28,10 @@ MS = PATIENCE * 1000
 
 @pytest.fixture(scope="module")
 def place(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("dashboard")
-    failed = request.session.testsfailed
-    with ControlPlane(directory) as plane:
+    with plane_for(request, tmp_path_factory, "dashboard") as plane:
         plane.add_nodes(1)
-        with DashboardInstallation(plane, directory) as found:
+        with DashboardInstallation(plane, tmp_path_factory.mktemp("overlay")) as found:
             yield found
-    if request.session.testsfailed == failed:
-        shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
 
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.cli.uninstall.commands import add_parser
-from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
 from helpers.manifests import (
     CLUSTER_WIDE,
@@ -26,6 +24,7 @@ from helpers.manifests import (
 )
 from helpers.modules import CERT_MANAGER, PROMETHEUS_OPERATOR
 from helpers.patience import DROPPED, WAIT
+from helpers.planes import plane_for
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -47,14 +46,12 @@ PATIENT = f"--timeout={DROPPED:.0f}"
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory):
+def plane(request, tmp_path_factory):
     """A control plane with a node in each of three zones; what is installed stays there."""
-    directory = tmp_path_factory.mktemp("deploy")
-    with ControlPlane(directory) as running:
+    with plane_for(request, tmp_path_factory, "deploy") as running:
         for zone in "abc":
             running.add_nodes(1, {ZONE: zone})
         yield running
-    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")

@@ -6,21 +6,14 @@ import pytest
 
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.survey import observe
-from helpers.controller import connected
 from helpers.doctor.deployed_installation import HOME, look, named, until
 from helpers.doctor.installation_faults import FAULTS
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
-@pytest.fixture
-async def client(deployed):
-    async with connected(deployed.plane.kubeconfig) as found:
-        yield found
-
-
-async def test_a_healthy_installation_is_said_to_be_healthy(deployed, client):
-    report = await until(client, lambda found: found.healthy)
+async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
+    report = await until(doctored, lambda found: found.healthy)
     assert report.summary == "Harbourmaster is healthy."
     assert {one.severity for one in report.findings} <= {"ok", "note"}
     assert {one.check for one in report.findings} == {
@@ -42,20 +35,20 @@ async def test_a_healthy_installation_is_said_to_be_healthy(deployed, client):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, client, tmp_path, fault):
+async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored, fault):
     make, (check, severity, words), remedy = FAULTS[fault]
-    await until(client, lambda found: found.healthy)
-    with make(deployed, tmp_path):
-        report = await until(client, lambda found: named(found, check, severity, words))
+    await until(doctored, lambda found: found.healthy)
+    with make(deployed):
+        report = await until(doctored, lambda found: named(found, check, severity, words))
         assert all(remedy in one.remedy for one in named(report, check, severity, words))
         assert not report.healthy
         order = [one.severity for one in report.findings]
         ranks = ["fault", "warning", "unread", "note", "ok"]
         assert order == sorted(order, key=ranks.index)
-    await until(client, lambda found: found.healthy)
+    await until(doctored, lambda found: found.healthy)
 
 
-async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, client):
+async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, doctored):
     spec = {
         "schedulerName": "keptn-scheduler",
         "containers": [{"name": "ledger", "image": "registry.example.com/ledger:3"}],
@@ -63,10 +56,10 @@ async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, 
     metadata = {"name": "waits", "namespace": "default"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     with deployed.there(pod):
-        await until(client, lambda found: named(found, "leftovers", "fault", "pod waits"))
+        await until(doctored, lambda found: named(found, "leftovers", "fault", "pod waits"))
         with deployed.configured("controller", "--scheduler-enabled=true"):
-            report = await look(client)
+            report = await look(doctored)
             assert not any("waits" in one.subject for one in report.findings)
-            observed = await observe(Installation(client, HOME))
+            observed = await observe(Installation(doctored, HOME))
             assert (observed.pods, observed.scheduled_pods) == ((), 0)
-    await until(client, lambda found: found.healthy)
+    await until(doctored, lambda found: found.healthy)

@@ -22,12 +22,6 @@ from helpers.rights import kubeconfig
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
-@pytest.fixture
-async def client(deployed):
-    async with connected(deployed.plane.kubeconfig) as found:
-        yield found
-
-
 def doctor(file, *arguments):
     return harbourmaster("doctor", *arguments, kubeconfig=file)
 
@@ -49,7 +43,7 @@ def test_without_rights_one_line_says_what_to_ask_for(deployed, tmp_path):
     try:
         token = kubectl("create", "token", "nobody", "--namespace=default").stdout.strip()
         file = tmp_path / "nobody"
-        file.write_text(kubeconfig(deployed.plane.kubeconfig, token))
+        file.write_text(kubeconfig(deployed.plane.kubeconfig, token=token))
         done = doctor(file)
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
@@ -137,8 +131,8 @@ def policies(deployed):
 
 
 @pytest.mark.parametrize("is_alive", [True, False], ids=["controller at work", "controller dead"])
-async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, client, is_alive):
-    await until(client, lambda found: found.healthy)
+async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored, is_alive):
+    await until(doctored, lambda found: found.healthy)
     before = policies(deployed)
     file = deployed.plane.kubeconfig
     with contextlib.nullcontext() if is_alive else deployed.ended("controller"):
@@ -155,7 +149,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, client, 
         noted = json.loads(deployed.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
-            client, lambda found: named(found, "configurations", "warning", "incident 4711")
+            doctored, lambda found: named(found, "configurations", "warning", "incident 4711")
         )
         assert "--break-glass off" in named(report, "configurations", "warning", "4711")[0].remedy
         if is_alive:
@@ -175,12 +169,12 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, client, 
     assert any(
         "playground-admin started break-glass mode" in one and "4711" in one for one in notes
     )
-    await until(client, lambda found: found.healthy)
+    await until(doctored, lambda found: found.healthy)
     assert policies(deployed) == before
 
 
-async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, client):
-    await until(client, lambda found: found.healthy)
+async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, doctored):
+    await until(doctored, lambda found: found.healthy)
     metadata = {"name": "gated", "annotations": ANNOTATED}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     kubectl = deployed.kubectl
@@ -208,4 +202,4 @@ async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, 
             # The API server learns of it a moment later.
             eventually(lambda: kubectl(*pod, check=False), is_right=lambda one: not one.returncode)
         assert doctor(deployed.plane.kubeconfig, "--break-glass", "off").returncode == 0
-    await until(client, lambda found: found.healthy)
+    await until(doctored, lambda found: found.healthy)

@@ -8,20 +8,10 @@ import json
 
 import pytest
 
-from harbourmaster.api.resources import EVENTS
-from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
-from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder, ObjectReference
 from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster]
-
-
-@pytest.fixture
-async def admin(control_plane):
-    async with Client(connect(str(control_plane.kubeconfig))) as found:
-        yield found
 
 
 @pytest.fixture
@@ -118,28 +108,6 @@ async def test_an_event_of_a_namespace_that_is_not_there_is_dropped(recording, o
     async with recording() as recorder:
         recorder.emit(secret("no-such-namespace"), "Normal", "Issued", "issued")
         assert await told(outcomes) == ["refused"]
-
-
-async def test_an_event_deleted_meanwhile_comes_back_with_its_count(
-    recording, admin, outcomes, kubectl, namespace
-):
-    async with recording() as recorder:
-        recorder.emit(secret(namespace), "Normal", "Issued", "issued")
-        await told(outcomes)
-        (event,) = events_in(kubectl, namespace)
-        await admin.delete(EVENTS, event["metadata"]["name"], namespace)
-        recorder.emit(secret(namespace), "Normal", "Issued", "issued")
-    (event,) = events_in(kubectl, namespace)
-    assert event["series"]["count"] == 2
-
-
-async def test_a_thousand_at_once_cost_25_requests(recording, outcomes, kubectl, namespace):
-    async with recording(overall=Allowance(100, 0.5)) as recorder:
-        for number in range(1000):
-            recorder.emit(secret(namespace), "Normal", "Issued", f"number {number}")
-        await told(outcomes, 1000)
-    assert len(events_in(kubectl, namespace)) == 25
-    assert recorder.dropped == 975
 
 
 def events_in(kubectl, namespace):

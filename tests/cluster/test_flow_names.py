@@ -80,12 +80,6 @@ ON_PODS = {
 }
 
 
-async def everything(flow, harbour):
-    """Let every phase begin, succeed and fail somewhere."""
-    async with harbour.configured(flow.client, observabilityTimeout="4s"):
-        await every_phase(flow)
-
-
 async def every_phase(flow):
     await flow.measure("load", "3")
     await flow.create(
@@ -141,29 +135,33 @@ async def told(flow, wanted):
     )
 
 
-@BOTH
-async def test_both_vocabularies_have_every_name(flow, harbour):
-    await everything(flow, harbour)
-    await told(flow, DOCUMENTED | OF_KEPTN)
-    assert not [one for one in reasons(flow) if "Promotion" in one]
+VOCABULARIES = {
+    "both": (DOCUMENTED | OF_KEPTN, set(), ("PromotionTasksStarted",)),
+    "documented": (DOCUMENTED, {"AppCompletedFinished"}, ("Finished", "Failed", "ReconcileError")),
+    "keptn": (
+        OF_KEPTN,
+        {"CreateApp", "CreateTask", "Completed", "Deprecated"},
+        ("Succeeded", "Errored"),
+    ),
+}
+"""What each has, what it has not, and how the names of no phase end."""
 
 
 @pytest.mark.parametrize(
-    "controller_flags", [("--lifecycle-event-vocabulary=documented",)], ids=["documented"]
+    ("controller_flags", "vocabulary"),
+    [((f"--lifecycle-event-vocabulary={each}",), each) for each in VOCABULARIES],
+    ids=VOCABULARIES,
 )
-async def test_the_documented_one_has_every_name_and_none_of_the_other(flow, harbour):
-    await everything(flow, harbour)
-    await told(flow, DOCUMENTED)
-    of_phases = [one for one in reasons(flow) if one.startswith(PHASES)]
-    assert not [one for one in of_phases if one.endswith(("Finished", "Failed", "ReconcileError"))]
-    assert not {"AppCompletedFinished", "WorkloadCompletedFinished"} & reasons(flow)
-
-
-async def test_the_default_one_is_that_of_keptn(flow, harbour):
-    await everything(flow, harbour)
-    await told(flow, OF_KEPTN)
-    assert not [one for one in reasons(flow) if one.endswith(("Succeeded", "Errored"))]
-    assert not {"CreateApp", "CreateTask", "Completed", "Deprecated"} & reasons(flow)
+async def test_a_vocabulary_has_all_of_its_names_and_none_of_the_other(flow, harbour, vocabulary):
+    wanted, unwanted, endings = VOCABULARIES[vocabulary]
+    async with harbour.configured(flow.client, observabilityTimeout="4s"):
+        await every_phase(flow)
+    await told(flow, wanted)
+    found = reasons(flow)
+    assert not unwanted & found
+    of_phases = [one for one in found if one.startswith(PHASES)]
+    assert not [one for one in of_phases if one.endswith(endings)]
+    assert not [one for one in found if "Promotion" in one]
 
 
 @BOTH

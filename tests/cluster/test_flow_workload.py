@@ -19,9 +19,11 @@ from helpers.flow.manifests import (
     container_task,
     deployment,
     evaluation_definition,
+    gated,
     keptn,
 )
 from helpers.flow.namespace import GATE, gates, phases
+from helpers.patience import COLLECTED
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -31,6 +33,7 @@ CHECKS = {
     "post_deployment_tasks": "smoke",
     "post_deployment_evaluations": "latency",
 }
+UNRESOLVED = {"gates.harbourmaster.dev/parent": "unresolved"}
 WORKLOAD_PHASES = (
     "WorkloadPreDeployTasks",
     "WorkloadPreDeployEvaluations",
@@ -221,3 +224,52 @@ async def test_an_evaluation_that_waits_for_its_metric_delays_no_other(flow):
         items = version["status"]["preDeploymentEvaluationTaskStatus"]
         assert sorted(one["definitionName"] for one in items) == ["late", "met"]
     assert len(flow.all(EVALUATIONS)) == 4
+
+
+async def test_a_pod_gated_before_its_owner_was_known_waits_for_the_checks_of_the_owner(
+    harbour, client
+):
+    """Admission leaves such pods where it has not seen their ReplicaSet; here it is not asked."""
+    above = keptn("fleet", "3", pre_deployment_tasks="hanging")
+    async with harbour.flow(client, "unresolved", enabled=False) as flow:
+        await flow.create(
+            container_task("hanging", "hang"),
+            gated(deployment("fleet", UNRESOLVED, above=above)),
+            gated(deployment("bare", UNRESOLVED)),
+        )
+        (free,) = await flow.until_released("bare")
+        (held,) = await flow.until_gated("fleet")
+        known = {"keptn.sh/app": "fleet", "keptn.sh/version": "3"}
+        resolved = {"metadata": {"annotations": known}}
+        held = await flow.until_like(PODS, held["metadata"]["name"], resolved)
+        await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
+        flow.assert_never_bound(held)
+        await flow.let_end()
+        (pod,) = await flow.until_released("fleet")
+        for each in (free, held, pod):
+            assert UNRESOLVED.keys().isdisjoint(each["metadata"]["annotations"])
+        assert [one["metadata"]["name"] for one in flow.all(WORKLOADS)] == ["fleet-fleet"]
+
+
+async def test_a_pod_without_annotations_is_released(harbour, client):
+    """Its labels say everything."""
+    async with harbour.flow(client, "labelled", enabled=False) as flow:
+        await flow.create(gated(deployment("labelled", labels=keptn("labelled", "1"))))
+        (pod,) = await flow.until_released("labelled")
+        assert "annotations" not in flow.history(PODS, pod["metadata"]["name"])[0]["metadata"]
+        assert pod["metadata"]["annotations"] == {"keptn.sh/scheduling-gate-removed": "true"}
+        await flow.until_ended(WORKLOAD_VERSIONS, "labelled-labelled-1")
+
+
+async def test_a_deleted_workload_is_created_again_and_its_pods_still_wait(flow):
+    await flow.create(
+        container_task("failing", "fail"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="failing")),
+    )
+    name = "ledger-ledger-1.0"
+    before = await flow.until_ended(WORKLOAD_VERSIONS, name, "Failed")
+    await flow.delete("KeptnWorkload", "ledger-ledger")
+    another = {"metadata": {"uid": lambda uid: uid != before["metadata"]["uid"]}}
+    await flow.until_like(WORKLOAD_VERSIONS, name, another, COLLECTED)
+    await flow.until(lambda: flow.find(WORKLOADS, "ledger-ledger"))
+    await flow.stay_gated("ledger")

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.cluster import eventually
 from helpers.controller import Controller
-from helpers.flow.manifests import deployment, keptn
+from helpers.flow.manifests import deployment, gated, keptn
 from helpers.flow.namespace import GATE, gates
 from helpers.patience import WAIT
 
@@ -42,7 +42,7 @@ def controlled(throwaway_control_plane):
     yield start
     for each in started:
         assert each.stop() == 0
-        assert [line for line in each.lines if '"level":"error"' in line] == []
+        assert each.errors == []
 
 
 def absent(controller):
@@ -65,12 +65,8 @@ def is_ready(controller):
 
 def gated_deployment():
     """A Deployment whose pods are as admission leaves them."""
-    found = deployment("ledger", keptn("ledger", app="shop"))
-    found["spec"]["template"]["metadata"]["annotations"] |= {
-        "gates.harbourmaster.dev/app-type": "single-service"
-    }
-    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
-    return found
+    mark = {"gates.harbourmaster.dev/app-type": "single-service"}
+    return gated(deployment("ledger", {**keptn("ledger", app="shop"), **mark}))
 
 
 async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(controlled):

@@ -16,7 +16,17 @@ from harbourmaster.lifecycle.conversion import UNCONVERTED, VERSIONS
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.installation import Installation
 from helpers.cluster import eventually
-from helpers.keptn_objects import CHECKS, CODE, CONTEXT, GROUP, LISTED, SPECS, Kinds, keptn_object
+from helpers.keptn_objects import (
+    CHECKS,
+    CODE,
+    CONTEXT,
+    GROUP,
+    LISTED,
+    OLD,
+    SPECS,
+    Kinds,
+    keptn_object,
+)
 from helpers.schemas import apply_definitions, definition, versions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -100,20 +110,7 @@ def test_every_version_of_every_kind_is_served(kinds, plural):
         assert found["metadata"]["uid"] == stored["metadata"]["uid"]
 
 
-@pytest.mark.parametrize(
-    ("plural", "old"),
-    [
-        (APPS, "v1alpha3"),
-        (APP_VERSIONS, "v1alpha3"),
-        ("keptnworkloads", "v1alpha3"),
-        ("keptnworkloadversions", "v1alpha4"),
-        ("keptnappcreationrequests", "v1alpha3"),
-        ("keptntaskdefinitions", "v1alpha3"),
-        ("keptntasks", "v1alpha3"),
-        ("keptnevaluationdefinitions", "v1alpha3"),
-        ("keptnevaluations", "v1alpha3"),
-    ],
-)
+@pytest.mark.parametrize(("plural", "old"), OLD.items())
 def test_old_and_new_manifests_mean_the_same(kinds, plural, old):
     one = definition(plural)
     kinds.create(keptn_object(one, "old", kinds.namespace, old))

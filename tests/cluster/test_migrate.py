@@ -34,7 +34,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.cluster import eventually
+from helpers.cluster import eventually, rule, webhook_configuration
 from helpers.controller import connected
 from helpers.flow.manifests import container_task, deployment, keptn
 from helpers.patience import PATIENCE, WAIT
@@ -173,28 +173,15 @@ def install(kubectl):
     kubectl("delete", "apiservices", *SERVED)
     bundle = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     service = {"namespace": OURS, "name": "harbourmaster-webhook"}
-    entry = {
-        "name": "templates.harbourmaster.dev",
-        "clientConfig": {"service": service, "caBundle": bundle},
-        "rules": [
-            {
-                "apiGroups": ["apps"],
-                "apiVersions": ["v1"],
-                "resources": ["deployments"],
-                "operations": ["CREATE"],
-            }
-        ],
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Ignore",
-        "timeoutSeconds": 1,
-    }
-    configuration = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "harbourmaster"},
-        "webhooks": [entry],
-    }
+    configuration = webhook_configuration(
+        "Mutating",
+        name="harbourmaster",
+        webhook="templates.harbourmaster.dev",
+        clientConfig={"service": service, "caBundle": bundle},
+        rules=[rule(["deployments"], "apps")],
+        failurePolicy="Ignore",
+        timeoutSeconds=1,
+    )
     kubectl("apply", "-f=-", stdin=json.dumps(configuration))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import uuid
 
@@ -20,19 +19,16 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
-from helpers.cluster import fresh_namespace
-from helpers.controller import connected
-from helpers.member_planes import leave, members_of, two_planes
+from helpers.member_planes import two_planes
 from helpers.placed import (
     Member,
-    Placed,
     changed_kubeconfig,
     config_map,
     deployment,
     ensure_definitions,
     is_true,
-    reason_of,
 )
+from helpers.placing_flow import flow_in
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -48,17 +44,7 @@ def planes(control_plane, tmp_path_factory):
 
 @pytest.fixture
 async def world(request, control_plane):
-    kubectl = control_plane.kubectl
-    name = fresh_namespace(kubectl, request.node.name)
-    async with connected(control_plane.kubeconfig) as client:
-        yield Placed(client, name)
-    leave(kubectl, name)
-
-
-@pytest.fixture
-async def members(planes):
-    """The same namespace on both of them."""
-    async with members_of(planes) as found:
+    async with flow_in(control_plane, request.node.name) as found:
         yield found
 
 
@@ -104,28 +90,6 @@ async def test_what_names_no_namespace_lands_where_the_kubeconfig_says(world, pl
         await world.application(config_map("placed"), to="one")
         await world.until_running("one")
         assert await one.names() == {"placed"}
-
-
-async def test_everything_leaves_the_old_cluster_before_anything_comes_to_the_new_one(
-    both, members
-):
-    one, two = members
-    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
-    await both.application(*manifests, to="one")
-    await both.until_running("one")
-    # One that does not go at once: the other cluster has to wait for it.
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
-    await both.schedule("two")
-    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
-    await asyncio.sleep(1)
-    assert await two.names() == set()
-    status = await both.until(lambda status: status.phase == "Migrating")
-    assert status.running_on.name == "one"
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
-    await both.until_running("two")
-    assert await one.names() == set()
-    assert await two.names() == {"first", "second"}
-    assert "Migrating" in both.told()
 
 
 async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both, members):
@@ -191,33 +155,6 @@ async def test_what_others_change_or_delete_is_mended(both, members):
     assert found["metadata"]["uid"] != uid
     await one.edit(CONFIG_MAPS, "kept", {"metadata": {"labels": None}})
     await one.until(CONFIG_MAPS, "kept", lambda found: "labels" in found["metadata"])
-
-
-async def test_readiness_follows_the_cluster(both, members):
-    one, _ = members
-    await both.application(deployment("web", one.namespace), to="one")
-    status = await both.until(lambda status: is_true(status, "Deployed"))
-    assert reason_of(status, "Ready") == "ObjectsNotReady"
-    await ready(one, "web")
-    await both.until(lambda status: is_true(status, "Ready"))
-    await one.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
-    status = await both.until(lambda status: not is_true(status, "Ready"))
-    message = next(each.message for each in status.conditions if each.type == "Ready")
-    assert message == f"Deployment {one.namespace}/web: 0 of 1 are available"
-
-
-async def test_a_deleted_application_leaves_nothing_and_goes_last(both, members):
-    one, _ = members
-    await both.application(config_map("first", one.namespace), to="one")
-    await both.until_running("one")
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
-    await both.delete()
-    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
-    await asyncio.sleep(0.5)
-    assert (await both.stored())["metadata"]["finalizers"]
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
-    await both.until_gone()
-    assert await one.names() == set()
 
 
 async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
@@ -549,28 +486,6 @@ async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(world, planes
         # A better one is used at once.
         await world.kubeconfig("bad", planes[0].kubeconfig.read_text())
         await world.until_online("bad")
-
-
-async def test_a_controller_that_is_killed_in_a_migration_leaves_one_cluster(
-    world, planes, members
-):
-    one, two = members
-    async with world.deploying():
-        await world.cluster("one", planes[0])
-        await world.cluster("two", planes[1])
-        await world.application(config_map("first", one.namespace), to="one")
-        await world.until_running("one")
-    for target in ("two", "one", "two", "one"):
-        await world.schedule(target)
-        # Each term ends at another moment of the move.
-        for patience in (0.05, 0.15, 0.3):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience), world.deploying():
-                    await asyncio.Event().wait()
-        async with world.deploying():
-            await world.until_running(target)
-            holders = [bool(await each.names()) for each in (one, two)]
-            assert holders == [target == "one", target == "two"]
 
 
 async def test_an_application_that_is_at_rest_is_written_no_more(both, members):

@@ -8,14 +8,27 @@ import uuid
 import pytest
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, NODES, SECRETS
+from harbourmaster.api.resources import (
+    APPLICATIONS,
+    CLOUDS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    MAGNUM_CLUSTERS,
+    NODES,
+    PLACEMENT_METRICS,
+    PLACEMENT_PROVIDERS,
+    PROJECTS,
+    SECRETS,
+)
 from harbourmaster.cli import main as cli
 from harbourmaster.placement.application_status import moment
-from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
-from helpers.member_planes import leave, members_of, two_planes
+from helpers.member_planes import two_planes
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
-from helpers.placing_flow import FLAGS, Flow, faults_of
+from helpers.placing_flow import FLAGS, Flow, flow_in
 from helpers.prometheus import scraped as scraping
 from helpers.schemas import apply_definitions
 
@@ -37,20 +50,7 @@ def scraped(tmp_path_factory):
 
 @pytest.fixture
 async def flow(request, control_plane):
-    kubectl = control_plane.kubectl
-    name = fresh_namespace(kubectl, request.node.name[5:35].replace("_", "-"))
-    async with connected(control_plane.kubeconfig) as client:
-        found = Flow(client, name, control_plane.kubeconfig)
-        async with found.watching():
-            yield found
-        await found.clear()
-    leave(kubectl, name)
-
-
-@pytest.fixture
-async def members(planes):
-    """The same namespace on both of them."""
-    async with members_of(planes) as found:
+    async with flow_in(control_plane, request.node.name) as found, found.watching():
         yield found
 
 
@@ -303,6 +303,48 @@ async def test_another_leader_goes_on(flow, planes, members, scraped):
 
 
 @pytest.mark.full
+async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
+    stem = flow.namespace
+    async with flow.placing():
+        await flow.make(CLUSTERS, "wanted", {"constraints": {"cloud": {"labels": ["a is b"]}}})
+        status = await flow.until_cluster(lambda status: status.state == "Degraded", "wanted")
+        assert reason_of(status, "Scheduled") == "NoSuitableTarget"
+        values = {"type": "static", "static": {"metrics": {"cost": 0.4}}}
+        await flow.make(GLOBAL_PROVIDERS, f"{stem}-p", values)
+        source = {"name": f"{stem}-p", "metric": "cost"}
+        await flow.make(GLOBAL_METRICS, f"{stem}-m", {"min": 0, "max": 1, "provider": source})
+        weights = [{"name": f"{stem}-m", "weight": 1, "scope": "Global"}]
+        await flow.make(GLOBAL_CLOUDS, f"{stem}-c", {"metrics": weights}, labels={"a": "b"})
+        status = await flow.until_cluster(lambda status: status.scheduled_to, "wanted")
+        assert (status.scheduled_to.kind, status.state) == ("GlobalCloud", "Pending")
+        await flow.make(CLOUDS, "near", labels={"a": "b"})
+        await asyncio.sleep(1)
+        stored = await flow.stored("wanted", CLUSTERS)
+        assert stored["status"]["scheduledTime"] == status.scheduled_time
+
+
+@pytest.mark.full
+async def test_a_magnum_cluster_takes_over_the_labels_and_metrics_of_its_project(flow):
+    weights = [{"name": "cost", "weight": 2, "scope": "Namespaced"}]
+    async with flow.placing():
+        static = {"type": "static", "static": {"metrics": {"cost": 0.4}}}
+        await flow.make(PLACEMENT_PROVIDERS, "static", static)
+        source = {"name": "static", "metric": "cost"}
+        await flow.make(PLACEMENT_METRICS, "cost", {"min": 0, "max": 1, "provider": source})
+        project = {"template": "small", "metrics": weights}
+        await flow.make(PROJECTS, "yard", project, labels={"x": "y", "a": "theirs"})
+        constraints = {"project": {"labels": ["x is y"]}}
+        spec = {"masterCount": 1, "nodeCount": 2, "constraints": constraints}
+        await flow.make(MAGNUM_CLUSTERS, "crane", spec, labels={"a": "own"})
+        found = await Member(flow.client, flow.namespace).until(
+            MAGNUM_CLUSTERS, "crane", lambda found: found.get("status", {}).get("project")
+        )
+        assert found["status"]["template"] == "small"
+        assert found["metadata"]["labels"] == {"a": "own", "x": "y"}
+        assert found["spec"]["metrics"] == weights
+
+
+@pytest.mark.full
 async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp_path, request):
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     async with connected(plane.kubeconfig) as client:
@@ -317,4 +359,4 @@ async def test_it_is_idle_until_the_kinds_are_there(throwaway_control_plane, tmp
                 await flow.until_running("self")
         finally:
             await asyncio.to_thread(process.stop)
-        assert faults_of(process) == []
+        assert process.errors == []

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from harbourmaster.playground.control_plane import survey
+from harbourmaster.playground.group import lives, living
 from harbourmaster.playground.processes import Process, read_records
 from helpers.patience import PATIENCE, WAIT
 
@@ -39,17 +40,6 @@ def run(*arguments):
     )
 
 
-def living(directory):
-    return [record.name for record in read_records(directory / "pids.json") if lives(record)]
-
-
-def lives(record):
-    process = Process.find(record)
-    if process is not None:
-        process.close()
-    return process is not None
-
-
 @pytest.fixture
 def directory(tmp_path):
     yield tmp_path / "plane"
@@ -65,23 +55,6 @@ def test_the_api_server_is_ready_and_says_its_version(kubectl):
     assert kubectl("get", "--raw", "/readyz").stdout == "ok"
     version = json.loads(kubectl("get", "--raw", "/version").stdout)
     assert (version["gitVersion"], version["major"], version["minor"]) == ("v1.36.3", "1", "36")
-
-
-def test_a_pod_on_a_kwok_node_runs(kubectl, namespace, node):
-    overrides = json.dumps({"spec": {"nodeSelector": {"test": "playground"}}})
-    in_namespace = f"--namespace={namespace}"
-    kubectl("run", "pod", "--image=none", f"--overrides={overrides}", in_namespace)
-    kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT, in_namespace)
-    where = kubectl("get", "pod/pod", "-o=jsonpath={.status.phase} {.spec.nodeName}", in_namespace)
-    assert where.stdout == f"Running {node}"
-
-
-def test_a_job_on_a_kwok_node_completes(kubectl, namespace, node):
-    in_namespace = f"--namespace={namespace}"
-    kubectl("create", "job", "job", "--image=none", in_namespace)
-    kubectl("wait", "--for=condition=Complete", "job/job", WAIT, in_namespace)
-    succeeded = kubectl("get", "job/job", "-o=jsonpath={.status.succeeded}", in_namespace)
-    assert succeeded.stdout == "1"
 
 
 def test_a_deleted_pod_on_a_kwok_node_goes_without_its_grace_period(kubectl, namespace, node):
@@ -114,29 +87,12 @@ def test_stopping_ends_every_process(throwaway_control_plane):
     assert [record.name for record in records if lives(record)] == []
 
 
-def test_a_killed_etcd_comes_back_with_its_data(throwaway_control_plane):
-    plane = throwaway_control_plane(optional=())
-    plane.kubectl("create", "namespace", "kept")
-    plane.kill("etcd")
-    assert plane.running() == ["kube-apiserver"]
-    plane.restart("etcd")
-    assert plane.kubectl("get", "namespace/kept", "-o=name").stdout == "namespace/kept\n"
-
-
 def test_data_survives_stop_and_start(throwaway_control_plane):
     plane = throwaway_control_plane(optional=())
     plane.kubectl("create", "namespace", "kept")
     plane.stop()
     plane.start()
     assert plane.kubectl("get", "namespace/kept", "-o=name").stdout == "namespace/kept\n"
-
-
-def test_the_api_server_restarts_on_its_port(throwaway_control_plane):
-    plane = throwaway_control_plane(optional=())
-    server = plane.server
-    plane.restart("kube-apiserver")
-    assert plane.server == server
-    assert plane.kubectl("get", "--raw", "/readyz").stdout == "ok"
 
 
 def test_pods_are_accepted_without_a_controller_manager(throwaway_control_plane):
@@ -146,15 +102,6 @@ def test_pods_are_accepted_without_a_controller_manager(throwaway_control_plane)
     plane.kubectl("wait", "--for=condition=Ready", "pod/pod", WAIT)
     phase = plane.kubectl("get", "pod/pod", "-o=jsonpath={.status.phase}")
     assert phase.stdout == "Running"
-
-
-def test_an_audit_log_holds_each_request(throwaway_control_plane):
-    plane = throwaway_control_plane(optional=(), audit=True)
-    plane.kubectl("create", "namespace", "audited")
-    events = map(json.loads, (plane.layout.logs / "audit.log").read_text().splitlines())
-    assert "/api/v1/namespaces" in {
-        event["requestURI"].partition("?")[0] for event in events if event["verb"] == "create"
-    }
 
 
 def test_the_command_line_starts_shows_and_ends_one(directory):
@@ -170,7 +117,7 @@ def test_the_command_line_starts_shows_and_ends_one(directory):
         "kwok running",
     ]
     down = run("down", "--dir", str(directory))
-    assert (down.returncode, living(directory)) == (0, [])
+    assert (down.returncode, living(directory / "pids.json")) == (0, [])
     assert down.stderr == "ended etcd, kube-apiserver, kube-scheduler, kwok\n"
 
 

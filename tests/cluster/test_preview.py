@@ -9,6 +9,7 @@ import yaml
 
 from harbourmaster.cli.main import main
 from harbourmaster.playground.control_plane import ControlPlane
+from helpers import rights
 from helpers.cluster import eventually, selecting
 from helpers.manifests import DEPLOY
 from helpers.objects import cluster_policy
@@ -136,10 +137,8 @@ def limited(control_plane, kubectl, namespace, tmp_path):
             kubectl(
                 "create", "clusterrolebinding", name, f"--clusterrole={name}", f"--user={account}"
             )
-        config = yaml.safe_load(control_plane.kubeconfig.read_text())
-        config["users"][0]["user"] = {"token": token}
         path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(rights.kubeconfig(control_plane.kubeconfig, token=token))
         return path
 
     yield login

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import signal
 import time
@@ -72,23 +71,6 @@ async def test_it_fetches_and_answers_both_kinds_of_query(tmp_path, berths):
     assert ranged["resultType"] == "matrix"
     assert ranged["result"][0]["metric"]["quay"] == "west"
     assert {text for _, text in ranged["result"][0]["values"]} == {"5"}
-
-
-def test_what_is_set_is_answered_at_once_and_what_is_removed_is_gone(prometheus):
-    for value in (4, 2.5, 0, math.inf, math.nan):
-        prometheus.set("tide", value, harbour="north")
-        (series,) = ask(prometheus, "query", query='tide{harbour="north"}')["result"]
-        assert float(series["value"][1]) == pytest.approx(value, nan_ok=True)
-    prometheus.remove("tide", harbour="north")
-    assert ask(prometheus, "query", query="tide")["result"] == []
-
-
-def test_series_of_one_name_differ_by_their_labels(prometheus):
-    prometheus.set("depth", 7, quay="east")
-    prometheus.set("depth", 9, quay="west")
-    assert prometheus.value("depth", quay="east") == 7
-    assert prometheus.value("depth") is None
-    assert len(ask(prometheus, "query", query="depth")["result"]) == 2
 
 
 def test_what_was_measured_outlives_a_restart(tmp_path):

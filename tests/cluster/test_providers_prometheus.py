@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from base64 import b64encode
 from contextlib import asynccontextmanager
@@ -135,13 +134,6 @@ async def test_what_is_no_value_is_an_error(prometheus, ask, query, kind, messag
     with pytest.raises(kind, match=message and message.replace("+", r"\+")) as caught:
         await ask(query)
     assert str(caught.value).isprintable()
-
-
-async def test_a_value_that_is_none_is_none_of_a_range_either(prometheus, ask):
-    await asyncio.to_thread(prometheus.set, "a_fog", math.nan)
-    end = time.time()
-    with pytest.raises(NotFiniteError):
-        await ask("a_fog", start=end - 0.1, end=end, step=0.1)
 
 
 async def test_user_and_password_go_to_who_asks_for_them(prometheus, asker):

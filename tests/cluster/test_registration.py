@@ -18,7 +18,7 @@ from helpers.cluster import (
     delete_namespace,
     fresh_namespace,
 )
-from helpers.controller import Controller, Watched, connected
+from helpers.controller import Controller, Watched
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.registered import (
     CONFIGURATIONS,
@@ -41,12 +41,6 @@ LABEL = "gates.harbourmaster.dev/enabled"
 LABEL_PATH = r"{.metadata.labels.gates\.harbourmaster\.dev/enabled}"
 NOTE = "change the setting"
 QUICK = ("--certificates-publish-seconds=1",)
-
-
-@pytest.fixture
-async def client(control_plane):
-    async with connected(control_plane.kubeconfig) as found:
-        yield found
 
 
 @pytest.fixture
@@ -79,8 +73,8 @@ def converted(kubectl, home):
 
 
 @pytest.fixture
-async def watched(client, home):
-    async with Watched(client, home) as found:
+async def watched(admin, home):
+    async with Watched(admin, home) as found:
         yield found
 
 
@@ -90,7 +84,7 @@ def start(control_plane, kubectl, home, tmp_path):
     started = []
     token = kubectl("create", "token", rights.ACCOUNT, f"--namespace={home}").stdout.strip()
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(rights.kubeconfig(control_plane.kubeconfig, token))
+    kubeconfig.write_text(rights.kubeconfig(control_plane.kubeconfig, token=token))
 
     def run(*flags):
         # An APIService at home would lead nowhere, and keep other namespaces from being deleted.
@@ -100,8 +94,7 @@ def start(control_plane, kubectl, home, tmp_path):
 
     yield run
     for each in started:
-        with contextlib.suppress(ProcessLookupError, ValueError):
-            each.stop()
+        each.stop()
         # Shown where the test failed.
         print("".join(each.lines))  # noqa: T201
 
@@ -123,7 +116,7 @@ async def registered(watched):
     return (await watched.until(lambda: is_registered(watched)))[1]
 
 
-async def test_a_fresh_start_registers_everything(start, watched, home, client):
+async def test_a_fresh_start_registers_everything(start, watched, home, admin):
     start()
     await registered(watched)
     secret = watched.secret()
@@ -135,7 +128,7 @@ async def test_a_fresh_start_registers_everything(start, watched, home, client):
         f"harbourmaster-webhook.{home}.svc",
         f"harbourmaster-webhook.{home}.svc.cluster.local",
     }
-    uid = (await _object(client, NAMESPACES, home))["metadata"]["uid"]
+    uid = (await _object(admin, NAMESPACES, home))["metadata"]["uid"]
     for each in CONFIGURATIONS:
         configuration = watched.configuration(each)
         assert configuration["metadata"]["generation"] == 1
@@ -292,14 +285,13 @@ async def test_entries_labels_and_bundles_changed_by_hand_are_repaired(start, wa
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("value", [None, b"garbage"], ids=["removed", "garbage"])
-async def test_a_key_of_the_secret_changed_by_hand_heals_and_every_leaf_stays_trusted(
-    start, watched, key, value
+async def test_a_key_removed_from_the_secret_comes_back_and_every_leaf_stays_trusted(
+    start, watched, key
 ):
     start(*QUICK)
     await registered(watched)
     version = await watched.write(
-        SECRETS, lambda secret: with_data(secret, **{key.replace(".", "_"): value})
+        SECRETS, lambda secret: with_data(secret, **{key.replace(".", "_"): None})
     )
 
     def healed():
@@ -308,7 +300,6 @@ async def test_a_key_of_the_secret_changed_by_hand_heals_and_every_leaf_stays_tr
             int(_version(secret)) > version
             and is_registered(watched)
             and set(data_of(secret)) == set(KEYS)
-            and data_of(secret)[key] != value
         )
 
     await watched.until(healed)
@@ -397,26 +388,26 @@ async def test_two_that_start_at_once_make_one_registration(start, watched):
     assert "harbourmaster_leader 1.0" in await other.metrics()
 
 
-async def test_without_registration_nothing_is_touched(start, watched, client, home):
+async def test_without_registration_nothing_is_touched(start, watched, admin, home):
     controller = start("--register-webhooks=false")
     controller.await_event("became leader")
     name = f"{home}-gated"
     namespace = {"metadata": {"name": name, "annotations": {ANNOTATION: "enabled"}}}
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
+    await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
     try:
         controller.await_event("gates label updated", namespace=name)
     finally:
-        await client.delete(NAMESPACES, name)
+        await admin.delete(NAMESPACES, name)
     assert watched.secret() is None
     assert not any(watched.configuration(each) for each in CONFIGURATIONS)
 
 
-async def test_the_annotation_of_a_namespace_is_mirrored(start, client, home, kubectl, watched):
+async def test_the_annotation_of_a_namespace_is_mirrored(start, admin, home, kubectl, watched):
     start("--controllers=namespaces")
     name = fresh_namespace(kubectl, f"{home}-gated")
 
     async def label():
-        return (await _object(client, NAMESPACES, name))["metadata"]["labels"].get(LABEL)
+        return (await _object(admin, NAMESPACES, name))["metadata"]["labels"].get(LABEL)
 
     async def until(value):
         async with asyncio.timeout(PATIENCE):
@@ -450,4 +441,4 @@ async def test_the_process_stops_cleanly(start, watched):
     controller = start()
     await registered(watched)
     assert controller.stop() == 0
-    assert not [line for line in controller.lines if '"level":"error"' in line]
+    assert controller.errors == []

@@ -259,10 +259,4 @@ async def it_stops_at_once_when_it_is_told_to(place):
     assert uid != other
 
 
-@CASES.each()
-def test_rescheduling(outcomes, case):
-    outcomes.assert_passed(case)
-
-
-def test_no_controller_told_of_a_fault(outcomes):
-    assert outcomes.faults == []
+test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

@@ -17,10 +17,11 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.kube.reflector import Reflector
+from helpers.changes import Changes
 from helpers.controller import connected
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES, OVERHEAD, OWN, PLENTY, RUNTIME_CLASS, pod
-from helpers.patience import PATIENCE, WAIT
+from helpers.patience import WAIT
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -60,13 +61,13 @@ class Batch:
     def __init__(self, client):
         self._client = client
         self._width = asyncio.Semaphore(WIDTH)
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._pods = Reflector(
             client,
             PODS,
             msgspec.json.decode,
             namespace=OWN,
-            on_change=lambda _keys: self._moved.set(),
+            on_change=self._changes.tell,
         )
 
     async def run(self, cases):
@@ -147,21 +148,14 @@ class Batch:
         }
         await self._incoming(SENTINEL, pod())
         await self._node(node)
-        await self._until(lambda: self._bound(SENTINEL))
+        await self._changes.until(lambda: self._bound(SENTINEL))
 
     async def _until_judged(self, names):
         def judged():
             found = [self._pods.store.get(f"{OWN}/{name}") for name in names]
             return all(one and (_is_bound(one) or _is_refused(one)) for one in found) and found
 
-        return await self._until(judged)
-
-    async def _until(self, find):
-        async with asyncio.timeout(PATIENCE):
-            while not (found := find()):
-                self._moved.clear()
-                await self._moved.wait()
-        return found
+        return await self._changes.until(judged)
 
     def _bound(self, name):
         found = self._pods.store.get(f"{OWN}/{name}")

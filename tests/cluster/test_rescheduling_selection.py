@@ -207,10 +207,4 @@ async def one_that_must_be_beside_others_is_not_judged(place):
     await place.left_alone(uid, "UnsupportedConstraint")
 
 
-@CASES.each()
-def test_rescheduling(outcomes, case):
-    outcomes.assert_passed(case)
-
-
-def test_no_controller_told_of_a_fault(outcomes):
-    assert outcomes.faults == []
+test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

@@ -11,58 +11,30 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
-from harbourmaster.api.resources import PODS, Resource
+from harbourmaster.api.resources import NODES, PODS, Resource
+from helpers.fit_amounts import TABLE
+from helpers.fitting import OVERHEAD, RUNTIME_CLASS
 from helpers.rescheduling.cases import Cases
 from helpers.rescheduling.intercepting_proxy import is_dry, overloaded
 from helpers.rescheduling.objects import (
     CASE,
     RESERVATIONS,
     TAINT,
-    container,
     critical,
     is_clean,
     owned_taints,
 )
-from helpers.rescheduling.toy_kubelet import NODES, SLOW
+from helpers.rescheduling.toy_kubelet import SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 CASES = Cases()
 case = CASES.case
 RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+OURS = {"key": TAINT, "value": "resched.01234567", "effect": "NoSchedule"}
+TEXT = '[{"pod":"kube-system/gone","uid":"u","deadline":"2999-01-01T00:00:00Z","victims":[]}]'
 FOREIGN = {"key": TAINT, "value": "true", "effect": "NoSchedule"}
-SIDECAR = {"restartPolicy": "Always"}
 GATES = {"schedulingGates": [{"name": "example.com/gate"}]}
-
-
-def shape(*ordinary, first=(), **spec):
-    """The spec of a pod by the CPUs of its containers; those in ``first`` are of its start."""
-    containers = [container(cpu, f"c{at}") for at, cpu in enumerate(ordinary)]
-    started = [{**container(cpu, f"i{at}"), **more} for at, (cpu, more) in enumerate(first)]
-    return {"containers": containers, **({"initContainers": started} if first else {}), **spec}
-
-
-def limited(**resources):
-    return [{"name": "main", "image": "registry.example.com/any:1", "resources": resources}]
-
-
-OVERHEAD = {"runtimeClassName": "costly"}
-SHAPES = {
-    "two": (shape(1, "500m"), 1500),
-    "init": (shape(1, first=[(2, {})]), 2000),
-    "sidecar-init": (shape(1, first=[("500m", SIDECAR), (2, {})]), 2500),
-    "init-sidecar": (shape(1, first=[(2, {}), ("500m", SIDECAR)]), 2000),
-    "sidecars": (shape(1, first=[("500m", SIDECAR), ("500m", SIDECAR)]), 2000),
-    "overhead": (shape(1, **OVERHEAD), 1250),
-    "of-pod": (shape(1, resources={"requests": {"cpu": "3"}}), 3000),
-    "of-pod-overhead": (shape(1, resources={"requests": {"cpu": "3"}}, **OVERHEAD), 3250),
-    "limit-of-pod": (
-        {"containers": limited(), "resources": {"limits": {"cpu": "3", "memory": "64Mi"}}},
-        3000,
-    ),
-    "limit": ({"containers": limited(limits={"cpu": "1"})}, 1000),
-}
-"""By name, pods (rescheduler-spec 4.1) and how many milli-CPUs each needs."""
 
 
 @case("C14")
@@ -96,11 +68,10 @@ async def a_taint_of_somebody_else_stays_as_it_is(place):
 
 @case("C16", before=True)
 async def stale_taints_go_wherever_they_are_and_no_others(place):
-    ours = {"key": TAINT, "value": "resched.0123abcd", "effect": "NoSchedule"}
     others = [{"key": f"example.com/{name}", "value": "v", "effect": "NoSchedule"} for name in "ab"]
-    n1 = await place.node("n1", taints=[others[0], ours, others[1]])
-    n2 = await place.node("n2", taints=[ours], cordoned=True)
-    n3 = await place.node("n3", taints=[ours], ready=False)
+    n1 = await place.node("n1", taints=[others[0], OURS, others[1]])
+    n2 = await place.node("n2", taints=[OURS], cordoned=True)
+    n3 = await place.node("n3", taints=[OURS], ready=False)
     n4 = await place.node("n4", taints=[FOREIGN])
     await place.cluster.until(lambda: all(place.cluster.find(NODES, each) for each in (n1, n4)))
     await place.begin()
@@ -280,17 +251,17 @@ async def who_has_no_scheduler_is_not_helped(place):
 
 @case("C34")
 async def pods_need_what_the_scheduler_counts(place):
-    runtime = {"metadata": {"name": "costly"}, "handler": "x"}
-    await place.client.create(RUNTIMES, {**runtime, "overhead": {"podFixed": {"cpu": "250m"}}})
+    runtime = {"metadata": {"name": RUNTIME_CLASS}, "handler": "x"}
+    await place.client.create(RUNTIMES, {**runtime, "overhead": {"podFixed": OVERHEAD}})
     asked = {}
-    for name, (spec, amount) in SHAPES.items():
+    for number, (_, amount, shape) in enumerate(TABLE):
         for less in (0, 1):
-            label = f"{place.label}-{name}-{less}"
+            label = f"{place.label}-{number}-{less}"
             cpu = f"{amount - less}m"
-            on = await place.node(f"{name}-{less}", cpu, labels={CASE: label})
-            await place.full(on, f"v-{name}-{less}", cpu=cpu)
+            on = await place.node(f"n{number}-{less}", cpu, labels={CASE: label})
+            await place.full(on, f"v-{number}-{less}", cpu=cpu)
             found = critical(label, label)
-            found["spec"] |= spec
+            found["spec"] |= shape["spec"]
             asked[on] = await place.wanted(found)
     for on, uid in asked.items():
         if f"-0-{place.label}" in on:
@@ -298,8 +269,7 @@ async def pods_need_what_the_scheduler_counts(place):
         else:
             await place.told(uid, "DoesNotFitAnyNode")
     await place.clean()
-    expected = {f"v-{name}-0" for name in SHAPES}
-    assert place.taken() == expected
+    assert place.taken() == {f"v-{number}-0" for number in range(len(TABLE))}
 
 
 @case("C38", dryRun=True)
@@ -325,6 +295,20 @@ async def where_nothing_can_help_that_is_told_once(place):
     assert place.events(uid).count("DoesNotFitAnyNode") == 1
     assert len(place.cluster.history(place.uid_of_node(on))) == 1
     assert place.requests(f"case-{place.label}/pods/v0") == []
+
+
+@case("off", before=True, enabled=False)
+async def where_it_is_switched_off_nodes_are_let_go_and_no_more(place):
+    on = await place.node("n1", 1)
+    await place.full(on, "v0")
+    uid = await place.critical()
+    value = {"metadata": {"annotations": {RESERVATIONS: TEXT}}, "spec": {"taints": [OURS]}}
+    await place.client.patch(NODES, on, MergePatch(value))
+    await place.cluster.until(place.marked)
+    await place.begin()
+    await place.clean()
+    assert not place.is_bound(uid)
+    assert place.taken() == set()
 
 
 @case("C42", proxied=True)
@@ -355,10 +339,4 @@ async def a_taint_that_comes_in_between_is_kept(place):
     assert all(other in each for each in both)
 
 
-@CASES.each()
-def test_rescheduling(outcomes, case):
-    outcomes.assert_passed(case)
-
-
-def test_no_controller_told_of_a_fault(outcomes):
-    assert outcomes.faults == []
+test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

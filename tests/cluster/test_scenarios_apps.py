@@ -95,33 +95,6 @@ async def test_unsupported_owner_of_pod(flow):
     assert flow.all(WORKLOADS) == []
 
 
-async def test_simple_deployment(flow):
-    await flow.create(
-        task_definition("hello", deno={"inline": {"code": "console.log(1)"}}),
-        deployment(
-            "waiter",
-            keptn("waiter", "0.4", pre_deployment_tasks="hello", post_deployment_tasks="hello"),
-            replicas=2,
-        ),
-    )
-    pods = await flow.until_released("waiter", 2)
-    version = await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
-    assert phases(version["status"]) == {
-        "preDeploymentStatus": "Succeeded",
-        "preDeploymentEvaluationStatus": "Succeeded",
-        "deploymentStatus": "Succeeded",
-        "postDeploymentStatus": "Succeeded",
-        "postDeploymentEvaluationStatus": "Succeeded",
-        "status": "Succeeded",
-        "currentPhase": "Completed",
-    }
-    await flow.until_ended(APP_VERSIONS, "waiter-0.4-6b86b273")
-    (found,) = flow.all(APPS)
-    assert found["metadata"]["name"] == "waiter"
-    assert found["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "keptn"}
-    assert {one["spec"]["schedulerName"] for one in pods} == {"default-scheduler"}
-
-
 async def test_simple_deployment_annotated_with_app_context(flow):
     await flow.create(
         task_definition("hello", deno={"inline": {"code": "console.log(1)"}}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import pytest
 
@@ -13,28 +11,23 @@ from harbourmaster.api.resources import (
     APPS,
     EVALUATIONS,
     PODS,
-    TASK_DEFINITIONS,
     TASKS,
     WORKLOAD_VERSIONS,
     WORKLOADS,
     Resource,
 )
-from harbourmaster.kube.errors import InvalidError
 from helpers.flow.manifests import (
     app,
     app_context,
-    container_task,
     deployment,
     evaluation_definition,
     keptn,
-    of_kind,
-    task_definition,
 )
 from helpers.flow.namespace import gates, phases
+from helpers.keptn_objects import GROUP, OLD, SPECS, keptn_object
+from helpers.schemas import definition
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
-
-GROUP = "lifecycle.keptn.sh"
 
 
 async def test_simple_deployment_evaluation(flow):
@@ -121,6 +114,20 @@ async def test_an_evaluation_may_be_met_later_and_stays_met(flow):
     assert found["status"]["evaluationStatus"]["first"]["value"] == "10"
 
 
+async def test_two_objectives_for_one_metric_both_count(flow):
+    await flow.measure("cpus", "7")
+    definition = evaluation_definition("cpus", "cpus", ">=7", retries=0, retryInterval="1m30s")
+    second = {"keptnMetricRef": {"name": "cpus"}, "evaluationTarget": "<10,!=8"}
+    definition["spec"]["objectives"].append(second)
+    await flow.create(
+        definition, deployment("waiter", keptn("waiter", pre_deployment_evaluations="cpus"))
+    )
+    await flow.until_released("waiter")
+    (found,) = flow.all(EVALUATIONS)
+    assert found["status"]["evaluationStatus"].keys() == {"cpus", "cpus#2"}
+    assert (found["spec"]["retries"], found["spec"]["retryInterval"]) == (0, "1m30s")
+
+
 async def test_a_namespace_that_is_not_allowed_has_no_gates(harbour, client):
     """The scenarios of allowed namespaces, and one that is denied by default."""
     async with harbour.flow(client, "denied") as flow:
@@ -141,116 +148,15 @@ async def test_a_namespace_that_is_not_allowed_has_no_gates(harbour, client):
             harbour.installation.restart("webhook", ())
 
 
-REFERENCE = {"uid": "7f1a", "kind": "ReplicaSet", "name": "none"}
-OLD = {
-    "KeptnApp": ("v1alpha3", APPS, {"version": "1.0", "revision": 123, "workloads": []}),
-    "KeptnAppVersion": (
-        "v1alpha3",
-        APP_VERSIONS,
-        {"appName": "shop", "version": "1.0", "revision": 1, "previousVersion": "0.9"},
-    ),
-    "KeptnWorkload": (
-        "v1alpha3",
-        WORKLOADS,
-        {"app": "shop", "version": "1.0", "resourceReference": REFERENCE},
-    ),
-    "KeptnWorkloadVersion": (
-        "v1alpha4",
-        WORKLOAD_VERSIONS,
-        {
-            "app": "shop",
-            "version": "1.0",
-            "workloadName": "shop-none",
-            "previousVersion": "0.9",
-            "resourceReference": REFERENCE,
-        },
-    ),
-    "KeptnAppCreationRequest": ("v1alpha3", APP_CREATION_REQUESTS, {"appName": "other"}),
-    "KeptnTaskDefinition": (
-        "v1alpha3",
-        TASK_DEFINITIONS,
-        {"deno": {"inline": {"code": "a"}}, "retries": 3, "timeout": "5m"},
-    ),
-    "KeptnTask": (
-        "v1alpha3",
-        TASKS,
-        {"taskDefinition": "none", "checkType": "pre", "context": {"appName": "shop"}},
-    ),
-    "KeptnEvaluation": (
-        "v1alpha3",
-        EVALUATIONS,
-        {"workloadVersion": "1.0", "evaluationDefinition": "none", "retries": 3},
-    ),
-}
-
-
 @pytest.mark.parametrize("direction", ["v1alpha-to-v1", "v1-to-v1alpha"])
 async def test_api_conversion(flow, direction):
     client = flow.client
-    for kind, (version, stored, spec) in OLD.items():
-        old = Resource(GROUP, version, stored.plural, kind)
+    for plural, version in OLD.items():
+        kind = definition(plural)["spec"]["names"]["kind"]
+        old, stored = (Resource(GROUP, each, plural, kind) for each in (version, "v1"))
         written, read = (old, stored) if direction == "v1alpha-to-v1" else (stored, old)
-        body = of_kind(kind, "it", spec)
-        body["apiVersion"] = written.api_version
+        body = keptn_object(definition(plural), "it", flow.namespace, written.version)
         await client.create(written, body, flow.namespace)
         found = msgspec.json.decode(await client.get(read, "it", flow.namespace))
         assert found["apiVersion"] == read.api_version
-        assert {key: found["spec"].get(key) for key in spec} == spec, kind
-
-
-async def test_what_v1_does_not_know_of_an_app_is_kept(flow):
-    """C87: upstream drops it."""
-    old = Resource(GROUP, "v1alpha3", APPS.plural, APPS.kind)
-    spec = {"version": "1.0", "revision": 1, "workloads": [], "preDeploymentTasks": ["announce"]}
-    body = of_kind("KeptnApp", "shop", spec)
-    body["apiVersion"] = old.api_version
-    await flow.client.create(old, body, flow.namespace)
-    found = msgspec.json.decode(await flow.client.get(APPS, "shop", flow.namespace))
-    assert "preDeploymentTasks" not in found["spec"]
-    found = msgspec.json.decode(await flow.client.get(old, "shop", flow.namespace))
-    assert found["spec"]["preDeploymentTasks"] == ["announce"]
-
-
-CODE = {"inline": {"code": "a"}}
-CONTAINER = {"name": "a", "image": "registry.example.com/a:1"}
-DEFINITIONS = {
-    "deno": ({"deno": CODE}, True),
-    "python": ({"python": CODE}, True),
-    "container": ({"container": CONTAINER}, True),
-    "function-ref": ({"deno": {"functionRef": {"name": "deno"}}}, True),
-    "none": ({"retries": 1}, False),
-    "deno-and-python": ({"deno": CODE, "python": CODE}, False),
-    "container-and-deno": ({"container": CONTAINER, "deno": CODE}, False),
-    "container-and-python": ({"container": CONTAINER, "python": CODE}, False),
-    "all": ({"container": CONTAINER, "python": CODE, "deno": CODE}, False),
-    "no-code": ({"deno": {}}, False),
-    "no-duration": ({"deno": CODE, "timeout": "0soon"}, False),
-}
-
-
-async def test_validate_taskdefinition(flow):
-    for name, (spec, is_good) in DEFINITIONS.items():
-        definition = task_definition(name, **spec)
-        if is_good:
-            await flow.create(definition)
-            continue
-        with pytest.raises(InvalidError, match="spec"):
-            await flow.create(definition)
-    # A change is judged as well.
-    with pytest.raises(InvalidError):
-        await flow.change("KeptnTaskDefinition", "deno", {"spec": {"python": CODE}})
-
-
-async def test_printed_columns_of_a_task_are_filled(flow, harbour):
-    """Four of upstream's lead nowhere."""
-    await flow.create(
-        container_task("hello"),
-        deployment("waiter", keptn("waiter", "0.4", pre_deployment_tasks="hello")),
-    )
-    await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
-    kubectl = harbour.plane.kubectl
-    found = kubectl("get", "keptntasks", f"-n={flow.namespace}", "-o=wide", "--no-headers").stdout
-    (line,) = found.splitlines()
-    assert {"waiter", "waiter-waiter", "0.4", "Succeeded"} <= set(line.split())
-    table = json.loads(kubectl("get", "kwv", f"-n={flow.namespace}", "-o=json").stdout)
-    assert table["items"][0]["status"]["currentPhase"] == "Completed"
+        assert SPECS[plural].items() <= found["spec"].items()

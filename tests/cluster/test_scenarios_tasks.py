@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -10,10 +11,10 @@ from harbourmaster.api.resources import (
     APP_VERSIONS,
     CONFIG_MAPS,
     JOBS,
-    PODS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
+from harbourmaster.api.times import parse
 from helpers.flow.manifests import (
     app,
     app_context,
@@ -24,6 +25,7 @@ from helpers.flow.manifests import (
     task_definition,
 )
 from helpers.flow.namespace import phases
+from helpers.patience import COLLECTED, WAIT
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -41,11 +43,11 @@ SCRIPT = {"name": "SCRIPT", "value": "/var/data/function.ts"}
 CMD_ARGS = {"name": "CMD_ARGS"}
 
 
-def task(name, definition, annotations=None, **spec):
-    """A KeptnTask made by hand: only those of versions have what the definition's metadata say."""
+def task(name, definition, *, annotations=None, labels=None, **spec):
+    """A KeptnTask created by hand; only those of versions inherit the definition's metadata."""
     context = {key: CONTEXT[key] for key in ("appName", "workloadName", "workloadVersion")}
     spec = {"taskDefinition": definition, "context": context, **spec}
-    return of_kind("KeptnTask", name, spec, annotations=annotations)
+    return of_kind("KeptnTask", name, spec, annotations=annotations, labels=labels)
 
 
 def text(context):
@@ -162,7 +164,8 @@ JOBS_OF = {
 async def test_a_task_becomes_the_job_of_the_scenario(flow, scenario):
     definition, expected = JOBS_OF[scenario]
     await flow.create(of_kind("ServiceAccount", "keptn-serviceaccount"), definition)
-    await flow.create(task("it", "it", definition["metadata"]["annotations"], timeout="30s"))
+    annotations = definition["metadata"]["annotations"]
+    await flow.create(task("it", "it", annotations=annotations, timeout="30s"))
     await flow.until_ended(TASKS, "it")
     found = await flow.until_all(JOBS, expected)
     (owner,) = found[0]["metadata"]["ownerReferences"]
@@ -325,15 +328,36 @@ async def test_a_definition_of_our_own_namespace_serves_all(flow, harbour):
     kubectl("delete", f"--namespace={home}", "-f=-", stdin=manifest)
 
 
-async def test_serviceaccount_in_jobs_is_that_of_the_pod(flow):
-    await flow.create(
-        of_kind("ServiceAccount", "keptn-serviceaccount"),
-        container_task(
-            "it",
-            serviceAccount={"name": "keptn-serviceaccount"},
-            automountServiceAccountToken={"type": False},
-        ),
-    )
-    await flow.create(task("it", "it"))
-    spec = {"serviceAccountName": "keptn-serviceaccount", "automountServiceAccountToken": False}
-    await flow.until_all(PODS, {"spec": spec, "status": {"phase": "Succeeded"}})
+async def test_a_finished_job_is_deleted_after_its_time_to_live_and_its_task_stays(flow):
+    await flow.create(container_task("it", ttlSecondsAfterFinished=1), task("it", "it"))
+    job = (await flow.until_ended(TASKS, "it"))["status"]["jobName"]
+    await flow.until(lambda: flow.history(JOBS, job) and flow.all(JOBS) == [], COLLECTED)
+    assert flow.find(TASKS, "it")["status"]["status"] == "Succeeded"
+
+
+async def test_a_slow_task_takes_its_time(flow):
+    await flow.create(container_task("it"), task("it", "it", labels={"kwok-outcome": "slow"}))
+    status = (await flow.until_ended(TASKS, "it"))["status"]
+    assert parse(status["endTime"]) - parse(status["startTime"]) >= timedelta(seconds=5)
+
+
+async def test_the_code_of_a_function_is_deleted_with_its_definition(flow):
+    await flow.create(task_definition("it", deno=CODE))
+    await flow.until(lambda: flow.find(CONFIG_MAPS, "keptnfn-it"))
+    await flow.delete("KeptnTaskDefinition", "it")
+    await flow.until(lambda: flow.find(CONFIG_MAPS, "keptnfn-it") is None, COLLECTED)
+
+
+async def test_a_quota_is_reported_and_the_task_waits_for_room(flow, harbour):
+    kubectl, where = harbour.plane.kubectl, f"--namespace={flow.namespace}"
+    kubectl("create", "quota", "no-jobs", "--hard=count/jobs.batch=0", where)
+    # Until the quota is counted, the API server refuses nothing.
+    kubectl("wait", "--for=jsonpath={.status.hard}", WAIT, "resourcequota/no-jobs", where)
+    await flow.create(container_task("it"), task("it", "it"))
+    refused = {"status": "Pending", "reason": "JobRefused"}
+    found = await flow.until_like(TASKS, "it", {"status": refused})
+    assert "exceeded quota: no-jobs" in found["status"]["message"]
+    event = await flow.until_told("CreateTaskFailed", "it")
+    kubectl("delete", "quota", "no-jobs", where)
+    await flow.until_ended(TASKS, "it")
+    assert "series" not in event

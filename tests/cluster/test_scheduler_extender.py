@@ -11,15 +11,17 @@ import aiohttp
 import pytest
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.main import main
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.survey import observe
 from helpers.extending import filter_body
 from helpers.flow.installation import HOME
 from helpers.flow.manifests import (
     IMAGE,
+    OUTCOME,
     container_task,
     deployment,
     keptn,
@@ -36,6 +38,7 @@ WEBHOOK = ("--gating=schedulerName",)
 RELEASE_SECONDS = 1.0
 GUARD = 10
 POOL = "example.com/pool"
+CLEAR = "gates.harbourmaster.dev/clear-failed-nodes"
 
 
 @pytest.fixture
@@ -148,7 +151,9 @@ async def test_a_pod_waits_and_runs_as_soon_as_its_checks_passed(harbour, schedu
     assert seconds <= RELEASE_SECONDS * GUARD
 
 
-async def test_failed_checks_keep_a_pod_pending_with_a_reason(harbour, scheduler, flow):
+async def test_failed_checks_keep_a_pod_pending_and_their_node_is_recorded(
+    harbour, scheduler, flow
+):
     await flow.create(
         container_task("broken", "fail"),
         deployment("ledger", keptn("ledger", pre_deployment_tasks="broken")),
@@ -157,9 +162,45 @@ async def test_failed_checks_keep_a_pod_pending_with_a_reason(harbour, scheduler
     text = await described(harbour, pod)
     assert "checks of ledger-ledger-1.0 failed: broken" in text
     assert "Status:           Pending" in text
+    (ended,) = [one for one in flow.all(PODS) if "job-name" in one["metadata"]["labels"]]
+    failed = {"name": ended["spec"]["nodeName"], "reason": "task broken failed"}
+    expected = {"status": {"failedNodes": [failed]}}
+    version = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", expected)
+    left = parse(version["status"]["failedNodes"][0]["expires"]) - datetime.now(UTC)
+    assert timedelta(minutes=25) < left <= timedelta(minutes=30)
 
 
-async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn(harbour, scheduler, client, flow):
+async def test_the_node_of_a_pod_that_does_not_start_is_recorded_and_cleared_by_the_command(
+    harbour, scheduler, flow, capsys
+):
+    await flow.create(deployment("ledger", keptn("ledger"), labels={OUTCOME: "never-ready"}))
+    (pod,) = await until_bound(flow, "ledger")
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    await flow.until_like(PODS, name, {"status": {"phase": "Running"}})
+    container = {"name": "ledger", "image": IMAGE, "imageID": "", "ready": False, "restartCount": 1}
+    container["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    status = {"status": {"containerStatuses": [container]}}
+    await flow.change("Pod", name, status, subresource="status")
+    failed = [{"name": node, "reason": "pod CrashLoopBackOff"}]
+    await flow.until_like(
+        WORKLOAD_VERSIONS, "ledger-ledger-1.0", {"status": {"failedNodes": failed}}
+    )
+    version = f"{flow.namespace}/ledger-ledger-1.0"
+    clear = ["gate", "clear-nodes", version, f"--kubeconfig={harbour.plane.kubeconfig}"]
+    assert await asyncio.to_thread(main, clear) == 0
+    said = f"{version}: the controller will clear the failed nodes {node}\n"
+    assert said in capsys.readouterr().out
+    cleared = {
+        "metadata": {"annotations": {CLEAR: lambda mark: mark not in {None, "wanted"}}},
+        "status": {"failedNodes": lambda nodes: not nodes},
+    }
+    found = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", cleared)
+    assert parse(found["metadata"]["annotations"][CLEAR]) <= datetime.now(UTC)
+
+
+async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn_and_the_command_releases_them(
+    harbour, scheduler, client, flow, capsys
+):
     await flow.create(
         container_task("endless", "hang"),
         deployment("ledger", keptn("ledger", pre_deployment_tasks="endless")),
@@ -170,6 +211,15 @@ async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn(harbour, schedule
     assert mine not in {one.object for one in findings(observed)}
     report = await diagnose(client, HOME)
     assert mine not in {one.subject for one in report.findings}
+    name = f"{flow.namespace}/{pod['metadata']['name']}"
+    kubeconfig = f"--kubeconfig={harbour.plane.kubeconfig}"
+    assert await asyncio.to_thread(main, ["gate", "list", "-n", flow.namespace, kubeconfig]) == 0
+    assert name in capsys.readouterr().out
+    release = ["gate", "release", name, "--reason", "incident 4711", kubeconfig]
+    assert await asyncio.to_thread(main, release) == 0
+    (pod,) = await until_bound(flow, "ledger")
+    assert pod["metadata"]["annotations"]["gates.harbourmaster.dev/released"] == "by-hand"
+    await flow.until_told("GateReleased")
 
 
 @pytest.mark.parametrize("controller_flags", [(*FLAGS, "--scheduler-pre-check-deadline-seconds=3")])

@@ -20,7 +20,8 @@ from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.cluster import eventually
+from helpers import rights
+from helpers.cluster import eventually, rule, webhook_configuration
 from helpers.controller import Controller
 from helpers.keptn_objects import keptn_object
 from helpers.objects import cluster_policy, policy
@@ -64,44 +65,24 @@ async def client(plane):
         yield found
 
 
-def configuration(kind, *, policy_="Fail", name="harbourmaster"):
+def configuration(kind):
     """What the controller registers, in short; nobody answers at that Service."""
-    entry = {
-        "name": "pods.harbourmaster.dev",
-        "clientConfig": {"service": {"namespace": DEFAULT_NAMESPACE, "name": WEBHOOK}},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "resources": ["pods"],
-                "operations": ["CREATE"],
-            }
-        ],
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": policy_,
-        "timeoutSeconds": 1,
-        "namespaceSelector": {
-            "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": [DEFAULT_NAMESPACE, "kube-system"],
-                }
-            ]
-        },
-    }
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "webhooks": [entry],
-    }
+    others = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+    others["values"] = [DEFAULT_NAMESPACE, "kube-system"]
+    return webhook_configuration(
+        kind,
+        name="harbourmaster",
+        webhook="pods.harbourmaster.dev",
+        clientConfig={"service": {"namespace": DEFAULT_NAMESPACE, "name": WEBHOOK}},
+        rules=[rule(["pods"])],
+        timeoutSeconds=1,
+        namespaceSelector={"matchExpressions": [others]},
+    )
 
 
 CONFIGURATIONS = (
-    (MUTATING_WEBHOOKS, configuration("MutatingWebhookConfiguration")),
-    (VALIDATING_WEBHOOKS, configuration("ValidatingWebhookConfiguration")),
+    (MUTATING_WEBHOOKS, configuration("Mutating")),
+    (VALIDATING_WEBHOOKS, configuration("Validating")),
 )
 
 
@@ -382,15 +363,5 @@ async def nothing_returns(client, seconds):
 def limited(plane, path):
     """A kubeconfig of the controller's ServiceAccount, written to ``path``."""
     token = plane.kubectl("create", "token", CONTROLLER, f"-n={DEFAULT_NAMESPACE}").stdout.strip()
-    authority = plane.layout.pki / "ca.crt"
-    cluster = {"server": plane.server, "certificate-authority": str(authority)}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "it", "cluster": cluster}],
-        "users": [{"name": "it", "user": {"token": token}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "current-context": "it",
-    }
-    path.write_text(json.dumps(config))
+    path.write_text(rights.kubeconfig(plane.kubeconfig, token=token))
     return path

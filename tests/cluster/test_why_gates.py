@@ -14,6 +14,7 @@ from harbourmaster.api.resources import (
     APP_VERSIONS,
     DEPLOYMENTS,
     EVALUATIONS,
+    PODS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
@@ -189,6 +190,32 @@ async def test_an_orphan_and_one_that_was_let_go(flow, why):
     assert "its gate was removed" in text
 
 
+async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, capsys):
+    spec = template("lone", schedulingGates=[{"name": GATE}])["spec"]
+    pod = await flow.create(of_kind("Pod", "lone", spec))
+    name = f"{flow.namespace}/lone"
+
+    async def run(*arguments):
+        command = ["gate", *arguments, f"--kubeconfig={harbour.plane.kubeconfig}"]
+        return await asyncio.to_thread(main, command), capsys.readouterr()
+
+    code, said = await run("list", "-n", flow.namespace)
+    assert (code, name in said.out, "ORPHANED" in said.out) == (0, True, True)
+    release = ("release", name, "--reason", "incident 4711")
+    code, said = await run(*release)
+    who = said.out.strip().removeprefix(f"released {name} for ")
+    assert (code, said.err, "unknown" in who) == (0, "", False)
+    annotations = {"gates.harbourmaster.dev/released-by": who}
+    released = {"metadata": {"annotations": annotations}, "spec": {"nodeName": bool}}
+    await flow.until_like(PODS, "lone", released)
+    event = await flow.until_told("GateReleased", "lone")
+    assert event["note"] == f"released without its checks by {who}: incident 4711"
+    assert event["regarding"]["uid"] == pod["metadata"]["uid"]
+    code, said = await run(*release)
+    assert code == 1
+    assert "carries no gate" in said.err
+
+
 def as_shipped(*flags):
     """The controller's Deployment as far as it says how the controller runs; nothing runs it."""
     labels = {"app": "settings-of-why"}
@@ -233,7 +260,7 @@ async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_p
     kubectl("create", "rolebinding", "reader", "--role=reader", account)
     token = kubectl("create", "token", "default").stdout.strip()
     kubeconfig = tmp_path / "reader.yaml"
-    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token))
+    kubeconfig.write_text(rights.kubeconfig(harbour.plane.kubeconfig, token=token))
     name = f"{flow.namespace}/{pod['metadata']['name']}"
     command = ["why", "pod", name, "--kubeconfig", str(kubeconfig), "-o", "json"]
     assert await asyncio.to_thread(main, command) == 0

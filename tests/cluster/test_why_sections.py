@@ -11,12 +11,10 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.main import main
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, render
-from helpers.cluster import fresh_namespace
 from helpers.controller import connected
-from helpers.member_planes import leave
 from helpers.patience import WAIT
 from helpers.placed import deployment
-from helpers.placing_flow import Flow
+from helpers.placing_flow import flow_in
 from helpers.rescheduling.objects import CASE, RESERVATIONS, critical, node, pod, removable
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -43,38 +41,38 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
 ):
     """The managing cluster is its own member, so that the record is at hand."""
     kubectl, kubeconfig = control_plane.kubectl, control_plane.kubeconfig
-    name = fresh_namespace(kubectl, request.node.name[5:35].replace("_", "-"))
-    async with connected(kubeconfig) as client:
-        flow = Flow(client, name, kubeconfig)
-        async with flow.watching(), flow.placing():
-            await flow.cluster("here", control_plane)
-            await flow.until_online("here")
-            await flow.application(deployment("web", name))
-            await flow.until_running("here")
-            kubectl("wait", f"-n={name}", "--for=create", WAIT, "deployment/web")
-            text, found = await asked(kubeconfig, "placement", "deployment", f"{name}/web")
-            assert (found["state"], found["code"]) == ("fine", "placed")
-            assert found["summary"] == (
-                f"Deployment {name}/web is of application {name}/app, which is placed on 'here'"
-            )
-            record = found["detail"]["record"]
-            assert record["decision"]["chosen"] == "here"
-            assert record["decision"]["reason"] in text
-            selector = "app=web"
-            kubectl("wait", f"-n={name}", "--for=create", WAIT, "pod", f"--selector={selector}")
-            (its,) = json.loads(
-                kubectl("get", "pods", f"-n={name}", f"--selector={selector}", "-o=json").stdout
-            )["items"]
-            text, found = await asked(
-                kubeconfig, "placement", "pod", f"{name}/{its['metadata']['name']}"
-            )
-            # Its labels are not on its pods, which are found by their owners.
-            assert found["detail"]["placed"] == f"Deployment {name}/web"
-            assert "1 of 1 clusters suited" in text
-            await flow.delete()
-            await flow.until_gone()
-        await flow.clear()
-    leave(kubectl, name)
+    async with (
+        flow_in(control_plane, request.node.name) as flow,
+        flow.watching(),
+        flow.placing(),
+    ):
+        name = flow.namespace
+        await flow.cluster("here", control_plane)
+        await flow.until_online("here")
+        await flow.application(deployment("web", name))
+        await flow.until_running("here")
+        kubectl("wait", f"-n={name}", "--for=create", WAIT, "deployment/web")
+        text, found = await asked(kubeconfig, "placement", "deployment", f"{name}/web")
+        assert (found["state"], found["code"]) == ("fine", "placed")
+        assert found["summary"] == (
+            f"Deployment {name}/web is of application {name}/app, which is placed on 'here'"
+        )
+        record = found["detail"]["record"]
+        assert record["decision"]["chosen"] == "here"
+        assert record["decision"]["reason"] in text
+        selector = "app=web"
+        kubectl("wait", f"-n={name}", "--for=create", WAIT, "pod", f"--selector={selector}")
+        (its,) = json.loads(
+            kubectl("get", "pods", f"-n={name}", f"--selector={selector}", "-o=json").stdout
+        )["items"]
+        text, found = await asked(
+            kubeconfig, "placement", "pod", f"{name}/{its['metadata']['name']}"
+        )
+        # Its labels are not on its pods, which are found by their owners.
+        assert found["detail"]["placed"] == f"Deployment {name}/web"
+        assert "1 of 1 clusters suited" in text
+        await flow.delete()
+        await flow.until_gone()
 
 
 async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane, asked):

@@ -98,10 +98,6 @@ class Candidates:
                 timeout,
             ), f"{name} goes on"
 
-    def last(self, name, *, before=float("inf")):
-        """When a candidate last did something."""
-        return max(instant for instant, who, what in self.lines if who == name and instant < before)
-
     def overlaps(self):
         """Terms that began before another had ended, from the lines of all."""
         terms = []

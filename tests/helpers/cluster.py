@@ -181,31 +181,32 @@ def tried_pod(kubectl, namespace):
     )["spec"]
 
 
-def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", **fields):
+def rule(resources, group="", version="v1", operations=("CREATE",)):
+    """A rule of a webhook."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": resources,
+        "operations": list(operations),
+    }
+
+
+def webhook_configuration(
+    kind, url="", bundle=b"", *, name="harbourmaster-test", webhook="", **fields
+):
     """A registration by URL; ``kind`` is Mutating or Validating, ``fields`` go into the webhook."""
+    operations = ("CREATE", "UPDATE")
     if kind == "Mutating":
         rules = [
-            {
-                "apiGroups": [group],
-                "apiVersions": [version],
-                "resources": [resource],
-                "operations": ["CREATE", "UPDATE"],
-            }
+            rule([resource], group, version, operations)
             for group, version, resource in RESOURCES.values()
         ]
         path = "mutate"
     else:
-        rules = [
-            {
-                "apiGroups": ["kupid.gardener.cloud"],
-                "apiVersions": ["v1alpha1"],
-                "resources": POLICY_RESOURCES,
-                "operations": ["CREATE", "UPDATE"],
-            }
-        ]
+        rules = [rule(POLICY_RESOURCES, "kupid.gardener.cloud", "v1alpha1", operations)]
         path = "validate"
-    webhook = {
-        "name": f"{path}.harbourmaster.example.com",
+    entry = {
+        "name": webhook or f"{path}.harbourmaster.example.com",
         "clientConfig": {
             "url": f"{url}/{path}",
             "caBundle": base64.b64encode(bundle).decode(),
@@ -226,11 +227,11 @@ def webhook_configuration(kind, url, bundle, *, name="harbourmaster-test", **fie
         },
     }
     if kind == "Mutating":
-        webhook["reinvocationPolicy"] = "IfNeeded"
-    webhook.update(fields)
+        entry["reinvocationPolicy"] = "IfNeeded"
+    entry.update(fields)
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": f"{kind}WebhookConfiguration",
         "metadata": {"name": name},
-        "webhooks": [webhook],
+        "webhooks": [entry],
     }

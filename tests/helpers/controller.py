@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import queue
-import signal
-import subprocess
 import sys
-import threading
 import time
 
 import aiohttp
@@ -20,6 +14,8 @@ from harbourmaster.api.resources import SECRETS, Resource
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
+from helpers.changes import Changes
+from helpers.logged import Logged
 from helpers.observed import VALUE_PORTS
 from helpers.patience import PATIENCE
 from helpers.registered import CONFIGURATIONS, NAME, SECRET, Observer
@@ -42,58 +38,14 @@ def server_of(manager, kind):
     return next((each for each in servers if isinstance(each, kind)), None)
 
 
-class Controller:
+class Controller(Logged):
     """One controller process; it runs when the construction returns."""
 
     def __init__(self, kubeconfig, namespace, *flags):
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "harbourmaster.controller",
-                f"--kubeconfig={kubeconfig}",
-                f"--namespace={namespace}",
-                "--health-port=0",
-                *VALUE_PORTS,
-                "--log-format=json",
-                *flags,
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines = []
-        self._queue = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        try:
-            self.health = self.await_event("started")["health"]
-        except BaseException:
-            self.kill()
-            raise
-
-    @property
-    def pid(self):
-        return self._process.pid
-
-    def _read(self):
-        for line in self._process.stderr:
-            self.lines.append(line)
-            self._queue.put(line)
-        self._queue.put(None)
-
-    def await_event(self, event, *, patience=PATIENCE, **fields):
-        """Return the next log line of the event that has the fields."""
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                line = self._queue.get(timeout=max(0, deadline - time.monotonic()))
-            except queue.Empty:
-                line = None
-            if line is None:
-                raise AssertionError(f"no line {event} {fields} in: {''.join(self.lines)}")
-            found = json.loads(line) if line.startswith("{") else {"event": ""}
-            if found["event"] == event and fields.items() <= found.items():
-                return found
+        command = [sys.executable, "-m", "harbourmaster.controller"]
+        command += [f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", "--health-port=0"]
+        super().__init__([*command, *VALUE_PORTS, "--log-format=json", *flags], "started")
+        self.health = self.first["health"]
 
     async def metrics(self):
         """The text of /metrics."""
@@ -102,24 +54,6 @@ class Controller:
             session.get(f"{self.health}/metrics") as answer,
         ):
             return await answer.text()
-
-    def stop(self):
-        """End it as a cluster does; return the exit code."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-        return self._end()
-
-    def kill(self):
-        """End it as a crash does."""
-        if self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGKILL)
-        return self._end()
-
-    def _end(self):
-        code = self._process.wait(PATIENCE)
-        self._reader.join()
-        self._process.stderr.close()
-        return code
 
 
 class Watched:
@@ -135,7 +69,7 @@ class Watched:
         self._client = client
         self._versions = {}
         self._deleted = {}
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._reflectors = {
             resource: Reflector(
                 client,
@@ -143,7 +77,7 @@ class Watched:
                 lambda raw, resource=resource: self._note(resource, raw),
                 namespace=namespace if resource == SECRETS else None,
                 field_selector=f"metadata.name={SECRET if resource == SECRETS else NAME}",
-                on_change=lambda _keys: self._moved.set(),
+                on_change=self._changes.tell,
             )
             for resource in (SECRETS, *CONFIGURATIONS)
         }
@@ -174,10 +108,7 @@ class Watched:
     async def until(self, condition, patience=PATIENCE):
         """Wait until the condition holds; return what it gave and the seconds that it took."""
         begun = time.monotonic()
-        async with asyncio.timeout(patience):
-            while not (found := condition()):
-                self._moved.clear()
-                await self._moved.wait()
+        found = await self._changes.until(condition, patience)
         return found, time.monotonic() - begun
 
     async def write(self, resource, change):

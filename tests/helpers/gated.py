@@ -282,7 +282,7 @@ def annotations_of(api, name="waiter-1"):
 
 def tick(world):
     """Signals wake nobody: have what waits look again soon."""
-    asyncio.get_running_loop().call_later(0.01, world._moved.set)
+    asyncio.get_running_loop().call_later(0.01, world.changes.tell)
     return False
 
 

@@ -84,6 +84,20 @@ SPECS = {
 """By plural: what a user writes in the stored version."""
 
 
+OLD = {
+    "keptnapps": "v1alpha3",
+    "keptnappversions": "v1alpha3",
+    "keptnworkloads": "v1alpha3",
+    "keptnworkloadversions": "v1alpha4",
+    "keptnappcreationrequests": "v1alpha3",
+    "keptntaskdefinitions": "v1alpha3",
+    "keptntasks": "v1alpha3",
+    "keptnevaluationdefinitions": "v1alpha3",
+    "keptnevaluations": "v1alpha3",
+}
+"""By plural: an old version in which it means the same."""
+
+
 def keptn_object(definition, name, namespace, version=None, **spec):
     """An object of a kind by its definition, by default in the version that is stored."""
     found = definition["spec"]

@@ -21,6 +21,7 @@ from harbourmaster.controller.lifecycle.pods import GatedPods
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import Configuration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.changes import Changes
 from helpers.patience import PATIENCE
 from helpers.signals import RecordedSignals
 
@@ -41,10 +42,11 @@ class Reconcilers:
     def __init__(self, context, jobs):
         self.context = context
         self.jobs = jobs
-        self._moved = asyncio.Event()
+        self.changes = Changes()
+        self.until = self.changes.until
         for mirror in context.caches.reflectors:
-            mirror.subscribe(lambda _keys: self._moved.set())
-        context.signals.on_told = self._moved.set
+            mirror.subscribe(self.changes.tell)
+        context.signals.on_told = self.changes.tell
 
     @property
     def caches(self):
@@ -53,14 +55,6 @@ class Reconcilers:
     @property
     def signals(self):
         return self.context.signals
-
-    async def until(self, find, patience=PATIENCE):
-        """Wait until ``find`` finds something in the caches or the signals; return it."""
-        async with asyncio.timeout(patience):
-            while not (found := find()):
-                self._moved.clear()
-                await self._moved.wait()
-        return found
 
 
 async def told(world, reason):

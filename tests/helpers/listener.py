@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiohttp import web
 from cloudevents.core.bindings.http import HTTPMessage, from_binary_event
+
+from helpers.changes import Changes
 
 
 class Listener:
@@ -15,7 +15,7 @@ class Listener:
         self.answer = answer
         self.requests = []
         self._tls = tls
-        self._came = asyncio.Event()
+        self._changes = Changes()
         self._runner = None
 
     async def __aenter__(self):
@@ -33,7 +33,7 @@ class Listener:
 
     async def _take(self, request):
         self.requests.append((request, await request.read()))
-        self._came.set()
+        self._changes.tell()
         answer = self.answer
         if callable(answer):
             answer = await answer(request)
@@ -41,9 +41,7 @@ class Listener:
 
     async def until(self, count):
         """Wait for so many requests; return all events."""
-        while len(self.requests) < count:
-            self._came.clear()
-            await self._came.wait()
+        await self._changes.until(lambda: len(self.requests) >= count, patience=None)
         return self.events
 
     @property

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 from datetime import datetime
-
-import msgspec
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
@@ -17,33 +14,18 @@ from harbourmaster.controller.parts import Process
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.patience import PATIENCE
+from helpers.namespaced import Namespaced
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 
-class Events:
-    """In place of the recorder: what would be sent."""
-
-    def __init__(self, on_event):
-        self.sent = []
-        self._on_event = on_event
-
-    def emit(self, regarding, kind, reason, note, action="", **_options):
-        self.sent.append((regarding.namespace, regarding.name, kind, reason, note))
-        self._on_event()
-
-
-class MetricsNamespace:
+class MetricsNamespace(Namespaced):
     """A namespace of metrics; ``controlled`` runs a controller, which may be done again."""
 
     def __init__(self, client, namespace):
-        self.client = client
-        self.namespace = namespace
+        super().__init__(client, namespace)
         self.controller = None
         self.metrics = None
-        self._moved = asyncio.Event()
-        self.events = Events(self._moved.set)
 
     @contextlib.asynccontextmanager
     async def controlled(self, **settings):
@@ -60,7 +42,7 @@ class MetricsNamespace:
         self.controller = MetricsController(process)
         caches = self.controller.caches
         for mirror in (caches.metrics, caches.providers, caches.analyses):
-            mirror.subscribe(lambda _keys: self._moved.set())
+            mirror.subscribe(self.changes.tell)
         mirrors = [each.run() for each in caches.reflectors]
         leading = [job.lead() for job in self.controller.controllers]
         shared = [run() for run in process.background]
@@ -94,29 +76,15 @@ class MetricsNamespace:
 
     async def stored(self, name="cpus"):
         """The metric as the API server has it."""
-        return msgspec.json.decode(await self.client.get(KEPTN_METRICS, name, self.namespace))
+        return await self.get(KEPTN_METRICS, name)
 
     async def until(self, condition, name="cpus"):
         """Wait until the status of a metric is so, in the controller's cache; return it."""
-        store = self.controller.caches.metrics.store
-
-        def status():
-            found = store.get(f"{self.namespace}/{name}")
-            return found is not None and condition(found.status) and found.status
-
-        return await self.until_found(status)
+        return await self.until_status(self.controller.caches.metrics, name, condition)
 
     async def until_told(self, *reasons, name="cpus"):
         """Wait until the events of a metric are these, and nothing else."""
         await self.until_found(lambda: self.reasons(name) == [*reasons])
-
-    async def until_found(self, find):
-        """Wait until ``find`` finds something; return it."""
-        async with asyncio.timeout(PATIENCE):
-            while not (found := find()):
-                self._moved.clear()
-                await self._moved.wait()
-        return found
 
     async def until_value(self, value, name="cpus"):
         """Wait for a value."""
@@ -129,17 +97,7 @@ class MetricsNamespace:
 
     def reasons(self, name="cpus"):
         """The events of a metric."""
-        sent = self.events.sent
-        return [reason for *where, _, reason, _ in sent if where == [self.namespace, name]]
-
-    async def _create(self, resource, name, spec):
-        obj = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": spec,
-        }
-        await self.client.create(resource, obj, self.namespace)
+        return self.told(name)
 
 
 def moment(stamp):

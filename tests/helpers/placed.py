@@ -23,7 +23,7 @@ from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.metrics_namespace import Events
+from helpers.namespaced import Namespaced
 from helpers.patience import PATIENCE, WAIT
 from helpers.schemas import open_definition
 
@@ -66,16 +66,12 @@ def deployment(name, namespace=None, image="example.com/web:1", replicas=1):
     }
 
 
-class Placed:
+class Placed(Namespaced):
     """A namespace; ``deploying`` runs the controllers, which may be done again."""
 
     def __init__(self, client, namespace):
-        self.client = client
-        self.namespace = namespace
+        super().__init__(client, namespace)
         self.deployment = None
-        self._moved = asyncio.Event()
-        self.events = Events(self._moved.set)
-        self._tasks = []
 
     @contextlib.asynccontextmanager
     async def deploying(self, **settings):
@@ -88,7 +84,7 @@ class Placed:
         )
         caches = self.deployment.caches
         for mirror in (caches.applications, caches.clusters):
-            mirror.subscribe(lambda _keys: self._moved.set())
+            mirror.subscribe(self.changes.tell)
         mirrors = [each.run() for each in caches.reflectors]
         leading = [job.lead() for job in self.deployment.controllers]
         async with running(*mirrors, *leading):
@@ -147,15 +143,15 @@ class Placed:
         await self.client.delete(resource, name, self.namespace)
 
     async def stored(self, name="app", resource=APPLICATIONS):
-        return msgspec.json.decode(await self.client.get(resource, name, self.namespace))
+        return await self.get(resource, name)
 
     async def until(self, condition, name="app"):
         """Wait until the status of an application is so, in the controllers' cache; return it."""
-        return await self._until(self.deployment.caches.applications.store, condition, name)
+        return await self.until_status(self.deployment.caches.applications, name, condition)
 
     async def until_cluster(self, condition, name):
         """The same of a cluster."""
-        return await self._until(self.deployment.caches.clusters.store, condition, name)
+        return await self.until_status(self.deployment.caches.clusters, name, condition)
 
     async def until_running(self, cluster, name="app"):
         """Wait until what is wanted now is there."""
@@ -184,34 +180,9 @@ class Placed:
         mirror = caches.applications if resource is APPLICATIONS else caches.clusters
         await self.until_found(lambda: f"{self.namespace}/{name}" not in mirror.store)
 
-    async def until_found(self, find):
-        """Wait until ``find`` finds something; return it."""
-        async with asyncio.timeout(PATIENCE):
-            while not (found := find()):
-                self._moved.clear()
-                await self._moved.wait()
-        return found
-
     def told(self, name="app"):
         """The reasons of the events of an object."""
-        sent = self.events.sent
-        return [reason for *where, _, reason, _ in sent if where == [self.namespace, name]]
-
-    async def _until(self, store, condition, name):
-        def status():
-            found = store.get(f"{self.namespace}/{name}")
-            return found is not None and condition(found.status) and found.status
-
-        return await self.until_found(status)
-
-    async def _create(self, resource, name, spec):
-        obj = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": spec,
-        }
-        await self.client.create(resource, obj, self.namespace)
+        return super().told(name)
 
 
 class Member:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from types import SimpleNamespace
 
+from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.context import DeploymentCaches
+from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
-from helpers.choosing import Choosing
-from helpers.controller import Controller
+from helpers.cluster import fresh_namespace
+from helpers.controller import Controller, connected
+from helpers.member_planes import leave
+from helpers.placed import Placed
 
 FLAGS = (
     "--controllers=metrics,placement",
@@ -28,23 +31,24 @@ FLAGS = (
 )
 
 
-def faults_of(process):
-    """What the controller logged as an error, but for what uvloop says of closed connections."""
-    lines = (json.loads(line) for line in process.lines if line.startswith("{"))
-    return [
-        line
-        for line in lines
-        if line.get("level") in {"error", "critical"}
-        and not line["event"].startswith("Fatal error on SSL protocol")
-    ]
+@contextlib.asynccontextmanager
+async def flow_in(plane, name):
+    """A Flow in a fresh namespace of a name like this; nothing of it is left."""
+    namespace = fresh_namespace(plane.kubectl, name)
+    async with connected(plane.kubeconfig) as client:
+        found = Flow(client, namespace, plane.kubeconfig)
+        yield found
+        await found.clear()
+    leave(plane.kubectl, namespace)
 
 
-class Flow(Choosing):
-    """``placing`` runs the controller; what is waited for is what a mirror of ours shows."""
+class Flow(Placed):
+    """``placing`` runs the controller; tests wait for what their own caches show."""
 
     def __init__(self, client, namespace, kubeconfig):
         super().__init__(client, namespace)
         self._kubeconfig = kubeconfig
+        self._everywhere = []
         self.process = None
 
     @contextlib.asynccontextmanager
@@ -53,7 +57,7 @@ class Flow(Choosing):
         caches = DeploymentCaches(self.client)
         self.deployment = SimpleNamespace(caches=caches)
         for mirror in caches.reflectors:
-            mirror.subscribe(lambda _keys: self._moved.set())
+            mirror.subscribe(self.changes.tell)
         async with running(*(each.run() for each in caches.reflectors)):
             yield self
         await asyncio.sleep(0.1)
@@ -72,8 +76,30 @@ class Flow(Choosing):
             raise
         finally:
             await asyncio.to_thread(self.process.stop)
-        faults = faults_of(self.process)
-        assert not faults, faults
+        # What uvloop says of closed connections is no fault of ours.
+        faults = [line for line in self.process.errors if "Fatal error on SSL" not in line]
+        assert faults == []
+
+    async def make(self, resource, name, spec=None, *, labels=None):
+        """Create an object of any kind; ``clear`` deletes one without a namespace."""
+        metadata = {"name": name, "labels": labels or {}}
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        if resource.namespaced:
+            metadata["namespace"] = self.namespace
+        else:
+            self._everywhere.append((resource, name))
+        obj = {**kind, "metadata": metadata, "spec": spec or {}}
+        await self.client.create(resource, obj, metadata.get("namespace"))
+
+    async def change(self, resource, name, value):
+        """Change an object of the namespace as a user would."""
+        await self.client.patch(resource, name, MergePatch(value), self.namespace)
+
+    async def clear(self):
+        """Delete what is in no namespace."""
+        for resource, name in self._everywhere:
+            with contextlib.suppress(NotFoundError):
+                await self.client.delete(resource, name)
 
     async def prometheus(self, scraped, **values):
         """A provider of everywhere, and metrics from 0 to 1 with these values."""

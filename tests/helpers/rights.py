@@ -57,11 +57,11 @@ def account(namespace):
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
-def kubeconfig(admin, token):
-    """The administrator's kubeconfig, with a token in place of its credentials."""
+def kubeconfig(admin, **user):
+    """The administrator's kubeconfig, with the credentials of another user."""
     config = yaml.safe_load(admin.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
+    for each in config["users"]:
+        each["user"] = user
     return yaml.safe_dump(config)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 from urllib.parse import urlsplit
 
 import yaml
 
 from harbourmaster.playground.pki import write_private
+from helpers import rights
 from helpers.manifests import DEPLOY
 
 NAME = "keptn-scheduler"
@@ -63,24 +63,8 @@ def account(plane):
     token = plane.kubectl(
         "create", "token", "harbourmaster-scheduler", f"--namespace={HOME}", "--duration=3h"
     ).stdout.strip()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [
-            {
-                "name": "x",
-                "cluster": {
-                    "server": plane.server,
-                    "certificate-authority": str(plane.layout.pki / "ca.crt"),
-                },
-            }
-        ],
-        "users": [{"name": "x", "user": {"token": token}}],
-    }
     file = plane.layout.directory / "harbourmaster-scheduler.kubeconfig"
-    write_private(file, json.dumps(config).encode())
+    write_private(file, rights.kubeconfig(plane.kubeconfig, token=token).encode())
     return file
 
 

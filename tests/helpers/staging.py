@@ -9,17 +9,13 @@ import msgspec
 
 from harbourmaster.api.resources import (
     APPLICATIONS,
-    CLOUDS,
     CLUSTERS,
-    GLOBAL_CLOUDS,
     GLOBAL_METRICS,
     GLOBAL_PROVIDERS,
     MAGNUM_CLUSTERS,
-    PLACEMENT_METRICS,
-    PLACEMENT_PROVIDERS,
-    PROJECTS,
 )
 from harbourmaster.api.times import stamp
+from harbourmaster.controller.evaluation.questions import Questions
 from harbourmaster.controller.parts import Process
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.controller import PlacementController
@@ -28,38 +24,36 @@ from harbourmaster.controller.placement.scheduler import Scheduler
 from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
+from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from helpers.choosing import HOME, Answering, refs
-from helpers.metrics_namespace import Events
+from helpers.fake_store import merged
+from helpers.namespaced import Events
 from helpers.placing import NOW
 
 NAMESPACE = "ns"
-GLOBAL = (GLOBAL_CLOUDS, GLOBAL_METRICS, GLOBAL_PROVIDERS)
-RESOURCES = (
-    APPLICATIONS,
-    CLOUDS,
-    CLUSTERS,
-    GLOBAL_CLOUDS,
-    GLOBAL_METRICS,
-    GLOBAL_PROVIDERS,
-    MAGNUM_CLUSTERS,
-    PLACEMENT_METRICS,
-    PLACEMENT_PROVIDERS,
-    PROJECTS,
-)
+HOME = "harbourmaster-system"
 
 
-def merged(target, patch):
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
+class Answering(Questions):
+    """Providers that answer what a test says: numbers, errors, or never."""
+
+    def __init__(self):
+        self.values = {}
+        self.asked = []
+        self.hanging = 0
+
+    async def ask(self, provider, question, shared=None):
+        self.asked.append((provider.metadata.name, question.query))
+        value = self.values.get((provider.metadata.name, question.query))
         if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found
+            self.hanging += 1
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self.hanging -= 1
+        if isinstance(value, Exception):
+            raise value
+        return Answer(str(value), (Sample(0.0, value),))
 
 
 class Stage:
@@ -116,7 +110,7 @@ class Stage:
     # What is there
 
     def put(self, resource, name, spec=None, *, status=None, labels=None, **metadata):
-        namespace = {} if resource in GLOBAL else {"namespace": NAMESPACE}
+        namespace = {"namespace": NAMESPACE} if resource.namespaced else {}
         self._store(
             resource,
             name,
@@ -252,9 +246,9 @@ class Stage:
         return self.caches.by_resource[resource]
 
     def _key(self, resource, name):
-        return name if resource in GLOBAL else f"{NAMESPACE}/{name}"
+        return f"{NAMESPACE}/{name}" if resource.namespaced else name
 
 
 def weights(**values):
     """References to metrics of everywhere."""
-    return [{**each, "scope": "Global"} for each in refs(**values)]
+    return [{"name": name, "weight": weight, "scope": "Global"} for name, weight in values.items()]

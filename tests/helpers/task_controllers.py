@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
+from functools import partial
 
 from harbourmaster.api.resources import CONFIG_MAPS, JOBS, TASK_DEFINITIONS, TASKS
 from harbourmaster.controller.controller import Controller
@@ -15,6 +16,7 @@ from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
+from helpers.changes import Changes
 from helpers.signals import RecordedSignals
 
 HOME = "harbour"
@@ -31,8 +33,9 @@ class TaskControllers:
     """``async with`` runs caches and both jobs; ``stop`` and ``start`` are a change of leaders."""
 
     def __init__(self, client, **settings):
-        self.moved = asyncio.Event()
-        self.signals = RecordedSignals(on_told=self.moved.set)
+        self._changes = Changes()
+        self.until = partial(self._changes.until, patience=None)
+        self.signals = RecordedSignals(on_told=self._changes.tell)
         self.moment = None
         self.metrics = create_controller_metrics("0", NAMES)
         self.caches = LifecycleCaches(client)
@@ -61,7 +64,7 @@ class TaskControllers:
         )
         watches.Watches(self.caches, self.jobs).connect()
         for mirror in self._mirrors:
-            mirror.subscribe(lambda _keys: self.moved.set())
+            mirror.subscribe(self._changes.tell)
         for job in self.jobs.values():
             job.reflectors = self._mirrors
         self._mirroring = []
@@ -87,28 +90,18 @@ class TaskControllers:
         await _end(self._leading)
         self._leading = []
 
-    async def until(self, condition):
-        """Wait for what the mirrors show; return what the condition gave."""
-        while not (found := condition()):
-            self.moved.clear()
-            await self.moved.wait()
-        return found
-
     async def until_status(self, key, status):
         """Wait for a task's state as the mirror shows it; return the task's status."""
-
-        def found():
-            task = self.caches.tasks.store.get(key)
-            return task is not None and task.status.status == status and task.status
-
-        return await self.until(found)
+        return await self._until_task(key, lambda found: found.status == status)
 
     async def until_reason(self, key, reason):
         """Wait for a task's reason as the mirror shows it; return the task's status."""
+        return await self._until_task(key, lambda found: found.reason == reason)
 
+    async def _until_task(self, key, is_right):
         def found():
             task = self.caches.tasks.store.get(key)
-            return task is not None and task.status.reason == reason and task.status
+            return task is not None and is_right(task.status) and task.status
 
         return await self.until(found)
 

@@ -9,6 +9,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from helpers.changes import Changes
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{SPAN}-01"
@@ -54,7 +56,7 @@ class Collector:
         self.status = 200
         self.release = asyncio.Event()
         self.release.set()
-        self._came = asyncio.Event()
+        self._changes = Changes()
         self._runner = None
 
     async def __aenter__(self):
@@ -76,7 +78,7 @@ class Collector:
         found.ParseFromString(await request.read())
         self.requests.append(found)
         self.headers.append(request.headers)
-        self._came.set()
+        self._changes.tell()
         await self.release.wait()
         # Whoever is to come back so late does not try again meanwhile.
         headers = {"Location": "/elsewhere", "Retry-After": "1000"}
@@ -94,12 +96,10 @@ class Collector:
 
     async def until(self, is_right):
         """Wait until a span is right; return it with its resource."""
-        while True:
-            self._came.clear()
-            for span, resource in self.spans():
-                if is_right(span):
-                    return span, resource
-            await self._came.wait()
+        return await self._changes.until(
+            lambda: next((each for each in self.spans() if is_right(each[0])), None),
+            patience=None,
+        )
 
 
 def attributes(message):

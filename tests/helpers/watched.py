@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import urllib.request
 from pathlib import Path
@@ -19,36 +18,18 @@ def is_behind(answer):
 
 
 class WatchedServer(Server):
-    """A server with policies; ``lines`` has all that it logged until now."""
+    """A server with policies, and what the kernel tells of it."""
 
     host = "127.0.0.1"
 
     def __init__(self, directory, *policies, options=()):
-        self.lines = []
-        self.certificates = directory / "certificates"
         super().__init__(directory, *options, policies=policies)
-        serving = next(line for line in self.lines if line["event"] == "serving")
-        self.health = serving["health"]
+        self.health = self.first["health"]
         self.port = int(self.url.rpartition(":")[2])
-
-    def _read(self):
-        for line in self._process.stderr:
-            # Recorded first, so that whoever awaits a line finds it here.
-            self.lines.append(json.loads(line))
-            self._lines.put(line)
-        self._lines.put(None)
-
-    @property
-    def lives(self):
-        return self._process.poll() is None
-
-    def terminate(self):
-        """Ask it to stop; the lines until it did are still read."""
-        self._process.terminate()
 
     def proc(self, name):
         """A file of the kernel's about the process."""
-        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+        return Path(f"/proc/{self.pid}/{name}").read_text()
 
     def memory(self, field="VmRSS"):
         """Bytes of memory now, or with VmHWM the most since ``forget_peak``."""
@@ -56,7 +37,7 @@ class WatchedServer(Server):
 
     def forget_peak(self):
         """Let VmHWM begin anew."""
-        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def get(self, path):
         """Ask the health port; the text of the answer."""

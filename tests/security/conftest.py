@@ -26,7 +26,7 @@ def server(tmp_path_factory):
     with WatchedServer(tmp_path_factory.mktemp("server"), *POLICIES) as found:
         yield found
         assert found.lives
-    assert [line for line in found.lines if line["level"] == "error"] == []
+    assert found.errors == []
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def small(tmp_path_factory):
     options = (f"--max-in-flight={PLACES}", f"--body-timeout-seconds={TEST_SECONDS}")
     with WatchedServer(tmp_path_factory.mktemp("small"), POLICY, options=options) as found:
         yield found
-    assert [line for line in found.lines if line["level"] == "error"] == []
+    assert found.errors == []
 
 
 @pytest.fixture

@@ -9,10 +9,7 @@ import copy
 import json
 import os
 import signal
-import ssl
-import threading
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
 from harbourmaster.cli.doctor.run import diagnose
@@ -227,88 +224,3 @@ def named(report, check, severity, words):
         for one in report.findings
         if (one.check, one.severity) == (check, severity) and words in f"{one.subject}: {one.text}"
     ]
-
-
-class OtherWebhook:
-    """A webhook of somebody else, which answers each pod with ``patch(pod)``."""
-
-    def __init__(self, directory, patch):
-        authority, leaf = strange_bundle()
-        self._patch = patch
-        self._file = directory / "meddler.pem"
-        self._file.write_bytes(leaf.certificate + leaf.key)
-        self._authority = authority
-        self._server = None
-
-    def __enter__(self):
-        patch = self._patch
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                request = json.loads(body)["request"]
-                operations = json.dumps(patch(request["object"])).encode()
-                answer = {
-                    "apiVersion": "admission.k8s.io/v1",
-                    "kind": "AdmissionReview",
-                    "response": {
-                        "uid": request["uid"],
-                        "allowed": True,
-                        "patchType": "JSONPatch",
-                        "patch": base64.b64encode(operations).decode(),
-                    },
-                }
-                content = json.dumps(answer).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                pass
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self._file)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
-
-    def configuration(self, name):
-        """Its registration, for pods of all namespaces."""
-        port = self._server.server_address[1]
-        rule = {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE"],
-            "resources": ["pods"],
-        }
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": name},
-            "webhooks": [
-                {
-                    "name": "meddler.example.com",
-                    "admissionReviewVersions": ["v1"],
-                    "clientConfig": {
-                        "url": f"https://localhost:{port}/",
-                        "caBundle": base64.b64encode(self._authority.certificate).decode(),
-                    },
-                    "failurePolicy": "Ignore",
-                    "namespaceSelector": {
-                        "matchLabels": {"kubernetes.io/metadata.name": "default"}
-                    },
-                    # As ours: who is asked last wins.
-                    "reinvocationPolicy": "IfNeeded",
-                    "rules": [rule],
-                    "sideEffects": "None",
-                    "timeoutSeconds": 5,
-                }
-            ],
-        }

@@ -6,8 +6,10 @@ import base64
 import contextlib
 import json
 
+from helpers.cluster import rule, webhook_configuration
 from helpers.doctor import deployed_installation
-from helpers.doctor.deployed_installation import CERTIFICATE, HOME, NAME, OtherWebhook, webhook_of
+from helpers.doctor.deployed_installation import CERTIFICATE, HOME, NAME, webhook_of
+from helpers.stand_in import allow, stand_in
 
 MUTATING = "mutatingwebhookconfiguration"
 VALIDATING = "validatingwebhookconfiguration"
@@ -22,18 +24,14 @@ def strange(configuration):
     webhook_of(configuration, GATED)["clientConfig"]["caBundle"] = bundle
 
 
-def untrusted_bundle(deployed, _directory):
-    return deployed.edited(MUTATING, NAME, strange)
-
-
-def no_bundle(deployed, _directory):
+def no_bundle(deployed):
     def edit(one):
         del one["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
 
     return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit)
 
 
-def ended_certificate(deployed, _directory):
+def ended_certificate(deployed):
     def edit(one):
         data = deployed.certificates()
         leaf = deployed_installation.ended_leaf(data, [f"harbourmaster-webhook.{HOME}.svc"])
@@ -43,72 +41,56 @@ def ended_certificate(deployed, _directory):
     return deployed.edited("secret", CERTIFICATE, edit, HOME)
 
 
-def no_secret(deployed, _directory):
-    @contextlib.contextmanager
-    def fault():
-        with deployed.paused():
-            stored = deployed.stored("secret", CERTIFICATE, HOME)
-            deployed.kubectl("delete", "secret", CERTIFICATE, "--namespace", HOME)
-            try:
-                yield
-            finally:
-                for key in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
-                    stored["metadata"].pop(key, None)
-                deployed.kubectl("create", "--filename=-", stdin=json.dumps(stored))
-
-    return fault()
-
-
-def no_configuration(deployed, _directory):
-    return deployed.gone(VALIDATING, NAME, None, is_paused=True)
-
-
-def other_policy(deployed, _directory):
-    return deployed.edited(
-        MUTATING, NAME, lambda one: webhook_of(one, GATED).update(failurePolicy="Ignore")
-    )
-
-
-def less_rules(deployed, _directory):
-    return deployed.edited(
-        MUTATING, NAME, lambda one: one["webhooks"].remove(webhook_of(one, PODS))
-    )
-
-
-def no_label(deployed, _directory):
-    @contextlib.contextmanager
-    def fault():
-        metadata = {"name": "unlabelled", "annotations": ANNOTATED}
-        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        with deployed.paused(), deployed.there(manifest):
+@contextlib.contextmanager
+def no_secret(deployed):
+    with deployed.paused():
+        stored = deployed.stored("secret", CERTIFICATE, HOME)
+        deployed.kubectl("delete", "secret", CERTIFICATE, "--namespace", HOME)
+        try:
             yield
-
-    return fault()
-
-
-def no_kind(deployed, _directory):
-    name = "podschedulingpolicies.kupid.gardener.cloud"
-    return deployed.gone("crd", name, deployed.shipped("CustomResourceDefinition", name))
+        finally:
+            for key in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+                stored["metadata"].pop(key, None)
+            deployed.kubectl("create", "--filename=-", stdin=json.dumps(stored))
 
 
-def no_conversion(deployed, _directory):
+def other_policy(one):
+    webhook_of(one, GATED).update(failurePolicy="Ignore")
+
+
+def less_rules(one):
+    one["webhooks"].remove(webhook_of(one, PODS))
+
+
+def annotated(deployed, name):
+    """A namespace that asks for gates."""
+    metadata = {"name": name, "annotations": ANNOTATED}
+    return deployed.there({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+@contextlib.contextmanager
+def no_label(deployed):
+    with deployed.paused(), annotated(deployed, "unlabelled"):
+        yield
+
+
+@contextlib.contextmanager
+def nobody_opens(deployed):
+    flag = "--controllers=registration,namespaces,metrics"
+    with deployed.configured("controller", flag), annotated(deployed, "waiting"):
+        yield
+
+
+def without(what, name, kind):
+    """One of our manifests is not applied."""
+    return lambda deployed: deployed.gone(what, name, deployed.shipped(kind, name))
+
+
+def no_conversion(deployed):
     def edit(one):
         one["spec"]["conversion"] = {"strategy": "None"}
 
     return deployed.edited("crd", "keptnapps.lifecycle.keptn.sh", edit, is_paused=False)
-
-
-def no_rights(deployed, _directory):
-    name = "harbourmaster-webhook"
-    return deployed.gone("clusterrolebinding", name, deployed.shipped("ClusterRoleBinding", name))
-
-
-def dead_webhook(deployed, _directory):
-    return deployed.killed("webhook")
-
-
-def no_leader(deployed, _directory):
-    return deployed.ended("controller")
 
 
 def takes_away(pod):
@@ -122,38 +104,34 @@ def never_ends(pod):
 
 
 def with_other_webhook(patch):
-    def fault(deployed, directory):
-        @contextlib.contextmanager
-        def beside():
-            with (
-                OtherWebhook(directory, patch) as other,
-                deployed.there(other.configuration("meddler")),
-            ):
-                yield
+    """A webhook of somebody else, which answers each pod with ``patch(pod)``."""
 
-        return beside()
+    async def answer(request):
+        review = await request.json()
+        return allow(review, *patch(review["request"]["object"]))
+
+    @contextlib.contextmanager
+    def fault(deployed):
+        with stand_in(answer) as (url, authority):
+            # As ours it is asked again where others change something: who is asked last wins.
+            other = webhook_configuration(
+                "Mutating",
+                url,
+                authority,
+                name="meddler",
+                webhook="meddler.example.com",
+                failurePolicy="Ignore",
+                namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "default"}},
+                rules=[rule(["pods"])],
+            )
+            with deployed.there(other):
+                yield
 
     return fault
 
 
-def bad_settings(deployed, _directory):
-    return deployed.configured("controller", "--webhook-timeout-seconds=soon")
-
-
-def nobody_opens(deployed, _directory):
-    metadata = {"name": "waiting", "annotations": ANNOTATED}
-    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-
-    @contextlib.contextmanager
-    def fault():
-        flag = "--controllers=registration,namespaces,metrics"
-        with deployed.configured("controller", flag), deployed.there(manifest):
-            yield
-
-    return fault()
-
-
-def broken_policy(deployed, _directory):
+@contextlib.contextmanager
+def broken_policy(deployed):
     policy = {
         "apiVersion": "kupid.gardener.cloud/v1alpha1",
         "kind": "ClusterPodSchedulingPolicy",
@@ -164,27 +142,23 @@ def broken_policy(deployed, _directory):
         },
     }
 
-    @contextlib.contextmanager
-    def fault():
-        with contextlib.ExitStack() as stack:
-            with deployed.gone(VALIDATING, NAME, None, is_paused=True):
-                create = deployed.kubectl
-                for _ in range(50):
-                    # The API server asks the webhook for a moment after it went.
-                    made = create("create", "-f=-", stdin=json.dumps(policy), check=False)
-                    if made.returncode == 0:
-                        break
-                assert made.returncode == 0, made.stderr
-                gone = ("delete", "--ignore-not-found", "-f=-")
-                stack.callback(lambda: deployed.kubectl(*gone, stdin=json.dumps(policy)))
-            yield
-
-    return fault()
+    with contextlib.ExitStack() as stack:
+        with deployed.gone(VALIDATING, NAME, None, is_paused=True):
+            create = deployed.kubectl
+            for _ in range(50):
+                # The API server asks the webhook for a moment after it went.
+                made = create("create", "-f=-", stdin=json.dumps(policy), check=False)
+                if made.returncode == 0:
+                    break
+            assert made.returncode == 0, made.stderr
+            gone = ("delete", "--ignore-not-found", "-f=-")
+            stack.callback(lambda: deployed.kubectl(*gone, stdin=json.dumps(policy)))
+        yield
 
 
 FAULTS = {
     "a caBundle that trusts somebody else": (
-        untrusted_bundle,
+        lambda it: it.edited(MUTATING, NAME, strange),
         ("certificates", "fault", f"{GATED} (mutating): its caBundle does not trust"),
         "a running controller repairs it",
     ),
@@ -204,17 +178,17 @@ FAULTS = {
         "the controller writes it",
     ),
     "no configuration": (
-        no_configuration,
+        lambda it: it.gone(VALIDATING, NAME, None, is_paused=True),
         ("configurations", "fault", "ValidatingWebhookConfiguration harbourmaster: not found"),
         "a running controller creates it",
     ),
     "a policy that somebody edited": (
-        other_policy,
+        lambda it: it.edited(MUTATING, NAME, other_policy),
         ("configurations", "fault", f"failurePolicy of {GATED} (mutating): is Ignore, Fail"),
         "webhook.gatedFailurePolicy",
     ),
     "a webhook that is not registered": (
-        less_rules,
+        lambda it: it.edited(MUTATING, NAME, less_rules),
         ("configurations", "fault", f"webhook {PODS} (mutating): is missing"),
         "a running controller repairs it",
     ),
@@ -224,7 +198,7 @@ FAULTS = {
         "a running controller mirrors it",
     ),
     "a kind that is gone": (
-        no_kind,
+        without("crd", "podschedulingpolicies.kupid.gardener.cloud", "CustomResourceDefinition"),
         ("definitions", "fault", "podschedulingpolicies.kupid.gardener.cloud: not found"),
         "kubectl apply --server-side -k deploy/crds",
     ),
@@ -234,12 +208,12 @@ FAULTS = {
         "kubectl apply --server-side -k deploy/crds",
     ),
     "no rights": (
-        no_rights,
+        without("clusterrolebinding", "harbourmaster-webhook", "ClusterRoleBinding"),
         ("rights", "fault", "ServiceAccount harbourmaster-webhook: lacks permission"),
         "make deploy IMG=",
     ),
     "a dead webhook": (
-        dead_webhook,
+        lambda it: it.killed("webhook"),
         (
             "canary",
             "fault",
@@ -248,7 +222,7 @@ FAULTS = {
         "kubectl get pods",
     ),
     "a controller that ended": (
-        no_leader,
+        lambda it: it.ended("controller"),
         ("installation", "fault", "harbourmaster-controller: has no holder"),
         "logs deployment/harbourmaster-controller",
     ),
@@ -263,7 +237,7 @@ FAULTS = {
         "have only one of the two",
     ),
     "settings that can't be used": (
-        bad_settings,
+        lambda it: it.configured("controller", "--webhook-timeout-seconds=soon"),
         ("installation", "fault", "harbourmaster-controller: its settings are not valid: "),
         "edit deployment harbourmaster-controller",
     ),

@@ -23,6 +23,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from helpers.fake_store import status
+
 HOST = "127.0.0.1"
 _HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>nginx</body></html>\r\n"
 # What belongs to one connection, or is written anew.
@@ -164,18 +166,10 @@ class ApiProxy:
         self.asked.append(Asked(time.monotonic(), verb, request.path, selector))
 
     def _refusal(self):
-        message = "too many requests, please try again later"
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "status": "Failure",
-            "message": message,
-            "reason": "TooManyRequests",
-            "details": {"retryAfterSeconds": self._retry_after},
-            "code": 429,
-        }
+        details = {"retryAfterSeconds": self._retry_after}
+        body = status(429, "too many requests, please try again later", details=details)
         headers = {"Retry-After": str(self._retry_after)}
-        return web.json_response(status, status=429, headers=headers)
+        return web.json_response(body, status=429, headers=headers)
 
     async def _pass_on(self, request):
         url = URL(f"https://{HOST}:{self._plane.port}{request.raw_path}", encoded=True)

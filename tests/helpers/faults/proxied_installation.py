@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
 from harbourmaster.playground import api
-from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.workloads import workload_name
@@ -19,6 +17,7 @@ from helpers.faults.api_proxy import ApiProxy
 from helpers.faults.audit import AuditLog, lease_writes
 from helpers.faults.stored_objects import Stored
 from helpers.patience import PATIENCE
+from helpers.planes import plane_for
 
 LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
 """Whether faults last as long as they do in life, and leases as long as they are shipped."""
@@ -106,15 +105,14 @@ class ProxiedInstallation:
 @contextmanager
 def proxied_installation(request, folders, *, controllers=1, webhooks=1, arguments=None):
     """Start a ProxiedInstallation; its folder stays if a test of it fails."""
-    failed = request.session.testsfailed
-    directory = folders.mktemp("proxied")
     flags = {role: list((arguments or {}).get(role, ())) for role in ("controller", "webhook")}
     for name, seconds in LEASE._asdict().items():
         flag = name.replace("_", "-")
         flags["controller"].append(f"--leader-election-{flag}-seconds={seconds}")
     counts = {"controller": controllers, "webhook": webhooks}
     with ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane(directory, optional=(), audit=True))
+        options = {"optional": (), "audit": True}
+        plane = stack.enter_context(plane_for(request, folders, "proxied", **options))
         proxies = {
             workload_name(role, number + 1): stack.enter_context(ApiProxy(plane))
             for role, count in counts.items()
@@ -128,8 +126,6 @@ def proxied_installation(request, folders, *, controllers=1, webhooks=1, argumen
             api_ports={name: proxy.port for name, proxy in proxies.items()},
         )
         yield ProxiedInstallation(plane, stack.enter_context(installation), proxies)
-    if request.session.testsfailed == failed:
-        shutil.rmtree(directory)
 
 
 def until(ask, is_right=bool, *, patience=PATIENCE):

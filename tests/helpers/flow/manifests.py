@@ -5,14 +5,12 @@ from __future__ import annotations
 from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource
 
-CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
-RESOURCES = {
-    each.kind: each for each in (*vars(resources).values(), CRON_JOBS) if isinstance(each, Resource)
-}
+RESOURCES = {each.kind: each for each in vars(resources).values() if isinstance(each, Resource)}
 OUTCOME = "kwok-outcome"
 """The label by which kwok lets pods fail, hang, be slow or never get ready."""
 PROVIDER = "gauges"
 IMAGE = "registry.example.com/ledger:3"
+GATE = "keptn-prechecks-gate"
 
 
 def of_kind(kind, name, spec=None, *, labels=None, annotations=None, **fields):
@@ -60,6 +58,12 @@ def owner(kind, name, annotations=None, *, above=None, labels=None, containers=N
 def deployment(name, annotations=None, **more):
     """A Deployment of one pod; see ``owner``."""
     return owner("Deployment", name, annotations, **more)
+
+
+def gated(found):
+    """The same owner with our gate in its template, as admission adds it to pods."""
+    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    return found
 
 
 def task_definition(name, outcome=None, *, labels=None, annotations=None, **spec):

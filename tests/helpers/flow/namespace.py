@@ -36,7 +36,9 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.kube.reflector import Reflector
+from helpers.changes import Changes
 from helpers.flow.manifests import (
+    GATE,
     OUTCOME,
     PROVIDER,
     RESOURCES,
@@ -48,7 +50,6 @@ from helpers.flow.manifests import (
 )
 from helpers.patience import PATIENCE
 
-GATE = "keptn-prechecks-gate"
 RELEASED = "keptn.sh/scheduling-gate-removed"
 OPT_IN = {"keptn.sh/lifecycle-toolkit": "enabled"}
 PASSER_BY = "passer-by"
@@ -117,7 +118,7 @@ class Flow:
         self.namespace = namespace
         self._annotations = OPT_IN if enabled else {}
         self._seen = {}
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._numbers = itertools.count(1)
         self._tasks = []
         self._reflectors = {
@@ -126,7 +127,7 @@ class Flow:
                 resource,
                 lambda raw, resource=resource: self._note(resource, raw),
                 namespace=namespace,
-                on_change=self._changed,
+                on_change=self._changes.tell,
             )
             for resource in WATCHED
         }
@@ -151,11 +152,6 @@ class Flow:
         found = msgspec.json.decode(raw)
         self._seen.setdefault((resource, found["metadata"]["name"]), []).append(found)
         return found
-
-    def _changed(self, _keys):
-        # Several may wait, each from a moment of its own.
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
 
     # What there is.
 
@@ -265,12 +261,7 @@ class Flow:
     async def until(self, condition, patience=PATIENCE, *, why=lambda: ""):
         """Wait until the condition holds; return what it gave."""
         try:
-            async with asyncio.timeout(patience):
-                while True:
-                    moved = self._moved
-                    if found := condition():
-                        return found
-                    await moved.wait()
+            return await self._changes.until(condition, patience)
         except TimeoutError:
             raise AssertionError(f"in vain: {why()}\n{self.describe()}") from None
 

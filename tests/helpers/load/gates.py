@@ -24,11 +24,10 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
-from helpers.controller import Controller
+from helpers.changes import Changes
+from helpers.controller import Controller, connected
 from helpers.schemas import apply_definitions
 
 NAMESPACE = "load"
@@ -39,7 +38,6 @@ AT_ONCE = 32
 CONTAINER = {"name": "ledger", "image": "registry.example.com/ledger:3"}
 NOW = "2026-11-21T18:00:00Z"
 HOME = "harbour"
-FLAGS = ("--controllers=lifecycle", "--leader-election-enabled=false")
 PODS_EACH = 5
 PARTS_EACH = 5
 SINGLE = 100
@@ -66,20 +64,20 @@ class Reconciled(NamedTuple):
 
 
 @asynccontextmanager
-async def controlled(plane, *flags):
-    """Our controller, and nobody else's, on a control plane of its own; it may log no error."""
+async def controlled(plane, *flags, controllers="lifecycle"):
+    """Run our controller alone on a control plane of its own; it may log no error."""
     apply_definitions(plane.kubectl)
     plane.kubectl("create", "namespace", HOME)
-    async with Client(connect(str(plane.kubeconfig))) as client:
+    async with connected(plane.kubeconfig) as client:
         bulk = Bulk(client)
         await bulk.home()
-        controller = await asyncio.to_thread(Controller, plane.kubeconfig, HOME, *FLAGS, *flags)
+        flags = (f"--controllers={controllers}", "--leader-election-enabled=false", *flags)
+        controller = await asyncio.to_thread(Controller, plane.kubeconfig, HOME, *flags)
         try:
             yield client, bulk, controller
         finally:
             code = await asyncio.to_thread(controller.stop)
-    errors = [line for line in controller.lines if '"level":"error"' in line]
-    assert (code, errors) == (0, [])
+    assert (code, controller.errors) == (0, [])
 
 
 async def measure_release(plane, versions, quiet):
@@ -95,10 +93,10 @@ async def measure_release(plane, versions, quiet):
             for name in names
             for index in range(PODS_EACH)
         ]
-        jobs, free = Seen(client, JOBS, lambda _job: True), pods_of(client)
+        jobs, free = Seen(client, JOBS, lambda _job: True), podsdocument(client)
         async with running(jobs.run(), free.run()):
             await bulk.create(PODS, pods)
-            await jobs.until(versions, PATIENCE)
+            await jobs.until(versions)
             idle = await idle_requests(controller, quiet)
             assert free.at == {}
             job_of = {
@@ -112,14 +110,14 @@ async def measure_release(plane, versions, quiet):
             latencies = []
             for name in single:
                 done = await bulk.complete(job_of[name])
-                await free.until((len(latencies) + 1) * PODS_EACH, PATIENCE)
+                await free.until((len(latencies) + 1) * PODS_EACH)
                 last = max(free.at[f"{name}-{index}"] for index in range(PODS_EACH))
                 latencies.append(last - done)
             latencies.sort()
             begun = time.monotonic()
             async with asyncio.TaskGroup() as group:
                 group.create_task(bulk.complete_all(job_of[name] for name in others))
-                group.create_task(free.until(len(pods), PATIENCE))
+                group.create_task(free.until(len(pods)))
             return Release(
                 p50=latencies[len(latencies) // 2],
                 p99=latencies[len(latencies) * 99 // 100 - 1],
@@ -145,8 +143,8 @@ async def measure_apps(plane, count):
             begun = time.monotonic()
             await bulk.create(WORKLOADS, [workload(name, part, uids[part]) for name, part in pairs])
             await bulk.create(APPS, [app(name, parts[name]) for name in apps])
-            await versions.until(count, PATIENCE)
-            await workloads.until(len(pairs), PATIENCE)
+            await versions.until(count)
+            await workloads.until(len(pairs))
             return Reconciled(time.monotonic() - begun, resident_mb(controller.pid))
 
 
@@ -235,15 +233,11 @@ class Seen:
         self.objects = {}
         self.at = {}
         self._is_so = is_so
-        self._moved = asyncio.Event()
-        self._mirror = Reflector(
-            client,
-            resource,
-            self._note,
-            namespace=NAMESPACE,
-            on_change=lambda _keys: self._moved.set(),
+        self._changes = Changes()
+        mirror = Reflector(
+            client, resource, self._note, namespace=NAMESPACE, on_change=self._changes.tell
         )
-        self.run = self._mirror.run
+        self.run = mirror.run
 
     def _note(self, raw):
         found = msgspec.json.decode(raw)
@@ -253,35 +247,32 @@ class Seen:
             self.at[name] = time.monotonic()
         return found
 
-    async def until(self, count, patience):
+    async def until(self, count):
         """Wait until so many were found to be so."""
-        async with asyncio.timeout(patience):
-            while len(self.at) < count:
-                self._moved.clear()
-                await self._moved.wait()
+        await self._changes.until(lambda: len(self.at) >= count, PATIENCE)
 
 
-def pods_of(client):
+def podsdocument(client):
     """The pods that are let go."""
     return Seen(client, PODS, lambda found: not found["spec"].get("schedulingGates"))
 
 
 def task_definition():
     """A task of one container."""
-    return _of(TASK_DEFINITIONS, CHECK, {"container": CONTAINER, "retries": 0})
+    return document(TASK_DEFINITIONS, CHECK, {"container": CONTAINER, "retries": 0})
 
 
 def app(name, workloads):
     """An app of these workloads."""
     entries = [{"name": each, "version": VERSION} for each in workloads]
-    return _of(APPS, name, {"version": VERSION, "workloads": entries})
+    return document(APPS, name, {"version": VERSION, "workloads": entries})
 
 
 def workload(app_name, name, uid):
     """A workload without checks, whose pods are of the ReplicaSet of its name."""
     owner = {"kind": "ReplicaSet", "name": name, "uid": uid}
     spec = {"app": app_name, "version": VERSION, "resourceReference": owner}
-    return _of(WORKLOADS, f"{app_name}-{name}", spec)
+    return document(WORKLOADS, f"{app_name}-{name}", spec)
 
 
 def replica_set(name, replicas=1):
@@ -290,7 +281,7 @@ def replica_set(name, replicas=1):
     template = {"metadata": {"labels": labels}, "spec": {"containers": [CONTAINER]}}
     selector = {"matchLabels": labels}
     spec = {"replicas": replicas, "selector": selector, "template": template}
-    return _of(REPLICA_SETS, name, spec)
+    return document(REPLICA_SETS, name, spec)
 
 
 def gated_pod(index, app_name, name, uid):
@@ -303,7 +294,7 @@ def gated_pod(index, app_name, name, uid):
         "keptn.sh/pre-deployment-tasks": CHECK,
     }
     spec = {"containers": [CONTAINER], "schedulingGates": [{"name": GATE}]}
-    found = _of(PODS, f"{name}-{index}", spec)
+    found = document(PODS, f"{name}-{index}", spec)
     found["metadata"] |= {
         "labels": {"example.com/part": name},
         "annotations": annotations,
@@ -312,7 +303,8 @@ def gated_pod(index, app_name, name, uid):
     return found
 
 
-def _of(resource, name, spec):
+def document(resource, name, spec):
+    """An object of this kind."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

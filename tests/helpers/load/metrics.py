@@ -15,26 +15,13 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 
-from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, NAMESPACES
+from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.evaluation.schedule import slots, stable_hash
-from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
-from harbourmaster.kube.reflector import Reflector
 from harbourmaster.serving.background import running
-from helpers.controller import Controller
-from helpers.load.gates import Bulk, resident_mb
-from helpers.schemas import apply_definitions
+from helpers.load.gates import NAMESPACE, Seen, controlled, document, resident_mb
 
-NAMESPACE = "load"
-HOME = "harbour"
-FLAGS = (
-    "--controllers=metrics",
-    "--leader-election-enabled=false",
-    "--metrics-allowed-addresses=127.0.0.0/8",
-)
 SCRIPT = Path(__file__).parents[1] / "scripted_prometheus.py"
 SOUND, HUNG = "sound", "hung"
-PATIENCE = 600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -85,38 +72,24 @@ class _Status(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Status).decode
 
 
-class Seen:
+class Values(Seen):
     """A mirror that notes when each metric's value was seen to be new."""
 
     def __init__(self, client):
-        self.times = defaultdict(list)
+        super().__init__(client, KEPTN_METRICS, None)
+        self.at = defaultdict(list)
         self.faults = set()
         self._before = {}
-        self._moved = asyncio.Event()
-        self._mirror = Reflector(
-            client,
-            KEPTN_METRICS,
-            self._note,
-            namespace=NAMESPACE,
-            on_change=lambda _keys: self._moved.set(),
-        )
-        self.run = self._mirror.run
 
     def _note(self, raw):
         found = _decode(raw)
         name, status = found.metadata["name"], found.status
         if status.last_updated and self._before.get(name) != status.last_updated:
             self._before[name] = status.last_updated
-            self.times[name].append(time.time())
+            self.at[name].append(time.time())
         if status.err_msg:
             self.faults.add(name)
         return found
-
-    async def until(self, condition):
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                self._moved.clear()
-                await self._moved.wait()
 
 
 @asynccontextmanager
@@ -135,30 +108,19 @@ async def prometheus():
         await process.wait()
 
 
-@asynccontextmanager
-async def controlled(plane):
-    """A controller of metrics alone; it may log no error."""
-    controller = await asyncio.to_thread(Controller, plane.kubeconfig, HOME, *FLAGS)
-    try:
-        yield controller
-    finally:
-        code = await asyncio.to_thread(controller.stop)
-    errors = [line for line in controller.lines if '"level":"error"' in line]
-    assert (code, errors) == (0, [])
-
-
 async def measure(plane, load, seconds):
     """Have the metrics fetched for so many seconds after the first time."""
-    apply_definitions(plane.kubectl)
-    plane.kubectl("create", "namespace", HOME)
-    async with prometheus() as url, Client(connect(str(plane.kubeconfig))) as client:
-        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        await Bulk(client).create(METRICS_PROVIDERS, [provider(SOUND, url), provider(HUNG, url)])
-        seen = Seen(client)
-        async with running(seen.run()), controlled(plane) as controller:
+    allowed = "--metrics-allowed-addresses=127.0.0.0/8"
+    async with (
+        prometheus() as url,
+        controlled(plane, allowed, controllers="metrics") as (client, bulk, controller),
+    ):
+        await bulk.create(METRICS_PROVIDERS, [provider(SOUND, url), provider(HUNG, url)])
+        seen = Values(client)
+        async with running(seen.run()):
             begun = time.monotonic()
-            await _create(client, load)
-            await seen.until(lambda: len(seen.times) == load.metrics)
+            await _create(bulk, load)
+            await seen.until(load.metrics)
             first = time.monotonic() - begun
             await asyncio.sleep(load.interval)
             before = time.time(), cpu_seconds(controller.pid)
@@ -178,7 +140,7 @@ def _figures(load, seen, asked, window, others):
     for index in range(load.metrics):
         name = f"m-{index}"
         theirs = _slots(load, index)
-        times = seen.times[name]
+        times = seen.at[name]
         slot = theirs.next(begin)
         while slot < end:
             found = next((each for each in times if each >= slot - 0.005), None)
@@ -223,7 +185,7 @@ def _slots(load, index):
     return slots(float(load.interval), question, metric, load.of_each)
 
 
-async def _create(client, load):
+async def _create(bulk, load):
     names = [f"m-{index}" for index in range(load.metrics)]
     objects = [
         metric(name, SOUND, load.query(index), load.interval) for index, name in enumerate(names)
@@ -232,7 +194,7 @@ async def _create(client, load):
         metric(f"{HUNG}-{index}", HUNG, f"{HUNG}_{index}", load.interval)
         for index in range(load.hung)
     ]
-    await Bulk(client).create(KEPTN_METRICS, objects)
+    await bulk.create(KEPTN_METRICS, objects)
 
 
 async def _asked(url):
@@ -250,7 +212,7 @@ def cpu_seconds(pid):
 def provider(name, url):
     """A Prometheus; the name in the URL tells two of one server apart."""
     spec = {"type": "prometheus", "targetServer": f"{url}/{name}"}
-    return _of(METRICS_PROVIDERS, name, spec)
+    return document(METRICS_PROVIDERS, name, spec)
 
 
 def metric(name, provider_name, query, interval):
@@ -259,13 +221,4 @@ def metric(name, provider_name, query, interval):
         "query": query,
         "fetchIntervalSeconds": interval,
     }
-    return _of(KEPTN_METRICS, name, spec)
-
-
-def _of(resource, name, spec):
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return document(KEPTN_METRICS, name, spec)

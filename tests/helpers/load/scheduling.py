@@ -10,6 +10,7 @@ from typing import NamedTuple
 from harbourmaster.api.resources import APPS, PODS, REPLICA_SETS
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.store import ensure
+from harbourmaster.serving.background import running
 from helpers.load.gates import (
     CONTAINER,
     NAMESPACE,
@@ -25,7 +26,6 @@ from helpers.second_scheduler import NAME, configuration, second_scheduler, unex
 WORKLOAD = "ledger"
 APP = "shop"
 SERVICE = "harbourmaster-scheduling"
-PATIENCE = 600.0
 QUIET = 0.5
 """Seconds between two looks at whether the controller has done what new pods give it to do."""
 
@@ -103,12 +103,8 @@ async def _placed(client, names):
         return bool(pod["spec"].get("nodeName")) and pod["metadata"]["name"] in names
 
     seen = Seen(client, PODS, is_placed)
-    task = asyncio.create_task(seen.run())
-    try:
-        await seen.until(len(names), PATIENCE)
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    async with running(seen.run()):
+        await seen.until(len(names))
     assert len(seen.at) == len(names)
     return max(seen.at.values()) - min(seen.at.values())
 

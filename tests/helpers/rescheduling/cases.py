@@ -91,9 +91,18 @@ class Cases:
 
         return add
 
-    def each(self):
-        """A mark by which a test is run for every case."""
-        return pytest.mark.parametrize("case", self.all, ids=str)
+    def tests(self):
+        """Return a test of every case, and one of what the controllers logged meanwhile."""
+
+        @pytest.mark.parametrize("case", self.all, ids=str)
+        def test_rescheduling(outcomes, case):
+            if outcomes[str(case)] is not None:
+                raise outcomes[str(case)]
+
+        def test_no_controller_told_of_a_fault(outcomes):
+            assert outcomes.faults == []
+
+        return test_rescheduling, test_no_controller_told_of_a_fault
 
 
 class Outcomes(dict):
@@ -101,11 +110,6 @@ class Outcomes(dict):
 
     def __init__(self):
         self.faults = []
-
-    def assert_passed(self, case):
-        """Raise what the case raised."""
-        if self[str(case)] is not None:
-            raise self[str(case)]
 
 
 class Plane(ControlPlane):
@@ -239,7 +243,7 @@ class Field:
             await asyncio.to_thread(controller.stop)
             log = self.plane.layout.logs / f"controller-{controller.pid}.log"
             log.write_text("".join(controller.lines))
-            self.faults += faults(controller)
+            self.faults += controller.errors
 
     def audit(self, text):
         """The requests of our controller, of which the URI has this text, as the log has them."""
@@ -262,12 +266,3 @@ async def _of(case, place):
         # So every case has to end.
         await place.clean()
         place.untouched()
-
-
-def faults(controller):
-    """Lines of a log that tell of a fault of ours."""
-    return [
-        line
-        for line in controller.lines
-        if '"level":"error"' in line.replace(" ", "") or "Traceback" in line
-    ]

@@ -8,6 +8,7 @@ import json
 import yaml
 from aiohttp import web
 
+from helpers.fake_store import status
 from helpers.faults.api_proxy import ApiProxy
 from helpers.rights import kubeconfig
 
@@ -28,7 +29,7 @@ class InterceptingProxy(ApiProxy):
     def kubeconfig(self):
         """A file with the address of the proxy and an administrator's token: it ends TLS."""
         token = _token(self._plane.kubectl)
-        config = yaml.safe_load(kubeconfig(self._plane.kubeconfig, token))
+        config = yaml.safe_load(kubeconfig(self._plane.kubeconfig, token=token))
         for cluster in config["clusters"]:
             cluster["cluster"]["server"] = f"https://127.0.0.1:{self.port}"
         file = self._plane.layout.directory / f"proxied-{self.port}.kubeconfig"
@@ -46,9 +47,9 @@ class InterceptingProxy(ApiProxy):
             asked = self._intercept(request.method, request.path, json.loads(body) if body else {})
             future = asyncio.run_coroutine_threadsafe(asked, self._home)
             if (answer := await asyncio.wrap_future(future)) is not None:
-                status, found = answer
-                headers = {"Retry-After": "1"} if status == 429 else {}
-                return web.json_response(found, status=status, headers=headers)
+                code, found = answer
+                headers = {"Retry-After": "1"} if code == 429 else {}
+                return web.json_response(found, status=code, headers=headers)
         return await super()._answer(request)
 
 
@@ -64,16 +65,8 @@ def _token(kubectl):
 
 def overloaded():
     """The answer of an API server that is too busy: no budget is named."""
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "message": "too many requests, please try again later",
-        "reason": "TooManyRequests",
-        "details": {"retryAfterSeconds": 1},
-        "code": 429,
-    }
-    return 429, status
+    text = "too many requests, please try again later"
+    return 429, status(429, text, details={"retryAfterSeconds": 1})
 
 
 def is_dry(body):

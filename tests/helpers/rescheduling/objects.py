@@ -136,13 +136,6 @@ def apart_from(labels, topology="kubernetes.io/hostname"):
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def on_node(name):
-    """The affinity by which a DaemonSet's pod is for one node."""
-    field = {"key": "metadata.name", "operator": "In", "values": [name]}
-    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
 def owned_taints(found):
     """The taints of a node that are ours."""
     return [

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import msgspec
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import EVENTS, PODS, Resource
+from harbourmaster.api.resources import DISRUPTION_BUDGETS as BUDGETS
+from harbourmaster.api.resources import EVENTS, NODES, PODS
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.kube.reflector import Reflector
+from helpers.changes import Changes
 from helpers.patience import PATIENCE
 from helpers.rescheduling.objects import readiness
 
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 SLOW, APART, UNREADY, UNSTARTED, ENDED = (
     {f"example.com/{name}": "1"} for name in ("slow", "apart", "unready", "unstarted", "ended")
 )
@@ -47,7 +47,7 @@ class Cluster:
         self.gone = {}
         """By uid, when it was heard of."""
         self._keys = {}
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._due = asyncio.Queue()
         self._tasks = []
         self._endings = {}
@@ -91,14 +91,10 @@ class Cluster:
     async def until(self, ask, patience=PATIENCE, why=None):
         """Wait until ``ask`` has an answer that is true; returns it."""
         try:
-            async with asyncio.timeout(patience):
-                while not (found := ask()):
-                    self._moved.clear()
-                    await self._moved.wait()
+            return await self._changes.until(ask, patience)
         except TimeoutError:
             said = why() if why else ""
             raise AssertionError(f"not so after {patience:.0f} s: {said}") from None
-        return found
 
     def _note(self, resource, raw):
         found = msgspec.json.decode(raw)
@@ -117,7 +113,7 @@ class Cluster:
                 for uid in self._keys.get(key, ()):
                     if there is None or there["metadata"]["uid"] != uid:
                         self.gone.setdefault(uid, time.monotonic())
-        self._moved.set()
+        self._changes.tell()
 
     async def _work(self):
         while True:

@@ -10,8 +10,7 @@ from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDE
 from harbourmaster.controller.placement.samples import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
-from helpers.choosing import HOME
-from helpers.staging import Stage, weights
+from helpers.staging import HOME, Stage, weights
 
 GREEN = ("prom", "green")
 
