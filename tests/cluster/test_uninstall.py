@@ -109,6 +109,7 @@ def listed(*objects):
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 
+API_SERVICES = tuple(f"{version}.custom.metrics.k8s.io" for version in ("v1beta1", "v1beta2"))
 SHIPPED = len(list(CRDS.glob("*s.yaml")))
 
 
@@ -133,6 +134,8 @@ def installed(kubectl):
         kubectl("rollout", "status", f"deployment/{name}", f"-n={DEFAULT_NAMESPACE}", WAIT)
     kubectl("apply", "-f=-", stdin=listed(*(one for _, one in CONFIGURATIONS)))
     yield
+    # After a failure they would still be there, and namespaces could not be deleted.
+    kubectl("delete", "apiservices", "--ignore-not-found", *API_SERVICES)
     kubectl("delete", "crd", "--all", f"--timeout={DROPPED:.0f}s")
 
 
@@ -145,7 +148,7 @@ def users_namespace(kubectl, request):
     kubectl("annotate", "namespace", name, "keptn.sh/lifecycle-toolkit=enabled")
     kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"-n={name}")
     yield name
-    kubectl("delete", "namespace", name)
+    kubectl("delete", "namespace", name, f"--timeout={DROPPED:.0f}s")
 
 
 def ours_in(kubectl):
