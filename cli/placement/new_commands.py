@@ -46,13 +46,15 @@ def add_new(actions: Commands) -> None:
     """Add ``new`` to the actions of ``placement``."""
     new = actions.add_parser(
         "new",
-        help="print an object for kubectl apply, by the options of Krake's command line",
+        help="print an object for kubectl apply, with the options of Krake's command line",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kinds = new.add_subparsers(title="kinds", required=True, metavar="KIND")
 
-    application = _kind(kinds, "application", "manifests that run in one cluster at a time")
+    application = _kind(
+        kinds, "application", "a set of manifests that runs in one cluster at a time"
+    )
     application.add_argument(
         "-f",
         "--file",
@@ -61,7 +63,7 @@ def add_new(actions: Commands) -> None:
         action="append",
         required=True,
         metavar="FILE|DIR|-",
-        help="what is to run; may be given several times",
+        help="manifests of the application; can be repeated",
     )
     _constraints(application, "cluster", metrics=True)
     application.add_argument(
@@ -71,19 +73,28 @@ def add_new(actions: Commands) -> None:
         action="append",
         default=[],
         metavar="PLURAL.GROUP",
-        help="a custom resource that its cluster must have",
+        help="custom resource that the cluster must have",
     )
     application.add_argument(
-        "--disable-migration", action="store_true", help="leave it where it is placed first"
+        "--disable-migration",
+        action="store_true",
+        help="never move the application to another cluster",
     )
 
-    cluster = _kind(kinds, "cluster", "a member cluster; without a kubeconfig one to be made")
+    cluster = _kind(
+        kinds,
+        "cluster",
+        "a member cluster; without a kubeconfig, a cluster that is still to be created",
+    )
     source = cluster.add_mutually_exclusive_group()
     source.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="printed as a Secret beside the Cluster"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="kubeconfig to print as a Secret with the Cluster",
     )
     source.add_argument(
-        "--kubeconfig-secret", metavar="NAME", help="the Secret that has the kubeconfig already"
+        "--kubeconfig-secret", metavar="NAME", help="existing Secret that contains the kubeconfig"
     )
     _constraints(cluster, "cloud", metrics=True)
     _metrics(cluster)
@@ -94,36 +105,36 @@ def add_new(actions: Commands) -> None:
         action="append",
         default=[],
         metavar="PLURAL.GROUP",
-        help="a custom resource that it has",
+        help="custom resource that the cluster has",
     )
     cluster.add_argument(
-        "--inherit-metrics", action="store_true", help="its cloud's metrics count for it"
+        "--inherit-metrics", action="store_true", help="inherit the metrics of the cloud"
     )
     cluster.add_argument(
-        "--inherit-labels", action="store_true", help="its cloud's labels count for it"
+        "--inherit-labels", action="store_true", help="inherit the labels of the cloud"
     )
 
-    magnum = _kind(kinds, "magnumcluster", "a cluster that Magnum makes in a project")
+    magnum = _kind(kinds, "magnumcluster", "a cluster that OpenStack Magnum creates in a project")
     _constraints(magnum, "project", metrics=False)
     _metrics(magnum)
     magnum.add_argument("--master-count", type=int, metavar="NUMBER")
     magnum.add_argument("--node-count", type=int, metavar="NUMBER")
 
-    project = _kind(kinds, "project", "a project of OpenStack, in which Magnum makes clusters")
-    project.add_argument("--template", metavar="ID", help="the template of Magnum's")
+    project = _kind(kinds, "project", "an OpenStack project in which Magnum creates clusters")
+    project.add_argument("--template", metavar="ID", help="ID of the Magnum cluster template")
     _metrics(project)
 
 
 def add_import(commands: Commands) -> None:
     """Add ``import`` with what can be imported."""
-    importing = commands.add_parser("import", help="turn objects of another system into ours")
+    importing = commands.add_parser("import", help="convert objects of another system")
     systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
     krake = systems.add_parser(
         "krake",
-        help="print Krake's objects as placement objects, and on stderr what is different",
+        help="print Krake's objects as placement objects, and differences on standard error",
     )
     krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
-    _namespace(krake, "for objects that name none [%(default)s]")
+    _namespace(krake, "namespace for objects without one [%(default)s]")
     krake.set_defaults(
         command="harbourmaster.cli.placement.krake_import:import_krake", settings_type=None
     )
@@ -132,7 +143,7 @@ def add_import(commands: Commands) -> None:
 def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
     parser = kinds.add_parser(name, help=text)
     parser.add_argument("name", metavar="NAME")
-    _namespace(parser, "where it is to be [%(default)s]")
+    _namespace(parser, "namespace of the object [%(default)s]")
     parser.add_argument(
         "-l",
         "--label",
@@ -141,7 +152,7 @@ def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a label of its own",
+        help="label of the object",
     )
     parser.set_defaults(
         command=f"harbourmaster.cli.placement.new:{name}",
@@ -170,7 +181,7 @@ def _constraints(parser: ArgumentParser, of: str, *, metrics: bool) -> None:
             action="append",
             default=[],
             metavar="EXPRESSION",
-            help=f"what the {language}s of its {of} must be, as '{example}'",
+            help=f"constraint on the {language}s of the {of}, such as '{example}'",
         )
 
 
@@ -187,7 +198,7 @@ def _metrics(parser: ArgumentParser) -> None:
             const=scope,
             metavar=("NAME", "WEIGHT"),
             default=[],
-            help=f"{what} that counts for it",
+            help=f"{what} and its weight",
         )
 
 
