@@ -42,7 +42,7 @@ def is_ours(found: Present | None, owner: Owner) -> bool:
 
 
 def origin(found: Present | None, recorded: ObjectRef | None, owner: Owner) -> str:
-    """Whether an object was there before the application, or is made by applying it now.
+    """Whether an object existed before the application, or is made by applying it now.
 
     Without a record, as of an earlier version, only what is surely ours counts as made: it has our
     label, is not older than the application, and nobody else has written fields of it.

@@ -93,18 +93,18 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
             with step(f"member cluster {name}: etcd and API server", say):
                 member = ControlPlane(directory / name, binaries=binaries, optional=())
                 members[name] = stack.enter_context(member).kubeconfig
-        say("To give the same commands yourself, in another shell in this folder:")
+        say("To run the same commands yourself, in another shell in this folder:")
         programs = Path(sys.executable).parent
         say(f'$ export KUBECONFIG={plane.kubeconfig} PATH="{programs}:$PATH"')
         tour = Tour(plane, say, members)
         tour.go(prometheus.url)
         tour.show_pages(dashboard, find_kubectl(binaries))
         if keep:
-            say("Ctrl-C ends all of it.")
+            say("Ctrl-C stops everything.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
         else:
-            say("All of it ends now; KEEP=1 lets it run on until Ctrl-C.")
+            say("Everything stops now; KEEP=1 keeps it running until Ctrl-C.")
 
 
 def overlay(folder: Path) -> Path:

@@ -27,7 +27,7 @@ class ApiCalls:
         )
         self._durations = Histogram(
             API_REQUEST_DURATION,
-            "Time until the head of an answer, or until there was none.",
+            "Time until the response headers or the failure.",
             ("verb",),
             buckets=_BUCKETS,
             registry=registry,

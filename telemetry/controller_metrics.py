@@ -58,15 +58,19 @@ class QueueTallies:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         label = ("queue",)
-        self._depth = Gauge(QUEUE_DEPTH, "Keys that wait.", label, registry=registry)
+        self._depth = Gauge(QUEUE_DEPTH, "Keys that wait in the queue.", label, registry=registry)
         self._retries = Counter(
-            QUEUE_RETRIES, "Keys to be tried again after a fault.", label, registry=registry
+            QUEUE_RETRIES, "Keys that are retried after an error.", label, registry=registry
         )
         self._wait = Histogram(
-            QUEUE_WAIT, "How long keys waited.", label, buckets=_BUCKETS, registry=registry
+            QUEUE_WAIT,
+            "Time that keys waited in the queue.",
+            label,
+            buckets=_BUCKETS,
+            registry=registry,
         )
         self._work = Histogram(
-            QUEUE_WORK, "How long keys were worked on.", label, buckets=_BUCKETS, registry=registry
+            QUEUE_WORK, "Duration of a reconcile.", label, buckets=_BUCKETS, registry=registry
         )
 
     def depth(self, queue: str, keys: int) -> None:
@@ -120,7 +124,7 @@ def create_controller_metrics(version: str, controllers: Sequence[str]) -> Contr
     repaired = ("kind", "field")
     restarts = Counter(
         CONTROLLER_RESTARTS,
-        "Controllers started again after a crash.",
+        "Restarts of controllers after a crash.",
         ("controller",),
         registry=registry,
     )
@@ -128,39 +132,37 @@ def create_controller_metrics(version: str, controllers: Sequence[str]) -> Contr
         restarts.labels(name)
     return ControllerMetrics(
         registry=registry,
-        leader=Gauge(LEADER, "1 where this process leads.", registry=registry),
+        leader=Gauge(LEADER, "1 if this process is the leader.", registry=registry),
         certificate_expiry=Gauge(
             CERTIFICATE_EXPIRY,
-            "Time until the certificate ends, negative afterwards.",
+            "Time until the certificate expires, negative afterwards.",
             ("role",),
             registry=registry,
         ),
         reconcile_errors=Counter(
             RECONCILE_ERRORS,
-            "Looks at a key that failed.",
+            "Failed reconciles.",
             ("controller", "error"),
             registry=registry,
         ),
         restarts=restarts,
-        events=Counter(
-            EVENTS, "Events on objects, by what became of them.", ("outcome",), registry=registry
-        ),
+        events=Counter(EVENTS, "Events on objects by outcome.", ("outcome",), registry=registry),
         registration=RegistrationMetrics(
             repairs=Counter(
                 REGISTRATION_REPAIRS,
-                "Changes by others of webhook configurations, undone.",
+                "Reverted changes of webhook configurations by others.",
                 repaired,
                 registry=registry,
             ),
             fights=Counter(
                 FIELD_FIGHTS,
-                "Fields that somebody else writes again and again.",
+                "Fields that another writer changes repeatedly.",
                 repaired,
                 registry=registry,
             ),
             break_glass=Gauge(
                 BREAK_GLASS,
-                "1 where webhooks fail open because somebody broke the glass.",
+                "1 if webhooks fail open in break-glass mode.",
                 ("kind",),
                 registry=registry,
             ),

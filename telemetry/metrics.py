@@ -103,13 +103,13 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
         REQUESTS_SHED, "Requests refused because of overload.", ("reason",), registry=registry
     )
     conversions = Counter(
-        CONVERSIONS, "Conversion reviews answered.", ("outcome",), registry=registry
+        CONVERSIONS, "Conversion reviews by outcome.", ("outcome",), registry=registry
     )
     for outcome in CONVERSION_OUTCOMES:
         conversions.labels(outcome)
     recorded = Counter(
         RECORDED_REVIEWS,
-        "Reviews that were to be recorded, by what became of them.",
+        "Reviews selected for recording by outcome.",
         ("outcome",),
         registry=registry,
     )
@@ -118,22 +118,24 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
         admission=admission,
         admission_skipped=Counter(
             ADMISSION_SKIPPED,
-            "Notes given to users on mutations skipped, or made at a price.",
+            "Skipped parts of mutations by code.",
             ("reason",),
             registry=registry,
         ),
         policies=Gauge(
-            POLICIES, "Policies known, invalid ones included.", ("kind",), registry=registry
+            POLICIES, "Loaded policies, including invalid ones.", ("kind",), registry=registry
         ),
         bad_documents=Gauge(
-            BAD_DOCUMENTS, "Documents of the source files that have a problem.", registry=registry
+            BAD_DOCUMENTS, "Invalid documents in the source files.", registry=registry
         ),
         policies_invalid=Gauge(
-            POLICIES_INVALID, "Policies left out because they are invalid.", registry=registry
+            POLICIES_INVALID,
+            "Policies that are skipped because they are invalid.",
+            registry=registry,
         ),
         certificate_expiry=Gauge(
             CERTIFICATE_EXPIRY,
-            "Time until the certificate ends, negative afterwards.",
+            "Time until the certificate expires, negative afterwards.",
             ("role",),
             registry=registry,
         ),
@@ -154,13 +156,13 @@ def create_metrics(version: str, outcomes: Sequence[str] = OUTCOMES) -> Metrics:
 def event_loop_lag(registry: CollectorRegistry) -> Gauge:
     """The gauge that both processes have."""
     return Gauge(
-        EVENT_LOOP_LAG, "How late the last heartbeat of the event loop was.", registry=registry
+        EVENT_LOOP_LAG, "Delay of the last heartbeat of the event loop.", registry=registry
     )
 
 
 def span_counter(registry: CollectorRegistry) -> Counter:
     """The counter that both processes have, each outcome at 0."""
-    spans = Counter(SPANS, "Spans made, by what became of them.", ("outcome",), registry=registry)
+    spans = Counter(SPANS, "Spans by outcome.", ("outcome",), registry=registry)
     for outcome in SPAN_OUTCOMES:
         spans.labels(outcome)
     return spans

@@ -95,7 +95,7 @@ class AdmissionTallies(Collector):
         yield durations
         yield HistogramMetricFamily(
             ADMISSION_PATCH_OPERATIONS,
-            "JSON Patch operations of one answer.",
+            "JSON Patch operations of an answer.",
             buckets=self.operations.buckets(),
             sum_value=self.operations.total,
         )

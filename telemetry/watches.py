@@ -45,21 +45,21 @@ class WatchTallies(Collector):
         label = ("resource",)
         self._lists = Counter(
             WATCH_LISTS,
-            "Lists taken whole: the first, and one after each gap.",
+            "Complete lists: the first, and one after each gap.",
             label,
             registry=registry,
         )
         self._events = Counter(
-            WATCH_EVENTS, "Watch events, bookmarks included.", label, registry=registry
+            WATCH_EVENTS, "Watch events, including bookmarks.", label, registry=registry
         )
         self._failures = Counter(
             WATCH_FAILURES,
-            "Lists and watches that failed.",
+            "Failed lists and watches.",
             ("resource", "error"),
             registry=registry,
         )
         self._undecodable = Counter(
-            UNDECODABLE_OBJECTS, "Objects that could not be read.", label, registry=registry
+            UNDECODABLE_OBJECTS, "Objects that could not be decoded.", label, registry=registry
         )
         registry.register(self)
 
@@ -87,11 +87,11 @@ class WatchTallies(Collector):
     def collect(self) -> Iterable[Metric]:
         """The current gauges."""
         age = GaugeMetricFamily(
-            CACHE_AGE, "Time since the last sign of life of a watch.", labels=["resource"]
+            CACHE_AGE, "Time since the last message of a watch.", labels=["resource"]
         )
-        objects = GaugeMetricFamily(CACHED_OBJECTS, "Objects mirrored.", labels=["resource"])
+        objects = GaugeMetricFamily(CACHED_OBJECTS, "Objects in the cache.", labels=["resource"])
         absent = GaugeMetricFamily(
-            RESOURCE_ABSENT, "1 where the API server does not know the kind.", labels=["resource"]
+            RESOURCE_ABSENT, "1 if the API server does not serve the kind.", labels=["resource"]
         )
         now = self._clock()
         for mirror in self._mirrors:

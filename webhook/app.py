@@ -108,7 +108,7 @@ class Reviews:
             )
             engine = self._holder.current
             if clock() > deadline:
-                text = "the time for this request ran out, nothing was decided"
+                text = "the time limit of this request was reached, nothing was decided"
                 result, decision = answer_failed(
                     body, engine, "deadline", text, may_patch=may_patch
                 )

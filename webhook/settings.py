@@ -99,7 +99,7 @@ class AdmissionSettings(
         scheduler = self.gate_scheduler_name
         faults = dns_subdomain(scheduler)
         if scheduler == DEFAULT_SCHEDULER:
-            faults = ["pods without checks have that one"]
+            faults = ["pods without checks use this scheduler"]
         if faults:
             raise ValueError(f'gateSchedulerName: Invalid value: "{scheduler}": {faults[0]}')
 

@@ -71,7 +71,7 @@ def _registrations(observed: Observed) -> Iterator[Finding]:
                 "webhook-registered",
                 "remains",
                 str(one.ref),
-                "the API server still asks it about each object; it goes in the order below",
+                "the API server still calls it for each object: remove it in the order below",
             )
 
 
@@ -95,7 +95,7 @@ def _definitions(observed: Observed) -> Iterator[Finding]:
                 "change",
                 name,
                 f"some objects may still be stored as {', '.join(old)}: write each once, for"
-                f" example by kubectl replace, before that version goes from the definition",
+                f" example by kubectl replace, before that version is removed from the definition",
             )
         if one.objects is None:
             yield Finding("objects-uncounted", "danger", name, "its objects cannot be listed")
@@ -129,8 +129,8 @@ def _releases(observed: Observed) -> Iterator[Finding]:
             f"helm release {release.name} in namespace {release.namespace}",
             f"helm uninstall would delete {_many(len(owned), 'definition')} with"
             f" {_many(objects, 'object')}; an annotation helm.sh/resource-policy on the live"
-            " definition does not stop it, since Helm reads its own record: make it forget the"
-            " release, and whatever else is in it",
+            " definition does not stop it, because Helm reads its own record: delete that "
+            "record first",
             forgotten(release),
         )
     for ref in observed.gardener:
@@ -138,8 +138,8 @@ def _releases(observed: Observed) -> Iterator[Finding]:
             "gardener-returns",
             "danger",
             str(ref),
-            "Gardener brings kupid back from it, and deletes the definitions with all policies"
-            " together with it: mark them to be kept first",
+            "Gardener restores kupid from it, and deletes the definitions with all policies "
+            "together with it: mark the definitions to be kept first",
         )
     for one in observed.definitions:
         if one.of_gardener and not one.is_kept:
@@ -147,7 +147,7 @@ def _releases(observed: Observed) -> Iterator[Finding]:
                 "gardener-deletes-definitions",
                 "danger",
                 str(Ref("crd", one.name)),
-                "it goes, with all its objects, once Gardener's ManagedResource goes",
+                "it is deleted, with all its objects, when Gardener's ManagedResource is deleted",
                 kept(one),
             )
 
@@ -165,7 +165,7 @@ def _keptn(observed: Observed) -> Iterator[Finding]:
             "keptn-stopped",
             "blocking",
             "Keptn's operator",
-            "it has stopped, and Harbourmaster was told to leave its work to it: pods wait",
+            "it has stopped, and Harbourmaster is configured to leave its work to it: pods wait",
             Command(("make", "deploy")),
         )
     if observed.has_metrics:
@@ -187,7 +187,8 @@ def _metrics_running(*, is_served: bool) -> Iterator[Finding]:
         "metrics-address",
         "change",
         "Service metrics-operator-service",
-        "it goes, and port 9999 is off by default, for it knows no authentication: to read values"
+        "it is deleted, and port 9999 is off by default, because it has no authentication: to "
+        "read values"
         " there, also under the old name, add deploy/components/keptn-metrics-address",
     )
 
@@ -218,19 +219,19 @@ def _stuck(observed: Observed, stuck: Collection[StuckPod]) -> Iterator[Finding]
             continue
         if pod.gate is None:
             why = "waits for Keptn's scheduler, and its schedulerName cannot be changed" + (
-                "" if pod.is_owned else "; nothing makes this pod again, so keep its manifest"
+                "" if pod.is_owned else "; nothing recreates this pod, so keep its manifest"
             )
         else:
             why = (
-                "waits behind Keptn's scheduling gate, and no operator is there to remove it: once"
-                " Harbourmaster runs, it does; or let the pod go unchecked"
+                "waits behind Keptn's scheduling gate, and no operator is there to remove it: "
+                "Harbourmaster removes it once it runs; or release the pod without its checks"
             )
         yield Finding(_waiting(pod), "blocking", name, why, released(pod))
     counts = {"pod-gated": observed.gated_pods, "pod-unscheduled": observed.scheduled_pods}
     for code in sorted({_waiting(pod) for pod in stuck}):
         more = counts[code] - sum(_waiting(pod) == code for pod in observed.pods)
         if more > 0:
-            why = "likewise; the next run names the next of them"
+            why = "the same; the next run lists more of them"
             yield Finding(code, "blocking", f"{more} more pods", why)
 
 
@@ -245,7 +246,7 @@ def _policies(observed: Observed) -> Iterator[Finding]:
             "policies-idle",
             "danger",
             _many(stored, "policy", "policies"),
-            "neither kupid nor Harbourmaster runs: pods are created without what they say",
+            "neither kupid nor Harbourmaster runs: pods are created without these policies",
         )
     for one in observed.policies:
         yield from _policy(one)
@@ -271,15 +272,15 @@ def _reach(one: Policy) -> Iterator[Finding]:
             "policy-excluded",
             "change",
             str(one.ref),
-            f"matches {', '.join(one.lost)}, which Harbourmaster never touches",
+            f"matches {', '.join(one.lost)}, which Harbourmaster never changes",
         )
     if one.gained:
         yield Finding(
             "policy-included",
             "change",
             str(one.ref),
-            f"matches {', '.join(one.gained)}, which kupid left alone for the label"
-            " role=kube-system: exclude the namespace by name in Harbourmaster's settings, or"
+            f"matches {', '.join(one.gained)}, which kupid excluded because of the label "
+            "role=kube-system: exclude the namespace by name in Harbourmaster's settings, or"
             " narrow the namespaceSelector",
         )
 
@@ -302,7 +303,7 @@ def _remains(observed: Observed) -> Iterator[Finding]:
 
 def _workload(work: Workload) -> Finding:
     if work.role == "scheduler":
-        why = "Keptn's scheduler: pods that ask for keptn-scheduler wait without end if it is gone"
+        why = "Keptn's scheduler: pods that name keptn-scheduler wait forever if it is deleted"
         return Finding("scheduler", "change", str(work.ref), why)
     state = "running" if work.is_ready else "not ready"
     why = f"{_title(work.system)}, {state}" + (

@@ -89,8 +89,8 @@ def _back_up(observed: Observed, going: frozenset[System]) -> Step:
     definitions = [one for one in observed.definitions if one.system in going and one.objects != 0]
     return Step(
         _BACK_UP,
-        "Save every object of theirs to a file",
-        "kubectl apply -f brings them back, whatever goes wrong",
+        "Save every object of their kinds to a file",
+        "if something goes wrong, kubectl apply -f restores them",
         tuple(
             kubectl("get", one.name, "--all-namespaces", "-o", "yaml", output=f"{one.name}.yaml")
             for one in definitions
@@ -102,9 +102,9 @@ def _keep(observed: Observed, going: frozenset[System]) -> Step:
     gardener = [one for one in observed.definitions if one.of_gardener and not one.is_kept]
     return Step(
         "keep",
-        "Make the definitions, and the objects with them, outlive what installed them",
-        "helm uninstall deletes what its record lists, so the record goes and Helm is not asked"
-        " again; Gardener keeps what is annotated",
+        "Protect the definitions and their objects from deletion",
+        "helm uninstall deletes what its record lists, so the record is deleted; Gardener keeps "
+        "what is annotated",
         (
             *(kept(one) for one in gardener),
             *(forgotten(one) for one in observed.releases if one.system in going),
@@ -130,8 +130,8 @@ def _install(observed: Observed) -> Step:
     return Step(
         "install",
         "Install Harbourmaster beside what it replaces and wait until it serves",
-        "for a while both answer, which changes nothing that matters; a gap between them would"
-        " let pods through without their policies and gates"
+        "both answer for a while, with the same result; a gap would admit pods without their "
+        "policies and gates"
         + ("; on a Gardener seed use an overlay with deploy/components/gardener" if seed else ""),
         (
             Command(("make", _target(observed))),
@@ -162,7 +162,7 @@ def _mend(observed: Observed) -> Step:
     return Step(
         "mend",
         "Correct the policies that Harbourmaster refuses",
-        "kupid let them in, and they would be skipped from now on",
+        "kupid accepted them, and Harbourmaster would skip them",
         tuple(
             kubectl("edit", one.ref.kind, one.ref.name, namespace=one.ref.namespace)
             for one in observed.policies
@@ -174,8 +174,8 @@ def _mend(observed: Observed) -> Step:
 def _silence(observed: Observed, going: frozenset[System]) -> Step:
     return Step(
         "silence",
-        "Take their webhooks out of the API server's way",
-        "without a configuration no request waits for their webhooks, whatever happens to them",
+        "Delete their webhook configurations",
+        "without a configuration, no request waits for their webhooks when they stop",
         (
             *(
                 kubectl("label", "crd", one.name, f"{INJECTED}-")
@@ -201,8 +201,8 @@ def _stop(observed: Observed, going: frozenset[System]) -> Step:
     return Step(
         "stop",
         "Stop their controllers",
-        "kupid registers itself at each start, hence its configurations are deleted once more;"
-        " where a ControllerRegistration stands in a garden cluster, delete it there first",
+        "kupid registers itself at each start, so its configurations are deleted again; if a "
+        "garden cluster has a ControllerRegistration, delete it there first",
         (
             *(delete(ref) for ref in gardener),
             *(delete(one.ref, "--cascade=foreground") for one in workloads),
@@ -226,7 +226,7 @@ def _take_over(observed: Observed) -> Step:
     return Step(
         "take-over",
         "Let Harbourmaster do Keptn's work",
-        "it goes on where Keptn stopped, with the same objects: pods that wait are released once"
+        "it continues where Keptn stopped, with the same objects: pods that wait are released once"
         " their checks have passed, and metrics are fetched and served to HPAs again",
         (Command(("make", "deploy")), _rolled_out(observed, "controller")) if is_beside else (),
     )
@@ -237,9 +237,9 @@ def _free(observed: Observed) -> Step:
     return Step(
         "free",
         "Release the pods that wait for Keptn",
-        "nothing else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
-        " its owner makes another; one without an owner is saved to a file first; one whose check"
-        " failed stays",
+        "nothing else releases them: gates are removed, and a pod for Keptn's scheduler is "
+        "deleted so that its owner recreates it; a pod without an owner is saved to a file "
+        "first; a pod whose check failed stays",
         tuple(
             command
             for pod in observed.pods
@@ -276,8 +276,8 @@ def _remove(observed: Observed, going: frozenset[System], taken_over: frozenset[
     leftovers.sort(key=lambda one: one.service is None)
     return Step(
         "remove",
-        "Delete what else was made for them",
-        "nothing calls it any more",
+        "Delete their other objects",
+        "nothing uses them any more",
         tuple(delete(one.ref) for one in leftovers),
     )
 
@@ -286,7 +286,7 @@ def _namespaces(observed: Observed, going: frozenset[System]) -> Step:
     return Step(
         "namespaces",
         "Delete their namespaces",
-        "those in which something of yours lives are not listed: they stay",
+        "namespaces that contain your objects are not listed: they stay",
         tuple(
             delete(Ref("namespace", one.name))
             for one in observed.namespaces

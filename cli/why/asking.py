@@ -271,7 +271,7 @@ def as_asked(manifest: dict[str, Any]) -> Asked:
     spec = manifest.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     pod = template if isinstance(template, dict) else {}
-    remark = "policies change no Rollout: this is what its pods get"
+    remark = "policies do not change Rollouts: this is the result for its pods"
     return Asked({**pod, "apiVersion": "v1", "kind": "Pod"}, "the pod", (remark,))
 
 

@@ -120,7 +120,7 @@ def _summary(answered: Answered, told: Words) -> tuple[State, str]:
         return "fault", f"{told.whose} would be denied: {verdict.response.reason}"
     matched = [report for report in explanation.policies if report.matched]
     if answered.is_off:
-        return "note", "none is looked at: policies are not among the features of the webhook"
+        return "note", "no policy is evaluated: policies are not among the features of the webhook"
     if not matched:
         found = len(explanation.policies)
         return "fine", f"none of {found} selects {told.whose}" if found else "there are none"
@@ -134,7 +134,7 @@ def _summary(answered: Answered, told: Words) -> tuple[State, str]:
     if not changed:
         return "fine", f"{text}; {_unchanged(matched)}"
     if told.unsent:
-        return "note", f"{text}, which the webhook is never asked about"
+        return "note", f"{text}, which is never sent to the webhook"
     fields = f"{changed} field{'s' if changed > 1 else ''}"
     if told.is_live:
         return "note", f"{text}; created now, it would differ in {fields}"
@@ -149,7 +149,7 @@ def _unasked(answered: Answered) -> tuple[State, str]:
     if verdict.outcome == VALID:
         return "fine", "it is a valid object of ours, and no policy changes it"
     state: State = "note" if verdict.outcome == UNMATCHED else "fault"
-    return state, f"none was looked at: {answered.left_alone}"
+    return state, f"no policy was evaluated: {answered.left_alone}"
 
 
 def _unchanged(matched: Sequence[PolicyReport]) -> str:
@@ -171,5 +171,5 @@ def _is_hopeless(report: PolicyReport) -> bool:
 
 def _counted(matched: int, total: int) -> str:
     if total == 1:
-        return "the one policy selects"
+        return "the only policy selects"
     return f"{matched} of {total} {'select' if matched > 1 else 'selects'}"

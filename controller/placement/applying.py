@@ -315,10 +315,10 @@ async def _delete_one(
 async def _left(session: Session, ref: ObjectRef, present: Present, owner: Owner) -> Refused | None:
     """Why an object of ours is not to be deleted; None where it is."""
     if origin(present, ref, owner) == ADOPTED:
-        was = "was there before the application"
+        was = "existed before the application"
         unsure = (
             "no origin is recorded, and it is older than the application or others have written "
-            "it: delete it where nobody needs it"
+            "it: delete it if nobody needs it"
         )
         return Refused(ref, RELEASED, was if ref.origin else unsure)
     if present.deletion_timestamp or rank(ref) not in _CONTAINERS:
@@ -353,8 +353,8 @@ def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> Refused | N
         # Somebody has taken our label off.
         return None
     text = (
-        "exists and is not of this application: delete it, take it out of the manifests, or take "
-        "it over with spec.conflictPolicy: Force"
+        "exists and is not of this application: delete it, remove it from the manifests, or "
+        "adopt it with spec.conflictPolicy: Force"
     )
     return Refused(ref, "ObjectExists", text)
 

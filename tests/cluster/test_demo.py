@@ -32,7 +32,7 @@ RECORDS = (
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A demo that has shown all and runs on; in the end Ctrl-C ends all of it."""
+    """A demo that has shown all and runs on; in the end Ctrl-C stops everything."""
     ensure_prometheus()
     directory = tmp_path_factory.mktemp("demo") / "harbour"
     with demonstrating(directory, "demo", "Ctrl-C ends all of it") as found:

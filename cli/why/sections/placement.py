@@ -99,7 +99,7 @@ def _verdict(detail: PlacementDetail) -> tuple[State, str]:
     if record.scheduled_to and record.running_on != record.scheduled_to:
         return "waits", f"{whose}, which is on its way to '{record.scheduled_to}'"
     if not record.scheduled_to:
-        return "waits", f"{whose}, which is placed nowhere"
+        return "waits", f"{whose}, which is not placed"
     return "fine", f"{whose}, which is placed on '{record.scheduled_to}'"
 
 

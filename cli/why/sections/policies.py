@@ -128,8 +128,8 @@ def _hints(
             )
         else:
             found[report.reference] = (
-                "it is older than the object: was the webhook away, or does a component or a label "
-                "keep it from objects like this one? harbourmaster doctor looks"
+                "it is older than the object: the webhook was down, or a component or a label "
+                "excludes such objects: run harbourmaster doctor"
             )
     return found
 
@@ -140,7 +140,7 @@ def _later(manifest: dict[str, Any]) -> str:
     kind = KINDS.get((group, version, str(manifest.get("kind"))))
     if kind is None or kind.create_only:
         return "it was created after the object, which it does not change"
-    return "it was created after the object: the object's next update brings it"
+    return "it was created after the object and applies at the object's next update"
 
 
 def _time(text: object) -> datetime | None:

@@ -169,7 +169,7 @@ async def _plan(live: Installation, rules: ReschedulingSettings, pod: Pod) -> Sh
         async with asyncio.timeout(PATIENCE):
             await survey(live, cluster)
     except TimeoutError:
-        return f"the cluster is large: {command} says whom it would have moved"
+        return f"the cluster is large: {command} shows which pods it would evict"
     except ApiError as error:
         return unreadable(error, "a plan")
     return report_of(cluster, rules, pod.key)
@@ -183,13 +183,17 @@ def _verdict(detail: ReschedulingDetail) -> tuple[str, State, str]:
     """
     if detail.kept_for_it:
         nodes = ", ".join(each.node for each in detail.kept_for_it)
-        return "reserved", "waits", f"{nodes} is kept for it while room is made there"
+        return "reserved", "waits", f"{nodes} is reserved for it while room is made there"
     if detail.moves_for:
         whom = ", ".join(each.pod for each in detail.moves_for)
         return "makes-room", "waits", f"it is evicted to make room for {whom}"
     if not (detail.is_critical and detail.is_pending):
         if detail.is_pending and detail.kept_for_others:
-            return "kept-away", "note", "nodes are kept for critical add-ons, and this pod is none"
+            return (
+                "kept-away",
+                "note",
+                "nodes are reserved for critical add-ons, and this pod is not critical",
+            )
         return "", "fine", "it has nothing to do with critical add-ons"
     off = ", but rescheduling is off (rescheduling.enabled)" if detail.is_enabled is False else ""
     plan = detail.plan

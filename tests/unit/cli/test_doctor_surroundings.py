@@ -156,7 +156,7 @@ FAULTS = [
     ),
     (
         "other webhooks fault",
-        "pod: the pod lacks part of what we gave it: one of thief removes it",
+        "pod: the pod lacks part of our changes: one of thief removes them",
         steals,
     ),
     (

@@ -155,7 +155,7 @@ def test_every_reference_and_every_key_is_rewritten_and_told_of(imported):
         "Cluster shop/c_1: spec.metrics[0]: heat_1 is heat-1 here",
         f"{at}[0]: 'heat_1 > 0.5' is 'heat-1 > 0.5' here",
         f"{at}[2]: 'Heat_2==1' is 'heat-2==1' here",
-        "these namespaces must be there first: shop",
+        "create these namespaces first: shop",
     ):
         assert line in told
     assert any("--placement-constraint-value=Weighted" in line for line in told)
@@ -174,7 +174,7 @@ def test_an_application(imported):
         "backoff": {"delaySeconds": 10, "factor": 3, "limit": 2},
         "manifests": [MANIFEST],
     }
-    assert told == ["these namespaces must be there first: shop"]
+    assert told == ["create these namespaces first: shop"]
 
 
 def test_what_has_no_meaning_here_is_named(imported):
@@ -287,7 +287,7 @@ def test_the_kinds_of_openstack(imported):
         (app(manifest=[], csar="https://x/a.csar"), "it is given by csar only"),
         (app(manifest=[]), "it has no manifest"),
         (app(cluster={"metrics": ["load gt5"]}), "spec.constraints.cluster.metrics[0]"),
-        (app("_"), "nothing of it may stand in a name"),
+        (app("_"), "none of its characters is valid in a name"),
         (metric("m", max=0.0), "spec.max: Invalid value: 0.0: must be above min"),
         (metric("m", max=None), "spec.max is missing"),
         (
@@ -296,7 +296,7 @@ def test_the_kinds_of_openstack(imported):
         ),
         (krake("core", "Role"), "write it as a Role of Kubernetes'"),
         (krake("infrastructure", "InfrastructureProvider"), "clusters are not made here"),
-        (krake("core", "Thing"), "core/Thing has no equal here"),
+        (krake("core", "Thing"), "core/Thing has no equivalent here"),
         (app(metadata={"labels": {"a": "_b"}}), "metadata.labels: a: _b"),
         (app(metadata={"labels": ["a"]}), "metadata.labels: expected an object"),
         (krake("openstack", "Project", metrics=[{"name": "a", "weight": -1}]), "weight"),

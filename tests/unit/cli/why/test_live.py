@@ -455,7 +455,7 @@ async def test_a_template_gets_a_younger_policy_at_its_next_update(api, why):
     api.put(MUTATING_WEBHOOKS, registration(rules=[rule]))
     api.get(CLUSTER_POLICIES, "disks")["metadata"]["creationTimestamp"] = "2026-03-01T13:00:00Z"
     _, out, _ = await why("deployment", f"{NAMESPACE}/cart")
-    assert "it was created after the object: the object's next update brings it" in out
+    assert "it was created after the object and applies at the object's next update" in out
     assert 'wants "till", the template has "cart"' in out
 
 
