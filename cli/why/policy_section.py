@@ -154,12 +154,12 @@ def _unasked(answered: Answered) -> tuple[State, str]:
 
 def _unchanged(matched: Sequence[PolicyReport]) -> str:
     """Why policies that match have nothing to do."""
-    asks = "it asks" if len(matched) == 1 else "they ask"
+    sets = "it sets" if len(matched) == 1 else "they set"
     rules = {each.rule for report in matched for each in report.contributions}
     if not rules:
-        return f"{asks} for nothing"
+        return f"{sets} nothing"
     if rules <= _THERE:
-        return f"all that {asks} for is there"
+        return f"everything that {sets} is present"
     return f"{'it changes' if len(matched) == 1 else 'they change'} nothing"
 
 

@@ -390,7 +390,7 @@ async def test_what_is_yielded_is_not_said_to_be_there(api, why):
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "1 of 2 selects the pod; it changes nothing" in out
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-2")
-    assert "1 of 2 selects the pod; all that it asks for is there" in out
+    assert "1 of 2 selects the pod; everything that it sets is present" in out
 
 
 async def test_an_owner_that_is_gone_is_told_and_one_of_its_name_is_another(api, why):
