@@ -1,6 +1,6 @@
 """Apps: those made of workloads, and the versions made of their generations (keptn-spec 3.1, 3.2).
 
-Pure: what to create, to change and to deprecate, from what there is.
+Pure: what to create, to change and to deprecate, from the existing objects.
 """
 
 from __future__ import annotations

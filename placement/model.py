@@ -136,7 +136,7 @@ class Term(_Wire, frozen=True, kw_only=True):
 
 
 class CandidateRecord(_Wire, frozen=True, kw_only=True):
-    """How one target fared: a score and its terms, or why it is out."""
+    """The result of one target: a score and its terms, or why it is excluded."""
 
     cluster: str
     matched: bool

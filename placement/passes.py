@@ -82,7 +82,7 @@ class Pass:
         return self._projects
 
     def view(self, namespace: str, wanted: Compiled) -> View:
-        """How the clusters of a namespace fare against constraints."""
+        """The results of the clusters of a namespace against constraints."""
         key = (namespace, wanted)
         found = self._views.get(key)
         if found is None:

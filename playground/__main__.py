@@ -213,7 +213,7 @@ def _names(text: str) -> tuple[str, ...]:
     for given in filter(None, text.split(",")):
         name = known.get(given.removeprefix("kube-"))
         if name is None:
-            raise argparse.ArgumentTypeError(f"{given} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{given} is not one of {', '.join(known)}")
         names.append(name)
     return tuple(names)
 

@@ -140,7 +140,7 @@ class Demo:
                 "-o",
                 "jsonpath={.status.errMsg}",
             ).stdout
-            text = f"the metric is not {value}: {fault or 'nobody has asked for it'}"
+            text = f"the metric is not {value}: {fault or 'it was not fetched yet'}"
             raise PlaygroundError(text) from error
         self.kubectl("get", "keptnmetrics")
 

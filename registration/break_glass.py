@@ -50,7 +50,7 @@ _decode: Final = msgspec.json.Decoder(BreakGlass).decode
 
 
 def standing(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
-    """What a stored configuration says of it; None where nobody broke the glass.
+    """The break-glass mode of a stored configuration; None while it is off.
 
     A text that is not ours, such as a person writes in haste, is the reason.
     """

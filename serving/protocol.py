@@ -267,7 +267,7 @@ class Protocol(RequestHandler):
             self._idle_timer = self._loop.call_at(end, self._close_if_idle)
 
     def _parse(self, data: bytes) -> None:
-        """Let aiohttp parse; a head that is begun and not complete gets its time."""
+        """Let aiohttp parse; an incomplete head gets its time."""
         complete = self._request_count
         super().data_received(data)
         if self._request_count != complete:

@@ -23,7 +23,7 @@ _PRIVATE_DIRECTORY: Final = 0o700
 
 
 class RecordFiles:
-    """Files in a directory, of which the oldest give way; every call may wait for the disk."""
+    """Files in a directory, of which the oldest are removed; every call may wait for the disk."""
 
     def __init__(self, directory: Path, *, max_bytes: int, max_files: int) -> None:
         """Make the directory where there is none. Raises StartError where it can't be used."""

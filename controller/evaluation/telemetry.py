@@ -149,7 +149,7 @@ class AnalysisMeasures:
         self._decoded: dict[str, StoredAnalysis | None] = {}
 
     def results(self) -> Results:
-        """What there is at this moment."""
+        """The current values."""
         ended = (each for each in self._store.values() if each.status.state == COMPLETED)
         latest = nlargest(SHOWN_ANALYSES, ended, key=_age)
         # Another analysis of that name has another verdict.

@@ -109,7 +109,7 @@ class Source(Protocol):
     """What the metrics look at."""
 
     def now(self) -> Now:
-        """What there is."""
+        """The current values."""
 
     def exists(self, anchor: tuple[str, str]) -> bool:
         """Whether the object that a series belongs to is there: its kind and its key."""

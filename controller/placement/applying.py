@@ -318,7 +318,7 @@ async def _left(session: Session, ref: ObjectRef, present: Present, owner: Owner
         was = "existed before the application"
         unsure = (
             "no origin is recorded, and it is older than the application or others have written "
-            "it: delete it if nobody needs it"
+            "it: delete it if it is not needed"
         )
         return Refused(ref, RELEASED, was if ref.origin else unsure)
     if present.deletion_timestamp or rank(ref) not in _CONTAINERS:
@@ -326,7 +326,9 @@ async def _left(session: Session, ref: ObjectRef, present: Present, owner: Owner
     others = await held(session, ref, owner)
     if not others:
         return None
-    text = f"it holds {_shown(others)}, not of this application: delete it when nobody needs it"
+    text = (
+        f"it holds {_shown(others)}, not of this application: delete it when it is no longer needed"
+    )
     return Refused(ref, _CONTAINERS[rank(ref)], text)
 
 

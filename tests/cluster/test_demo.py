@@ -96,7 +96,7 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
     for path, shown in (
         ("", ("Overview",)),
         ("applications", ("stall",)),
-        ("gates", ("stall-", "somebody-looks")),
+        ("gates", ("stall-", "manual-approval")),
         ("clusters", tuple(MEMBERS)),
         ("clusters?view=placed", ("ferry", "south")),
     ):

@@ -116,7 +116,7 @@ def _missing(resource: Resource, *, keeps: bool) -> Finding:
 def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:
     subject = f"{repair.subject} ({short_kind(resource)})"
     if not repair.field:
-        text = "is missing" if repair.observed is None else "is none of ours"
+        text = "is missing" if repair.observed is None else "is not one of ours"
     else:
         text = f"is {_value(repair.observed)}, {_value(repair.wanted)} expected"
     if repair.field.startswith(_HARMLESS):
