@@ -35,7 +35,7 @@ def demo(tmp_path_factory):
     """A demo that has shown all and runs on; in the end Ctrl-C stops everything."""
     ensure_prometheus()
     directory = tmp_path_factory.mktemp("demo") / "harbour"
-    with demonstrating(directory, "demo", "Ctrl-C ends all of it") as found:
+    with demonstrating(directory, "demo", "Ctrl-C stops everything") as found:
         assert found.matched, found.text
         yield found
         # Here, since the order of tests is random and each needs what runs.

@@ -212,4 +212,4 @@ async def test_the_command_lets_a_pod_go_and_says_who_did_it(place, control_plan
     assert event["note"] == f"released without its checks by {who}: incident 4711"
     assert event["regarding"]["uid"] == pod["metadata"]["uid"]
     assert await asyncio.to_thread(run, *release) == 1
-    assert "carries no gate" in capsys.readouterr().err
+    assert "does not have the gate" in capsys.readouterr().err

@@ -82,7 +82,7 @@ async def test_nothing_goes_without_a_yes_where_nobody_can_be_asked(api, tmp_pat
     put(api, "harbourmaster-webhook")
     given = arguments(kubeconfig(tmp_path, api.url))
     assert await asyncio.to_thread(uninstall.run, given) == 2
-    assert "give --yes, or --dry-run" in capsys.readouterr().err
+    assert "set --yes, or --dry-run" in capsys.readouterr().err
     assert [seen.method for seen in api.requests] == ["GET"]
 
 

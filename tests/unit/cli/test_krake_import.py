@@ -196,7 +196,7 @@ def test_what_has_no_meaning_here_is_named(imported):
     text = "\n".join(told)
     for field in ("hooks", "observer_schema", "tosca", "auto_cluster_create", "storage_migration"):
         assert f"Application shop/a: spec.{field} " in text
-    assert "its status is not taken over" in text
+    assert "its status is not converted" in text
     assert "spec.backoff.factor: 0 is 1 here" in text
     assert "spec.backoff.limit: -5 is 0 here" in text
 
@@ -257,8 +257,8 @@ def test_a_cluster_to_be_made_and_its_clouds(imported):
         "constraints": {"cloud": {"labels": ["a is b"], "metrics": ["cost-1 < 5"]}}
     }
     text = "\n".join(told)
-    assert "GlobalCloud a: spec.openstack.auth: credentials are not taken over" in text
-    assert "Cluster shop/a: spec.tosca is not read here" in text
+    assert "GlobalCloud a: spec.openstack.auth: credentials are not converted" in text
+    assert "Cluster shop/a: spec.tosca is ignored" in text
     assert "s3cret" not in text + str(found)
 
 
@@ -294,8 +294,8 @@ def test_the_kinds_of_openstack(imported):
             krake("core", "MetricsProvider", type="influx", influx={}),
             "unknown provider type influx",
         ),
-        (krake("core", "Role"), "write it as a Role of Kubernetes'"),
-        (krake("infrastructure", "InfrastructureProvider"), "clusters are not made here"),
+        (krake("core", "Role"), "write a Kubernetes Role for"),
+        (krake("infrastructure", "InfrastructureProvider"), "clusters are not created here"),
         (krake("core", "Thing"), "core/Thing has no equivalent here"),
         (app(metadata={"labels": {"a": "_b"}}), "metadata.labels: a: _b"),
         (app(metadata={"labels": ["a"]}), "metadata.labels: expected an object"),

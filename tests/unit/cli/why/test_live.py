@@ -281,7 +281,7 @@ async def test_an_object_that_is_never_sent_to_the_webhook_is_said_to_be_so(
     api.put(MUTATING_WEBHOOKS, configuration)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert told in out
-    assert "which the webhook is never asked about" in out
+    assert "which is never sent to the webhook" in out
     assert "older than the object" not in out
 
 
@@ -352,7 +352,7 @@ async def test_settings_of_a_mounted_file_count_too(api, why):
     found = {"name": "settings", "namespace": "harbourmaster-system"}
     api.put(CONFIG_MAPS, {"metadata": found, "data": data})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "Policies: none is looked at: policies are not among the features" in out
+    assert "Policies: no policy is evaluated: policies are not among the features" in out
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ async def test_settings_count_however_their_file_is_mounted(api, why, flag, moun
     found = {"name": "settings", "namespace": "harbourmaster-system"}
     api.put(CONFIG_MAPS, {"metadata": found, "data": {"webhook.yaml": "features: [gates]\n"}})
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "Policies: none is looked at: policies are not among the features" in out
+    assert "Policies: no policy is evaluated: policies are not among the features" in out
     assert "assuming the default settings" not in out
 
 
