@@ -182,8 +182,8 @@ class ReschedulingSettings(
         int,
         Meta(
             ge=1,
-            description="nodes that are reserved at the same time; at most 5 % of the ready "
-            "nodes, but at least one",
+            description="nodes that are reserved at the same time; at most one in twenty of the "
+            "ready nodes, but at least one",
         ),
     ] = 3
     max_victims_per_pod: Annotated[
@@ -209,7 +209,7 @@ class ReschedulingSettings(
         Meta(
             gt=0,
             description="seconds before the next attempt, doubled each time up to ten "
-            "minutes, with 20 % jitter",
+            "minutes, with a fifth of jitter",
         ),
     ] = 30.0
     adopt_legacy_taints: Annotated[

@@ -10,7 +10,7 @@ from language import faults
         "a map is no list",
         "the value of now",
         "tried in vain",
-        "who may not",
+        "users who may not",
         "whoever asks",
         "nothing is begun",
         "pods are made anew",
