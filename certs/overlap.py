@@ -212,7 +212,7 @@ def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
         upcoming = create_authority(now, lifetime=lifetimes.authority)
         changes |= {NEXT_CERTIFICATE: upcoming.certificate, NEXT_KEY: upcoming.key}
         fault = held.authority_fault or held.upcoming_fault
-        reasons.append(f"{fault}: a new authority is made known")
+        reasons.append(f"{fault}: a new authority is published")
     trusted = encode(held.trusted)
     if trusted != case.data.get(CA_CERTIFICATE):
         changes[CA_CERTIFICATE] = trusted

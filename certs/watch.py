@@ -88,7 +88,7 @@ async def keep_current(  # noqa: PLR0913 - two callbacks and two knobs for tests
                 bundle = load(directory, now) if wanted is None else ensure(directory, wanted, now)
                 changed = holder.offer(bundle)
             except CertificateError as error:
-                _tell_once(told, f"{error}; the certificate of before is still served", on_error)
+                _tell_once(told, f"{error}; the previous certificate is still served", on_error)
                 continue
             told.clear()
             if changed:

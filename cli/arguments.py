@@ -53,9 +53,11 @@ def add_command(  # noqa: PLR0913 - what a command has
 def add_connection(parser: ArgumentParser) -> None:
     """Which cluster is read."""
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="by default $KUBECONFIG, then ~/.kube/config"
+        "--kubeconfig", metavar="FILE", help="kubeconfig file [$KUBECONFIG, then ~/.kube/config]"
     )
-    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    parser.add_argument(
+        "--context", metavar="NAME", help="context of the kubeconfig [its current context]"
+    )
 
 
 def add_installation(parser: ArgumentParser) -> None:
@@ -65,14 +67,14 @@ def add_installation(parser: ArgumentParser) -> None:
         "--namespace",
         default=DEFAULT_NAMESPACE,
         metavar="NAME",
-        help=f"where Harbourmaster is installed [{DEFAULT_NAMESPACE}]",
+        help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
     )
 
 
 def add_output(parser: ArgumentParser, *forms: str, more: str = "") -> None:
     """How to print it; the first form is the default one."""
     forms = forms or ("text", "json")
-    text = f"how to print it{more} [{forms[0]}]"
+    text = f"output format{more} [{forms[0]}]"
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=text)
 
 

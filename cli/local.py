@@ -25,16 +25,20 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``local`` with its three actions; the command takes no settings."""
-    text = "run everything on this machine, on a real control plane with simulated nodes"
+    text = "run Harbourmaster on this machine, on a real control plane with simulated nodes"
     local = add_command(commands, "local", text, run="local:run", examples=_EXAMPLES)
     actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
-    up = actions.add_parser("up", help="start everything, and return when it is ready")
-    down = actions.add_parser("down", help="end everything; data stays for the next up")
-    status = actions.add_parser("status", help="show each process; exit code 1 if not all is fine")
+    up = actions.add_parser("up", help="start all processes, and return when they are ready")
+    down = actions.add_parser("down", help="stop all processes; data is kept for the next up")
+    status = actions.add_parser(
+        "status", help="print the state of each process; exit with 1 if one is not ready"
+    )
     for action in (up, down, status):
-        action.add_argument("--dir", type=Path, required=True, help="the folder of all its files")
-    up.add_argument("--nodes", type=_count, default=2, metavar="N", help="simulated nodes [2]")
-    up.add_argument("--audit", action="store_true", help="write logs/audit.log")
+        action.add_argument("--dir", type=Path, required=True, help="directory for all files")
+    up.add_argument(
+        "--nodes", type=_count, default=2, metavar="N", help="number of simulated nodes [2]"
+    )
+    up.add_argument("--audit", action="store_true", help="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):
         up.add_argument(
             f"--{role}-args",
@@ -42,7 +46,7 @@ def add_parser(commands: Commands) -> None:
             action="extend",
             default=[],
             metavar="FLAGS",
-            help=f"flags for the {role}; may be given several times",
+            help=f"flags for the {role}; can be repeated",
         )
 
 

@@ -84,15 +84,16 @@ def _run(arguments: argparse.Namespace) -> int:
 def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = kind(
         prog=program.name.get(),
-        description="Decide where the pods of Kubernetes run, when they may start, in which\n"
-        "cluster an application lives, and who makes room for what is critical; and say why.",
+        description="Decide where Kubernetes pods run, when they may be scheduled, which "
+        "cluster runs an\napplication, and which pods make room for critical "
+        "add-ons; and explain the decisions.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    text = "answer AdmissionReviews over TLS, from files"
+    text = "serve admission reviews over TLS, with policies from files"
     standalone = "harbourmaster.webhook.standalone:serve"
     serve = add_command(commands, "serve", text, run=standalone, settings=Settings)
     _add_sources(serve)
@@ -101,23 +102,23 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         dest="example",
         type=Path,
         metavar="FILE",
-        help="once serving, send the AdmissionReview in FILE and show the answer",
+        help="send the AdmissionReview in FILE to the running server and print the answer",
     )
-    text = "answer AdmissionReviews in a cluster"
+    text = "serve admission reviews in a cluster"
     process = "harbourmaster.webhook.process:run"
     add_command(commands, "webhook", text, run=process, settings=WebhookSettings)
-    text = "run the controllers and everything else that writes to a cluster"
+    text = "run the controllers in a cluster"
     process = "harbourmaster.controller.process:run"
     add_command(commands, "controller", text, run=process, settings=ControllerSettings)
 
     for each in _COMMANDS:
         each.add_parser(commands)
 
-    text = "answer one AdmissionReview"
+    text = "answer one AdmissionReview from a file or standard input"
     review = add_command(commands, "review", text, run="offline:review", settings=AdmissionSettings)
     _add_sources(review)
     add_lines(review)
-    text = "print manifests as policies would change them"
+    text = "print manifests with the changes that policies make"
     render = add_command(commands, "render", text, run="render:render", settings=AdmissionSettings)
     _add_sources(render)
     render.add_argument(
@@ -128,16 +129,17 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         action="append",
         required=True,
         metavar="FILE|DIR|-",
-        help="manifests to render; may be given several times",
+        help="manifests to render; can be repeated",
     )
-    render.add_argument("--diff", action="store_true", help="print only what changes")
-    text = "answer recorded cases, one JSON object a line"
+    render.add_argument("--diff", action="store_true", help="print only the differences")
+    text = "answer recorded reviews, one JSON object on each line"
     replay = add_command(commands, "replay", text, run="offline:replay", settings=AdmissionSettings)
     add_lines(replay)
     replay.add_argument(
         "--check",
         action="store_true",
-        help="print only cases that are not answered as recorded, and exit with 1 if there are any",
+        help="print only cases whose answer differs from the recorded one, and exit with 1 "
+        "if there are any",
     )
     return parser
 
@@ -161,14 +163,16 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--namespaces",
         type=Path,
         metavar="FILE|DIR",
-        help="the namespaces that exist; without it every one does, labelled with its name only",
+        help="existing Namespaces; without it, every namespace exists and has only the "
+        "label with its name",
     )
     parser.add_argument(
         "--parents",
         type=Path,
         metavar="FILE|DIR",
-        help="the owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
-        "a pod of another one in a namespace with gates waits until a controller has looked",
+        help="owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
+        "in a namespace with gates, a pod whose owner is not in FILE gets a "
+        "provisional gate",
     )
 
 

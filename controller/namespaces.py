@@ -156,8 +156,9 @@ class NamespaceLabels:
                 reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid}),
                 "Normal",
                 "GatesLabelRemoved",
-                f"label {GATES_LABEL}={namespace.label} is removed, for it follows the annotation "
-                f"{ANNOTATION}={ANNOTATED}, which is not there: set the annotation instead",
+                f"label {GATES_LABEL}={namespace.label} is removed, because it follows the "
+                "annotation "
+                f"{ANNOTATION}={ANNOTATED}, which is missing: set the annotation instead",
             )
 
 

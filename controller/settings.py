@@ -26,7 +26,8 @@ class LeaderElectionSettings(DescribedSettings, frozen=True, kw_only=True):
     """Which of several replicas works."""
 
     enabled: Annotated[
-        bool, Meta(description="false works without a Lease: only if no second controller can run")
+        bool,
+        Meta(description="elect a leader by a Lease; false only if no second controller can run"),
     ] = True
     lease_name: Annotated[str, Meta(description="Lease in our namespace that the leader holds")] = (
         "harbourmaster-controller"
@@ -35,14 +36,14 @@ class LeaderElectionSettings(DescribedSettings, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="seconds after its last renewal until another replica may take the lease",
+            description="seconds after the last renewal until another replica can take the Lease",
         ),
     ] = 15
     renew_deadline_seconds: Annotated[
         int, Meta(ge=1, description="seconds without a renewal after which a leader stops working")
     ] = 10
     retry_period_seconds: Annotated[
-        int, Meta(ge=1, description="seconds between two attempts to get or renew the lease")
+        int, Meta(ge=1, description="seconds between two attempts to get or renew the Lease")
     ] = 2
 
 
@@ -55,8 +56,8 @@ class ControllerSettings(DescribedSettings, frozen=True, kw_only=True):
     register_webhooks: Annotated[
         bool,
         Meta(
-            description="keep webhook configurations and certificates; false leaves them to you, "
-            "and nothing of them is read or written"
+            description="manage webhook configurations and certificates; false neither "
+            "reads nor writes them"
         ),
     ] = True
     webhook: RegistrationSettings = RegistrationSettings()

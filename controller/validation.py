@@ -68,7 +68,7 @@ def _scheduler(settings: ControllerSettings) -> Iterator[FieldError]:
     yield from _name("scheduler.schedulerName", scheduler.scheduler_name, dns_subdomain)
     if scheduler.scheduler_name == DEFAULT_SCHEDULER:
         yield invalid(
-            "scheduler.schedulerName", DEFAULT_SCHEDULER, "pods without checks have that one"
+            "scheduler.schedulerName", DEFAULT_SCHEDULER, "pods without checks use this scheduler"
         )
     yield from _name("scheduler.serviceName", scheduler.service_name, dns_label)
     if not scheduler.enabled or LIFECYCLE not in settings.running:
@@ -76,8 +76,8 @@ def _scheduler(settings: ControllerSettings) -> Iterator[FieldError]:
     if REGISTRATION not in settings.running and settings.metrics.custom_metrics_cert_dir is None:
         yield required(
             "metrics.customMetricsCertDir",
-            "a scheduler is answered with TLS only, and without registration this is the only "
-            "place for a certificate",
+            "the extender needs a certificate, and with registerWebhooks false only this "
+            "directory can contain it",
         )
 
 
@@ -104,8 +104,8 @@ def _dashboard(settings: ControllerSettings) -> Iterator[FieldError]:
     if dashboard.enabled and not dashboard.is_local and not has_leaf:
         yield required(
             "metrics.customMetricsCertDir",
-            "the dashboard is served with TLS only where others reach it, and without registration "
-            "this is the only place for a certificate",
+            "the dashboard needs a certificate on this address, and with registerWebhooks false "
+            "only this directory can contain it",
         )
 
 

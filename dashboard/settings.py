@@ -17,15 +17,16 @@ class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
     host: Annotated[
         str,
         Meta(
-            description="address of the dashboard; on a loopback address, for kubectl "
-            "port-forward, it is served without TLS, on any other with TLS only"
+            description="listen address of the dashboard; a loopback address, for kubectl "
+            "port-forward, is served without TLS, any other address only with "
+            "TLS"
         ),
     ] = "127.0.0.1"
     port: Annotated[
-        int, Meta(ge=0, le=65535, description="port of the dashboard; 0 takes a free one")
+        int, Meta(ge=0, le=65535, description="port of the dashboard; 0 selects a free port")
     ] = 8088
     service_name: Annotated[
-        str, Meta(description="Service of the dashboard, and name in the certificate")
+        str, Meta(description="Service of the dashboard; its name is in the certificate")
     ] = "harbourmaster-dashboard"
 
     @property

@@ -77,7 +77,7 @@ async def supervise(
             await run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
             failures = failures + 1 if loop.time() - begun < _UNRELATED else 1
-            get_logger(name).error("crashed, and is started again", exc_info=error)
+            get_logger(name).error("crashed, restarting", exc_info=error)
             on_crash(name)
         else:
             return

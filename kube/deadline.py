@@ -124,8 +124,5 @@ class Deadman:
                     self._end, self._forgiven = self._clock() + _UNWIND, True
                     continue
                 self._end = None
-            get_logger("deadman").error(
-                "the work of the leader did not end in time; ending the process, as another "
-                "may lead now"
-            )
+            get_logger("deadman").error("leader work did not stop in time, ending the process")
             self._on_stuck()

@@ -52,7 +52,7 @@ async def server_version(client: Client) -> ServerVersion:
 def parse_version(body: bytes) -> ServerVersion:
     """The version in an answer to GET /version. Raises ValueError.
 
-    A build of one's own may lack both numbers and have only a ``gitVersion``, or there v0.0.0,
+    A custom build can lack both numbers and have only a ``gitVersion``, or there v0.0.0,
     which says nothing of what it can do.
     """
     try:

@@ -29,7 +29,7 @@ class ClusterSettings(
     namespace: Annotated[
         str | None,
         Meta(
-            description="our own namespace, which is never touched by admission; by default "
+            description="our own namespace, whose pods admission never changes; by default "
             "$POD_NAMESPACE, then the ServiceAccount's"
         ),
     ] = None

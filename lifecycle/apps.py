@@ -1,6 +1,6 @@
 """Apps composed of workloads, and the versions of their generations (keptn-spec 3.1, 3.2).
 
-Pure: decides what to create, to change and to deprecate.
+Pure: what to create, to change and to deprecate, from the existing objects.
 """
 
 from __future__ import annotations

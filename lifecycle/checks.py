@@ -31,7 +31,7 @@ def run_checks(
 ) -> Step:
     """Follow the children, and ask for those that are missing.
 
-    A definition that is listed twice counts once. One that there is not keeps its item waiting,
+    A definition that is listed twice counts once. A missing one keeps its item waiting,
     and only that one.
     """
     items: tuple[ItemStatus, ...] = getattr(status, phase.items)

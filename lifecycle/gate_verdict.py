@@ -184,7 +184,7 @@ def _ungated(pod: Pod) -> GateVerdict:
     if how == EXPIRED:
         return GateVerdict("released", "nothing: it waited too long and was released unchecked")
     if how:
-        who = pod.annotations.get(RELEASED_BY_KEY) or "somebody"
+        who = pod.annotations.get(RELEASED_BY_KEY) or "an unknown user"
         why = pod.annotations.get(RELEASED_REASON_KEY) or "no reason is given"
         return GateVerdict("released", f"nothing: {who} released it without its checks: {why}")
     if pod.annotations.get(REMOVED_KEY):

@@ -68,7 +68,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def stayed(self, outcome: DecisionOutcome, reason: str) -> Decision:
-        """The decision for the current target."""
+        """The decision for the current state."""
         chosen = (self.current,) if self.current else ()
         return msgspec.structs.replace(
             self, outcome=outcome, reason=reason, chosen=chosen, target=None, is_elective=False

@@ -105,7 +105,7 @@ class Measuring:
         return found if isinstance(found, MetricFault) else (reading, found)
 
     def _given(self, key: ObjectKey, spec: MetricSpec) -> Reading:
-        """The value of a metric without a reading: only static values are known."""
+        """The value where it was not fetched yet: only static ones are known."""
         source = spec.provider
         provider = self._snapshot.providers.get((key[0], source.name))
         if provider is None:

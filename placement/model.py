@@ -134,7 +134,7 @@ class Term(Part, frozen=True, kw_only=True):
 
 
 class CandidateRecord(Part, frozen=True, kw_only=True):
-    """The result for one target: a score with its terms, or the reason why it is excluded."""
+    """The result of one target: a score and its terms, or why it is excluded."""
 
     cluster: str
     matched: bool

@@ -42,7 +42,7 @@ def is_ours(found: Present | None, owner: Owner) -> bool:
 
 
 def origin(found: Present | None, recorded: ObjectRef | None, owner: Owner) -> str:
-    """Whether an object existed before the application, or is created by applying it.
+    """Whether an object existed before the application, or is made by applying it now.
 
     Without a record, as from an earlier version, an object counts as created only if it has our
     label, is not older than the application, and has no other field managers.

@@ -77,7 +77,7 @@ class Pass:
         return self._projects
 
     def view(self, namespace: str, wanted: Compiled) -> View:
-        """The clusters of a namespace for these constraints."""
+        """The results of the clusters of a namespace against constraints."""
         key = (namespace, wanted)
         found = self._views.get(key)
         if found is None:

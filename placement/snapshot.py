@@ -54,7 +54,7 @@ class Snapshot(Struct, frozen=True):
     clusters: Mapping[str, Mapping[str, Cluster]] = {}
     """By namespace and name, in the order of names."""
     clouds: Mapping[str, Mapping[str, Cloud]] = {}
-    """The same; global ones have an empty namespace."""
+    """The same; the global ones have no namespace."""
     projects: Mapping[ObjectKey, Project] = {}
     magnum_clusters: Mapping[ObjectKey, MagnumCluster] = {}
     metrics: Mapping[ObjectKey, Metric] = {}

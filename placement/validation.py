@@ -131,7 +131,7 @@ def _metric(found: Metric) -> Iterator[FieldError]:
     spec = found.spec
     name = found.metadata.name
     if len(name) > LONGEST_NAME:
-        text = f"stands in constraints, where names have at most {LONGEST_NAME} characters"
+        text = f"is used in constraints, where names have at most {LONGEST_NAME} characters"
         yield invalid("metadata.name", name, text)
     faults = [
         invalid(f"spec.{field}", value, "must be a finite number")

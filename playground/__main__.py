@@ -138,51 +138,57 @@ def _build(suite: str | None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m harbourmaster.playground",
-        description="A real Kubernetes control plane on this machine.",
+        description="Run a real Kubernetes control plane on this machine.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="build if need be, start, and wait until it is ready")
+    up = commands.add_parser(
+        "up", help="build if needed, start, and wait until everything is ready"
+    )
     up.add_argument("--nodes", type=_count, default=0, help="kwok nodes to add (default 0)")
     up.add_argument(
         "--without",
         type=_names,
         default=(),
         metavar="NAME,...",
-        help="components to leave out: scheduler, controller-manager, kwok",
+        help="components to omit: scheduler, controller-manager, kwok",
     )
-    down = commands.add_parser("down", help="end it; its data stays in the folder")
+    down = commands.add_parser("down", help="stop it; data stays in the directory")
     build = commands.add_parser("build", help="build the binaries that are not in the cache")
     build.add_argument(
         "suite",
         nargs="?",
         choices=(CONTROL_PLANE.name, PROMETHEUS.name),
-        help="build these alone (default: both)",
+        help="build only these (default: both)",
     )
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
     )
-    status = commands.add_parser("status", help="say what is running; exit code 1 if not all is")
+    status = commands.add_parser(
+        "status", help="print what is running; exit with 1 if something is not"
+    )
     for name, text, otherwise in (
         (
             "demo",
-            "show all of it: an application gated, evaluated and placed, and the dashboard",
-            "; in a terminal it does so anyhow",
+            "show all capabilities: gates, evaluations, placement and the dashboard",
+            "; the default in a terminal",
         ),
         (
             "demo-evaluation",
-            "show an evaluation by a real Prometheus that fails, then succeeds",
+            "show an evaluation with a real Prometheus that fails, then succeeds",
             "",
         ),
     ):
         shown = commands.add_parser(name, help=text)
         shown.add_argument(
-            "--keep", action="store_true", help=f"let it run on until Ctrl-C{otherwise}"
+            "--keep", action="store_true", help=f"keep running until Ctrl-C{otherwise}"
         )
         shown.add_argument(
-            "--dir", type=Path, help="the folder of all its files; else a temporary one"
+            "--dir", type=Path, help="directory for all files; by default a temporary one"
         )
     for command in (up, down, status):
-        command.add_argument("--dir", type=Path, required=True, help="the control plane's folder")
+        command.add_argument(
+            "--dir", type=Path, required=True, help="directory of the control plane"
+        )
     return parser
 
 
@@ -200,7 +206,7 @@ def _names(text: str) -> tuple[str, ...]:
     for given in filter(None, text.split(",")):
         name = known.get(given.removeprefix("kube-"))
         if name is None:
-            raise argparse.ArgumentTypeError(f"{given} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{given} is not one of {', '.join(known)}")
         names.append(name)
     return tuple(names)
 

@@ -79,7 +79,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         demo.mend()
         demo.succeed()
         if keep:
-            say(f"\nAll of it runs on until Ctrl-C: export KUBECONFIG={plane.kubeconfig}")
+            say(f"\nEverything keeps running until Ctrl-C: export KUBECONFIG={plane.kubeconfig}")
             with suppress(KeyboardInterrupt):
                 signal.pause()
 
@@ -109,11 +109,11 @@ class Demo:
         self._await_version(FIRST, "status", "Failed")
         self._show()
         self._check(FIRST, "Pending")
-        self._say(f"Version {FIRST} stays where it is; an evaluation that failed stays so.")
+        self._say(f"Version {FIRST} stays pending: a failed evaluation is not repeated.")
 
     def mend(self) -> None:
         """Make the measured value what the evaluation wants."""
-        self.headline("what was missing comes: a scheduling policy")
+        self.headline("the missing scheduling policy is created")
         self.kubectl("apply", "-f", shown(SAMPLES / "cluster-toleration.yaml"))
         self._await_value("1")
 
@@ -141,7 +141,7 @@ class Demo:
                 "-o",
                 "jsonpath={.status.errMsg}",
             ).stdout
-            text = f"the metric is not {value}: {fault or 'nobody has asked for it'}"
+            text = f"the metric is not {value}: {fault or 'it was not fetched yet'}"
             raise PlaygroundError(text) from error
         self.kubectl("get", "keptnmetrics")
 

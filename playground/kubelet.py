@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TOKEN_SECONDS = 3600
 REFRESH_AT = 0.8
-# The API server ends a watch after this time, and the next one begins with what there is.
+# The API server ends a watch after this time, and the next one begins with the current objects.
 WATCH_SECONDS = 300
 # Between an attempt that failed and the next, and between two watches.
 PAUSE_SECONDS = 1.0

@@ -141,7 +141,7 @@ def _suggestions(directory: Path) -> tuple[str, ...]:
     sample = DEPLOY / "samples" / "cluster-toleration.yaml"
     labels = "example.com/app=ledger,example.com/role=main"
     return (
-        "with that export line in your shell, a policy, what it does to a pod, and the end:",
+        "with that export line in your shell, apply a policy, create a pod, stop everything:",
         f"  kubectl apply -f {sample}",
         f"  kubectl run ledger --image=example.com/ledger --labels={labels} -o yaml",
         f"  harbourmaster local down --dir {directory}",

@@ -38,7 +38,7 @@ _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 def render(kubectl: Kubectl, folder: Path) -> list[dict[str, Any]]:
     """Return the objects of a kustomize folder."""
     if not (folder / "kustomization.yaml").is_file():
-        raise PlaygroundError(f"{folder} holds no kustomization.yaml: install the project anew")
+        raise PlaygroundError(f"{folder} holds no kustomization.yaml: install the project again")
     # The C parser takes a tenth of the time; a wheel of PyYAML has it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return list(filter(None, yaml.load_all(kubectl("kustomize", str(folder)).stdout, loader)))

@@ -93,18 +93,18 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
             with step(f"member cluster {name}: etcd and API server", say):
                 member = ControlPlane(directory / name, binaries=binaries, optional=())
                 members[name] = stack.enter_context(member).kubeconfig
-        say("To give the same commands yourself, in another shell in this folder:")
+        say("To run the same commands yourself, in another shell in this folder:")
         programs = Path(sys.executable).parent
         say(f'$ export KUBECONFIG={plane.kubeconfig} PATH="{programs}:$PATH"')
         tour = Tour(plane, say, members)
         tour.go(prometheus.url)
         tour.show_pages(dashboard, find_kubectl(binaries))
         if keep:
-            say("Ctrl-C ends all of it.")
+            say("Ctrl-C stops everything.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
         else:
-            say("All of it ends now; KEEP=1 lets it run on until Ctrl-C.")
+            say("Everything stops now; KEEP=1 keeps it running until Ctrl-C.")
 
 
 def overlay(folder: Path) -> Path:
@@ -147,19 +147,19 @@ class Tour(Demo):
         """Ask why the pod waits."""
         self.headline("why does it wait?")
         self._say(
-            "Two commands say so, for all pods that wait and for one of them. Neither knows what"
+            "Two commands show it, for all waiting pods and for one. They cannot read the settings"
         )
-        self._say("our processes are set to, since here they run outside of the cluster.")
+        self._say("of our processes, because these run outside the cluster here.")
         self.harbourmaster("gate", "list")
         self.harbourmaster("why", "pod", f"{NAMESPACE}/{self._waiting_pod()}")
 
     def place(self) -> None:
         """Make the other clusters known, and an application that goes to the better one."""
-        self.headline("two clusters, and an application that goes where its metric is best")
+        self.headline("two clusters, and an application that runs where its metric is best")
         self._say(
-            "In the north it is the wind that counts, in the south the sun. Both are API servers"
+            "The metric is the wind in the north and the sun in the south. Both are API servers"
         )
-        self._say("alone: objects are made there, and no pod gets ready.")
+        self._say("only: objects are created there, but no pod becomes ready.")
         for name, metric in MEMBERS.items():
             command = ("placement", "new", "cluster", name, f"--namespace={NAMESPACE}")
             kubeconfig = f"--kubeconfig={self._members[name]}"
@@ -174,7 +174,7 @@ class Tour(Demo):
         """Let the other cluster become the better one."""
         self.headline("the wind drops, and the application moves")
         self._say(
-            "It is worth something to stay where one is; the other cluster must be better by more."
+            "Stickiness favours the current cluster; another one must be better by more than that."
         )
         patch = json.dumps({"spec": {"static": {"metrics": {"wind": 0.1, "sun": 0.8}}}})
         provider = "metricsproviders.placement.harbourmaster.dev/weather"
@@ -183,8 +183,8 @@ class Tour(Demo):
 
     def leave_waiting(self) -> None:
         """Roll out a version that waits for what nobody does, to be looked at in peace."""
-        self.headline(f"version {LAST} waits for somebody to look at it")
-        annotations = {"keptn.sh/version": LAST, "keptn.sh/pre-deployment-tasks": "somebody-looks"}
+        self.headline(f"version {LAST} waits for a task that is missing")
+        annotations = {"keptn.sh/version": LAST, "keptn.sh/pre-deployment-tasks": "manual-approval"}
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
         self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
         version = f"keptnworkloadversion/{NAME}-{NAME}-{LAST}"
@@ -195,7 +195,7 @@ class Tour(Demo):
         """Let somebody in who may look at everything, and say where."""
         self.headline("the dashboard")
         self._say(
-            "Everybody sees there what they may list with kubectl. Somebody who may see all of it:"
+            "Users see the objects that they can list with kubectl. This account sees everything:"
         )
         fault = api.why_not_ready(f"{address}login")
         if fault:
@@ -205,9 +205,9 @@ class Tour(Demo):
         account = f"--serviceaccount={NAMESPACE}:{VISITOR}"
         self.kubectl("create", "clusterrolebinding", VISITOR, role, account)
         self._say(
-            "Gates tells what the pod of the last step waits for, Applications how far a version"
+            "Gates shows what the pod of the last step waits for, Applications the phases of each"
         )
-        self._say("got, and Clusters which scores brought the ferry to the south.")
+        self._say("version, and Clusters the scores that moved the ferry to the south.")
         self._say(f"\nThe dashboard: {address}")
         self._say("It asks for a token; in another shell, in this folder, this prints one:")
         self._say(

@@ -41,7 +41,7 @@ class BreakGlass(Struct, frozen=True):
     def __str__(self) -> str:
         """Who broke it, when and why, in one line."""
         said = (f"by {self.by}" if self.by else "", f"at {self.at}" if self.at else "")
-        who = " ".join(filter(None, said)) or "by somebody"
+        who = " ".join(filter(None, said)) or "by an unknown user"
         # Whoever annotates may write anything, and it goes into events.
         return clean(f"{who}: {self.reason}" if self.reason else who)
 
@@ -50,7 +50,7 @@ _decode: Final = msgspec.json.Decoder(BreakGlass).decode
 
 
 def standing(configuration: Mapping[str, Any] | None) -> BreakGlass | None:
-    """What a stored configuration says of it; None if break-glass mode is off.
+    """The break-glass mode of a stored configuration; None while it is off.
 
     A text that is not ours, such as one written by hand, is the reason.
     """

@@ -35,7 +35,7 @@ class RegistrationSettings(
     """What the webhook configurations say; drift is repaired to this."""
 
     service_name: Annotated[
-        str, Meta(description="Service that the API server calls, and name in the certificate")
+        str, Meta(description="Service that the API server calls; its name is in the certificate")
     ] = "harbourmaster-webhook"
     service_namespace: Annotated[
         str | None, Meta(description="namespace of the Service; by default our own")
@@ -44,15 +44,15 @@ class RegistrationSettings(
     failure_policy: Annotated[
         FailurePolicy,
         Meta(
-            description="what the API server does with templates, pods and policies while no "
-            "webhook answers"
+            description="what the API server does with pod templates, pods and policies if "
+            "no webhook answers"
         ),
     ] = "Ignore"
     gated_failure_policy: Annotated[
         FailurePolicy,
         Meta(
-            description="the same for task definitions, and for pods of namespaces with gates "
-            "enabled, whose checks a pod must not pass unseen"
+            description="the same for task definitions, and for pods of namespaces with "
+            "gates; Fail prevents that pods skip their checks"
         ),
     ] = "Fail"
     timeout_seconds: Annotated[
@@ -60,8 +60,8 @@ class RegistrationSettings(
         Meta(
             ge=1,
             le=30,
-            description="seconds that the API server waits for an answer; each is paid by every "
-            "pod while the webhook hangs",
+            description="seconds that the API server waits for an answer; while the webhook "
+            "hangs, this delays every pod",
         ),
     ] = 3
     kinds: Annotated[
@@ -71,29 +71,35 @@ class RegistrationSettings(
     templates: Annotated[
         bool,
         Meta(
-            description="register templates as well as pods; false leaves what stands in Git "
-            "as it is"
+            description="register pod templates as well as pods; false leaves templates as "
+            "they are in Git"
         ),
     ] = True
     template_operations: Annotated[
         tuple[str, ...],
-        Meta(description="operations on templates that are reviewed; jobs and pods: CREATE only"),
+        Meta(
+            description="operations on pod templates that are reviewed; for jobs and pods "
+            "only CREATE"
+        ),
     ] = OPERATIONS
     excluded_namespaces: Annotated[
         tuple[str, ...],
-        Meta(description="namespaces whose workloads are never reviewed; our own always is one"),
+        Meta(description="namespaces whose workloads are never reviewed; ours is always included"),
     ] = EXCLUDED_NAMESPACES
     namespace_selector: Annotated[
         Selector | None,
-        Meta(description="label selector that namespaces must match besides"),
+        Meta(description="label selector that namespaces must also match"),
     ] = None
     object_selector: Annotated[
         Selector | None,
-        Meta(description="label selector that pods and templates must match"),
+        Meta(description="label selector that pods and pod templates must match"),
     ] = None
     reinvocation_policy: Annotated[
         Literal["IfNeeded", "Never"],
-        Meta(description="whether we are asked again after a later webhook changed the pod"),
+        Meta(
+            description="whether the API server calls the webhook again after a later "
+            "webhook changed the pod"
+        ),
     ] = "IfNeeded"
 
 
@@ -103,26 +109,27 @@ class CertificateSettings(
     """The webhook's certificates; both kinds are renewed after two thirds of their life."""
 
     secret_name: Annotated[
-        str, Meta(description="Secret in our namespace that holds them; it is ours to write")
+        str,
+        Meta(description="Secret in our namespace for the certificates; the controller writes it"),
     ] = "harbourmaster-webhook-cert"  # noqa: S105 - the name of an object
     ca_lifetime_seconds: Annotated[
-        int, Meta(ge=60, description="seconds that a certificate authority lives")
+        int, Meta(ge=60, description="lifetime of a certificate authority in seconds")
     ] = 365 * 24 * 3600
     leaf_lifetime_seconds: Annotated[
-        int, Meta(ge=10, description="seconds that a server certificate lives")
+        int, Meta(ge=10, description="lifetime of a serving certificate in seconds")
     ] = 7 * 24 * 3600
     publish_seconds: Annotated[
         int,
         Meta(
             ge=0,
-            description="seconds between the moment at which every configuration carries a new "
-            "authority and its first certificate: API servers learn of it meanwhile",
+            description="seconds between adding a new authority to every configuration and "
+            "serving its first certificate, so that all API servers trust it",
         ),
     ] = 30
     adopt_secret: Annotated[
         str | None,
         Meta(
-            description="Secret in our namespace whose certificates are taken over while ours is "
-            "absent; kupid's is gardener-extension-webhook-cert"
+            description="Secret in our namespace whose certificates are adopted if ours "
+            "does not exist; kupid's is gardener-extension-webhook-cert"
         ),
     ] = None

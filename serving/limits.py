@@ -27,7 +27,7 @@ _RETRY_AFTER: Final = 1
 _TEXTS: Final = {
     "requests": "429: too many requests at one time; try again in a second",
     "bytes": "429: too many bytes of request bodies at one time; try again in a second",
-    "lag": "429: the server is behind with its work; try again in a second",
+    "lag": "429: the server is overloaded; try again in a second",
 }
 
 
@@ -72,7 +72,7 @@ class Limits:
         self.requests_in_flight = 0
         self.bytes_in_flight = 0
         self.lag = 0.0
-        """Seconds that the last heartbeat was late."""
+        "Delay of the last heartbeat in seconds."
         self.max_requests = requests
         self.max_bytes = body_bytes
         self.max_lag = lag

@@ -267,7 +267,7 @@ class Protocol(RequestHandler):
             self._idle_timer = self._loop.call_at(end, self._close_if_idle)
 
     def _parse(self, data: bytes) -> None:
-        """Let aiohttp parse; a head that is begun and not complete gets its time."""
+        """Let aiohttp parse; an incomplete head gets its time."""
         complete = self._request_count
         super().data_received(data)
         if self._request_count != complete:
@@ -318,7 +318,7 @@ class Protocol(RequestHandler):
             text = "400: this is not a valid HTTP/1.1 request; the connection is closed\n"
         else:
             get_logger("serving").error("request failed", path=request.path, exc_info=exc)
-            text = f"{int(status)}: the server failed; its log says why\n"
+            text = f"{int(status)}: internal error; see the log of the server\n"
         if request.writer.output_size > 0:
             raise ConnectionError("the answer had begun when its handler failed")
         response = NamelessResponse(status=status, text=text)
@@ -361,9 +361,7 @@ def check_client(request: BaseRequest, common_name: str) -> None:
     """
     protocol = request.protocol
     if not isinstance(protocol, Protocol) or protocol.client_name != common_name:
-        raise Refusal(
-            403, "403: the client certificate is for another name than the one that may call here"
-        )
+        raise Refusal(403, "403: the common name of the client certificate is not allowed")
 
 
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:

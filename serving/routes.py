@@ -29,7 +29,7 @@ class Routes:
         """Answer. Raises Refusal: 404 for another path, 405 for a method."""
         handler = self._routes.get(request.path)
         if handler is None:
-            raise Refusal(404, f"404: nothing is here; POST to {' or '.join(self._routes)}")
+            raise Refusal(404, f"404: not found; POST to {' or '.join(self._routes)}")
         if request.method != hdrs.METH_POST:
-            raise Refusal(405, "405: only POST is answered here", allow=hdrs.METH_POST)
+            raise Refusal(405, "405: only POST is allowed", allow=hdrs.METH_POST)
         return await handler(request)

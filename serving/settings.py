@@ -17,7 +17,7 @@ class StartError(Exception):
 class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Where a process listens."""
 
-    host: Annotated[str, Meta(description="address of both ports; in a pod it is 0.0.0.0")] = (
+    host: Annotated[str, Meta(description="listen address of both ports; set 0.0.0.0 in a pod")] = (
         "127.0.0.1"
     )
     health_port: Annotated[
@@ -25,7 +25,8 @@ class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         Meta(
             ge=0,
             le=65535,
-            description="plain port of /healthz, /readyz and /metrics; 0 takes a free one",
+            description="port without TLS for /healthz, /readyz and /metrics; 0 selects a "
+            "free port",
         ),
     ] = 8080
 
@@ -36,38 +37,47 @@ class ServerSettings(
     """Where and how the server of reviews listens."""
 
     port: Annotated[
-        int, Meta(ge=0, le=65535, description="TLS port of the review paths; 0 takes a free one")
+        int,
+        Meta(ge=0, le=65535, description="TLS port for admission reviews; 0 selects a free port"),
     ] = 9443
     cert_dir: Annotated[
         str | None,
         Meta(
-            description="directory with tls.crt and tls.key, or where self-signed ones are kept; "
-            "by default below the user's state directory"
+            description="directory with tls.crt and tls.key, or for self-signed ones; by "
+            "default in the user's state directory"
         ),
     ] = None
-    tls_min_version: Annotated[
-        Literal["1.2", "1.3"], Meta(description="lowest TLS version accepted")
-    ] = "1.2"
+    tls_min_version: Annotated[Literal["1.2", "1.3"], Meta(description="minimum TLS version")] = (
+        "1.2"
+    )
     client_ca: Annotated[
         str | None,
-        Meta(description="file of the CA that must have signed the client's certificate"),
+        Meta(
+            description="file of the CA that signs client certificates; clients without "
+            "such a certificate are refused"
+        ),
     ] = None
     client_cn: Annotated[
         str | None,
-        Meta(description="common name that the client's certificate must have; needs client-ca"),
+        Meta(description="required common name of client certificates; needs client-ca"),
     ] = None
-    max_in_flight: Annotated[
-        int, Meta(ge=1, description="requests at one time; one more is answered 429")
-    ] = 1024
+    max_in_flight: Annotated[int, Meta(ge=1, description="concurrent requests; more get 429")] = (
+        1024
+    )
     max_in_flight_bytes: Annotated[
-        int, Meta(ge=1, description="bytes of bodies at one time; more are answered 429")
+        int, Meta(ge=1, description="total bytes of concurrent request bodies; more get 429")
     ] = 32 * 1024 * 1024
     body_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="time for a body to arrive; a slower one is answered 408")
+        float,
+        Meta(gt=0, description="seconds within which a body must arrive; a slower one gets 408"),
     ] = 10.0
     drain_seconds: Annotated[
         float,
-        Meta(ge=0, description="time after SIGTERM to serve on, until no endpoint leads here"),
+        Meta(
+            ge=0,
+            description="seconds to keep serving after SIGTERM, until no endpoint "
+            "points to this process",
+        ),
     ] = 5.0
 
 
@@ -76,11 +86,11 @@ class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="lowest level written; info has one line for each mutated review"),
+        Meta(description="minimum level; info writes one line for each mutated review"),
     ] = "info"
     format: Annotated[
         Literal["auto", "json", "console"],
-        Meta(description="auto is console on a terminal and json elsewhere"),
+        Meta(description="log format; auto is console on a terminal and json otherwise"),
     ] = "auto"
 
 
@@ -92,7 +102,7 @@ class TracingSettings(
     endpoint: Annotated[
         str | None,
         Meta(
-            description="URL of a collector that takes OTLP over HTTP, such as "
+            description="URL of an OTLP/HTTP collector, such as "
             "http://collector:4318/v1/traces; without it nothing is traced"
         ),
     ] = None
@@ -101,7 +111,7 @@ class TracingSettings(
         Meta(
             ge=0,
             le=1,
-            description="share of the work traced that comes without a trace; with one, the "
-            "caller's sampling decides",
+            description="share, 0 to 1, of the work without a caller's trace that is "
+            "traced; with one, the caller's sampling decides",
         ),
     ] = 0.0

@@ -28,7 +28,7 @@ class ApiCalls:
         )
         self._durations = Histogram(
             "harbourmaster_api_request_duration_seconds",
-            "Time until the head of an answer, or until there was none.",
+            "Time until the response headers or the failure.",
             ("verb",),
             buckets=_BUCKETS,
             registry=registry,

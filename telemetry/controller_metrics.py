@@ -41,17 +41,20 @@ class QueueTallies:
         label = ("queue",)
         histogram = partial(Histogram, buckets=_BUCKETS, registry=registry)
         self._depth = Gauge(
-            "harbourmaster_workqueue_depth", "Keys that wait.", label, registry=registry
+            "harbourmaster_workqueue_depth",
+            "Keys that wait in the queue.",
+            label,
+            registry=registry,
         )
-        text = "Keys to be tried again after a fault."
+        text = "Keys that are retried after an error."
         self._retries = Counter(
             "harbourmaster_workqueue_retries_total", text, label, registry=registry
         )
         self._wait = histogram(
-            "harbourmaster_workqueue_wait_seconds", "How long keys waited.", label
+            "harbourmaster_workqueue_wait_seconds", "Time that keys waited in the queue.", label
         )
         self._work = histogram(
-            "harbourmaster_workqueue_work_seconds", "How long keys were worked on.", label
+            "harbourmaster_workqueue_work_seconds", "Duration of a reconcile.", label
         )
 
     def depth(self, queue: str, keys: int) -> None:
@@ -100,38 +103,36 @@ def create_controller_metrics(version: str, controllers: Sequence[str]) -> Contr
     repaired = ("kind", "field")
     restarts = counter(
         "harbourmaster_controller_restarts_total",
-        "Controllers started again after a crash.",
+        "Restarts of controllers after a crash.",
         ("controller",),
     )
     for name in controllers:
         restarts.labels(name)
     return ControllerMetrics(
         registry=registry,
-        leader=gauge("harbourmaster_leader", "1 where this process leads."),
+        leader=gauge("harbourmaster_leader", "1 if this process is the leader."),
         certificate_expiry=certificate_expiry(registry),
         reconcile_errors=counter(
             "harbourmaster_reconcile_errors_total",
-            "Looks at a key that failed.",
+            "Failed reconciles.",
             ("controller", "error"),
         ),
         restarts=restarts,
-        events=counter(
-            "harbourmaster_events_total", "Events on objects, by what became of them.", ("outcome",)
-        ),
+        events=counter("harbourmaster_events_total", "Events on objects by outcome.", ("outcome",)),
         registration=RegistrationMetrics(
             repairs=counter(
                 "harbourmaster_registration_repairs_total",
-                "Changes by others of webhook configurations, undone.",
+                "Reverted changes of webhook configurations by others.",
                 repaired,
             ),
             fights=counter(
                 "harbourmaster_field_fights_total",
-                "Fields that somebody else writes again and again.",
+                "Fields that another writer changes repeatedly.",
                 repaired,
             ),
             break_glass=gauge(
                 "harbourmaster_break_glass",
-                "1 where webhooks fail open because somebody broke the glass.",
+                "1 if webhooks fail open in break-glass mode.",
                 ("kind",),
             ),
         ),

@@ -75,13 +75,13 @@ def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
         "harbourmaster_requests_shed_total", "Requests refused because of overload.", ("reason",)
     )
     conversions = counter(
-        "harbourmaster_conversions_total", "Conversion reviews answered.", ("outcome",)
+        "harbourmaster_conversions_total", "Conversion reviews by outcome.", ("outcome",)
     )
     for outcome in CONVERSION_OUTCOMES:
         conversions.labels(outcome)
     recorded = counter(
         "harbourmaster_recorded_reviews_total",
-        "Reviews that were to be recorded, by what became of them.",
+        "Reviews selected for recording by outcome.",
         ("outcome",),
     )
     return Metrics(
@@ -89,17 +89,17 @@ def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
         admission=admission,
         admission_skipped=counter(
             "harbourmaster_admission_skipped_total",
-            "Notes given to users on mutations skipped, or made at a price.",
+            "Skipped parts of mutations by code.",
             ("reason",),
         ),
         policies=gauge(
-            "harbourmaster_policies", "Policies known, invalid ones included.", ("kind",)
+            "harbourmaster_policies", "Loaded policies, including invalid ones.", ("kind",)
         ),
         bad_documents=gauge(
-            "harbourmaster_bad_documents", "Documents of the source files that have a problem."
+            "harbourmaster_bad_documents", "Invalid documents in the source files."
         ),
         policies_invalid=gauge(
-            "harbourmaster_policies_invalid", "Policies left out because they are invalid."
+            "harbourmaster_policies_invalid", "Policies that are skipped because they are invalid."
         ),
         certificate_expiry=certificate_expiry(registry),
         certificate_reload_errors=counter(
@@ -130,19 +130,19 @@ def create_registry(version: str) -> CollectorRegistry:
 
 def certificate_expiry(registry: CollectorRegistry) -> Gauge:
     """The gauge that both processes have; label ``role``."""
-    text = "Time until the certificate ends, negative afterwards."
+    text = "Time until the certificate expires, negative afterwards."
     return Gauge("harbourmaster_certificate_expiry_seconds", text, ("role",), registry=registry)
 
 
 def event_loop_lag(registry: CollectorRegistry) -> Gauge:
     """The gauge that both processes have."""
-    text = "How late the last heartbeat of the event loop was."
+    text = "Delay of the last heartbeat of the event loop."
     return Gauge("harbourmaster_event_loop_lag_seconds", text, registry=registry)
 
 
 def span_counter(registry: CollectorRegistry) -> Counter:
     """The counter that both processes have, each outcome at 0."""
-    text = "Spans made, by what became of them."
+    text = "Spans by outcome."
     spans = Counter("harbourmaster_spans_total", text, ("outcome",), registry=registry)
     for outcome in SPAN_OUTCOMES:
         spans.labels(outcome)

@@ -93,7 +93,7 @@ class AdmissionTallies(Collector):
         yield durations
         yield HistogramMetricFamily(
             "harbourmaster_admission_patch_operations",
-            "JSON Patch operations of one answer.",
+            "JSON Patch operations of an answer.",
             buckets=self.operations.buckets(),
             sum_value=self.operations.total,
         )

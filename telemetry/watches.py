@@ -39,19 +39,19 @@ class WatchTallies(Collector):
         counter = partial(Counter, registry=registry)
         self._lists = counter(
             "harbourmaster_watch_lists_total",
-            "Lists taken whole: the first, and one after each gap.",
+            "Complete lists: the first, and one after each gap.",
             label,
         )
         self._events = counter(
-            "harbourmaster_watch_events_total", "Watch events, bookmarks included.", label
+            "harbourmaster_watch_events_total", "Watch events, including bookmarks.", label
         )
         self._failures = counter(
             "harbourmaster_watch_failures_total",
-            "Lists and watches that failed.",
+            "Failed lists and watches.",
             ("resource", "error"),
         )
         self._undecodable = counter(
-            "harbourmaster_undecodable_objects_total", "Objects that could not be read.", label
+            "harbourmaster_undecodable_objects_total", "Objects that could not be decoded.", label
         )
         registry.register(self)
 
@@ -80,15 +80,15 @@ class WatchTallies(Collector):
         """The current gauges."""
         age = GaugeMetricFamily(
             "harbourmaster_cache_age_seconds",
-            "Time since the last sign of life of a watch.",
+            "Time since the last message of a watch.",
             labels=["resource"],
         )
         objects = GaugeMetricFamily(
-            "harbourmaster_cached_objects", "Objects mirrored.", labels=["resource"]
+            "harbourmaster_cached_objects", "Objects in the cache.", labels=["resource"]
         )
         absent = GaugeMetricFamily(
             "harbourmaster_resource_absent",
-            "1 where the API server does not know the kind.",
+            "1 if the API server does not serve the kind.",
             labels=["resource"],
         )
         now = self._clock()

@@ -95,7 +95,7 @@ class Reviews(BodyReader):
             body, deadline = await self._read(request, admission, MAX_BODY_BYTES)
             engine = self._holder.current
             if asyncio.get_running_loop().time() > deadline:
-                text = "the time for this request ran out, nothing was decided"
+                text = "the time limit of this request was reached, nothing was decided"
                 result, decision = answer_failed(
                     body, engine, "deadline", text, may_patch=may_patch
                 )

@@ -44,7 +44,7 @@ async def try_review(file: Path, site: Site, authority: Path) -> None:
     patch = _patch_of(answer)
     if patch is not None:
         lines += ["", "The patch in it, decoded:", "", _indented(patch)]
-    lines += ["", "The server goes on; Ctrl-C stops it.", ""]
+    lines += ["", "The server keeps running; Ctrl-C stops it.", ""]
     sys.stdout.write("\n".join(lines))
     sys.stdout.flush()
 

@@ -244,7 +244,10 @@ def _placed(
         if named == ours:
             waits, scheduler_name = WITH_SCHEDULER, ""
             if rules.waits == AT_GATE:
-                text = f"the pod names {ours}, so it waits there, if that asks us, and has no gate"
+                text = (
+                    f"the pod names {ours}, so it waits there without a gate, if that scheduler "
+                    "calls the extender"
+                )
                 notes = (*notes, Note("gate-scheduler-named", text))
         elif rules.waits == WITH_SCHEDULER:
             if named not in {"", DEFAULT_SCHEDULER}:

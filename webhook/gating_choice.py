@@ -1,6 +1,6 @@
 """What ``gating: auto`` means here: the version of the API server tells, asked when it may differ.
 
-An older API server drops the gates of a pod without a word, so nothing is chosen before the version
+An older API server drops the gates of a pod silently, so nothing is chosen before the version
 is known. Once chosen, a fault changes nothing.
 """
 

@@ -23,7 +23,7 @@ _PRIVATE_DIRECTORY: Final = 0o700
 
 
 class RecordFiles:
-    """Files in a directory; the oldest are removed. Every call may wait for the disk."""
+    """Files in a directory, of which the oldest are removed; every call may wait for the disk."""
 
     def __init__(self, directory: Path, *, max_bytes: int, max_files: int) -> None:
         """Make the directory if it is absent. Raises StartError if it can't be used."""

@@ -1,7 +1,7 @@
 """What of a review may be written to a file: what decides, and nothing that could be a secret.
 
 Only what is named here is kept, so a field that nobody thought of is left out. A value that must
-not be seen gives way to one of its type, for the type may decide, and an empty one stays empty.
+not be seen is replaced by one of its type, because the type can decide; an empty one stays.
 """
 
 from __future__ import annotations

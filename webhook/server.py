@@ -154,7 +154,7 @@ class ReviewServer:
 
     def _note_certificate_error(self, text: str) -> None:
         self.metrics.certificate_reload_errors.inc()
-        self._log.error("certificates not reloaded, the last ones go on serving", error=text)
+        self._log.error("certificates not reloaded, serving the previous ones", error=text)
 
     def _note_expiry(self, bundle: Bundle) -> None:
         set_certificate_expiry(self.metrics, "leaf", bundle.not_after)

@@ -26,58 +26,66 @@ class AdmissionSettings(
 
     features: Annotated[
         tuple[str, ...],
-        Meta(description="which capabilities work at admission; the others change nothing"),
+        Meta(description="capabilities that are active at admission"),
     ] = FEATURES
     treat_default_scheduler_as_unset: Annotated[
         bool,
         Meta(
-            description="let a policy's schedulerName replace default-scheduler, which the API "
-            "server writes into every pod before admission; false is what kupid does"
+            description="let a policy's schedulerName replace default-scheduler, which the "
+            "API server sets in every pod before admission; false is kupid's "
+            "behaviour"
         ),
     ] = True
     on_required_affinity_conflict: Annotated[
         Literal["and", "skip"],
         Meta(
-            description="required node affinity that the pod excludes: AND both sides, so that no "
-            "platform rule is lost, or skip the policy's part; both give a warning"
+            description="what to do if the policy's required node affinity contradicts the "
+            "pod's: AND both, so that no platform rule is lost, or skip the "
+            "policy's part; both give a warning"
         ),
     ] = "and"
 
     allowed_namespaces: Annotated[
         tuple[str, ...],
-        Meta(description="namespaces that alone may have gates; empty for all but those denied"),
+        Meta(
+            description="only these namespaces can have gates; empty allows all except "
+            "deniedNamespaces"
+        ),
     ] = ()
     denied_namespaces: Annotated[
         tuple[str, ...],
-        Meta(description="namespaces without gates whatever they ask for, as in Keptn's chart"),
+        Meta(description="namespaces that never have gates, as in Keptn's chart"),
     ] = ("cert-manager", "keptn-system", "observability", "monitoring")
     version_from_tag: Annotated[
         bool,
         Meta(
-            description="take the image's tag as version of a pod of one container that names "
-            "neither version nor container, as Keptn's manual says; false hashes, as Keptn does"
+            description="use the image tag as version of a pod with one container that "
+            "names neither version nor container, as Keptn's documentation "
+            "says; false computes a hash, as Keptn does"
         ),
     ] = False
     gating: Annotated[
         Literal["auto", "schedulingGates", "schedulerName"],
         Meta(
-            description="where pods wait for their checks: at a scheduling gate, or with the "
-            "scheduler that gateSchedulerName names; auto is gates from Kubernetes 1.27 on, which "
-            "older ones drop unseen, and gates where there is no API server to ask"
+            description="where pods wait for their checks: behind a scheduling gate, or in "
+            "the scheduler that gateSchedulerName names; auto uses gates from "
+            "Kubernetes 1.27 on, because older API servers drop them silently, "
+            "and gates without an API server"
         ),
     ] = "auto"
     gate_scheduler_name: Annotated[
         str,
         Meta(
-            description="scheduler that asks our extender, and with which pods wait that have no "
-            "gate; the controller's must be the same"
+            description="name of the scheduler in which pods without a gate wait; must "
+            "equal the controller's scheduler.schedulerName"
         ),
     ] = SCHEDULER_NAME
     on_foreign_scheduler: Annotated[
         Literal["ignore", "deny"],
         Meta(
-            description="a pod that should wait with that scheduler and names another one: let it "
-            "go unchecked with a warning, or deny it"
+            description="what to do with a pod that must wait in that scheduler but names "
+            "another one: ignore admits it without checks and with a warning, "
+            "deny refuses it"
         ),
     ] = "ignore"
 
@@ -91,7 +99,7 @@ class AdmissionSettings(
         scheduler = self.gate_scheduler_name
         faults = dns_subdomain(scheduler)
         if scheduler == DEFAULT_SCHEDULER:
-            faults = ["pods without checks have that one"]
+            faults = ["pods without checks use this scheduler"]
         if faults:
             raise ValueError(f'gateSchedulerName: Invalid value: "{scheduler}": {faults[0]}')
 
@@ -124,18 +132,18 @@ class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     directory: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
         Meta(
-            description="folder for samples of reviews that replay answers, without values of "
+            description="directory for samples of reviews for replay, without values of "
             "variables and annotations; by default nothing is recorded"
         ),
     ] = None
     sample: Annotated[
-        float, Meta(ge=0, le=1, description="share of the reviews that is recorded")
+        float, Meta(ge=0, le=1, description="share, 0 to 1, of the reviews that is recorded")
     ] = 0.01
     max_bytes: Annotated[
-        int, Meta(ge=1024, description="bytes of a file, after which the next one begins")
+        int, Meta(ge=1024, description="maximum size of a file in bytes; then the next one begins")
     ] = 16 * 1024 * 1024
     max_files: Annotated[
-        int, Meta(ge=1, description="files in the folder; the oldest give way to new ones")
+        int, Meta(ge=1, description="maximum number of files; the oldest is deleted")
     ] = 4
 
 
@@ -157,8 +165,8 @@ class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
         float,
         Meta(
             gt=0,
-            description="time without any sign of life of a watch after which this replica is "
-            "not ready; it still answers, from what it knows",
+            description="seconds without a message of a watch after which this replica is "
+            "not ready; it still answers from its cache",
         ),
     ] = 300.0
     namespace_wait_seconds: Annotated[
@@ -166,8 +174,8 @@ class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
         Meta(
             ge=0,
             le=1,
-            description="time that a review waits for a namespace that the watch has not brought "
-            "yet, before it is skipped",
+            description="seconds that a review waits for a namespace that is not in the "
+            "cache yet, before it is skipped",
         ),
     ] = 0.3
 

@@ -132,12 +132,12 @@ class _Standalone:
                 # In a thread: ten thousand documents take a second, and reviews go on.
                 loaded = await asyncio.to_thread(load, self._sources)
             except StartError as error:
-                self._log.error("reload failed, the last state stays in force", error=str(error))
+                self._log.error("reload failed, keeping the last state", error=str(error))
                 self._server.readiness.set("policies", str(error))
                 continue
             except Exception:  # noqa: BLE001 - logged with its traceback
                 # Whatever lies there, the next change must count again.
-                self._log.exception("reload failed, the last state stays in force")
+                self._log.exception("reload failed, keeping the last state")
                 continue
             self._server.readiness.set("policies", None)
             self._take(loaded)

@@ -133,7 +133,7 @@ def event(
         "reportingController": "harbourmaster.dev/cli",
         "reportingInstance": socket.gethostname()[:128] or "unknown",
         "type": "Warning" if is_on else "Normal",
-        "reason": "GlassBroken" if is_on else "GlassMended",
+        "reason": "BreakGlassStarted" if is_on else "BreakGlassEnded",
         "action": "BreakGlass",
         "regarding": {
             "apiVersion": resource.api_version,

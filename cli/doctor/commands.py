@@ -21,24 +21,26 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``doctor``."""
-    text = "check whether the installation is healthy, and say what to do where it is not"
+    text = "check the installation and print what to do about problems"
     parser = add_command(commands, "doctor", text, run="doctor.commands:run", examples=_EXAMPLES)
     add_installation(parser)
     parser.add_argument(
         "--canary-namespace",
         metavar="NAME",
-        help="where to try a pod, by a dry run [default, or another that webhooks select]",
+        help="namespace for the dry run of a pod [default, or another one that our webhooks "
+        "select]",
     )
     parser.add_argument(
         "--break-glass",
         choices=("on", "off"),
-        help="on: let all webhooks fail open, also those for pods with gates, until switched off",
+        help="turn break-glass mode on or off; while it is on, all our webhooks fail open, "
+        "also those for pods with gates",
     )
     parser.add_argument(
         "--reason",
         type=reason,
         metavar="TEXT",
-        help="why break-glass mode is on; stored and written to an event with your name",
+        help="reason for break-glass mode; recorded with your name in an annotation and an event",
     )
     add_output(parser)
 

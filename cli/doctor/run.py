@@ -106,7 +106,8 @@ async def _first(installation: Installation) -> Finding | None:
     if len(lacking) >= len(OWN):
         name = (await installation.caller()).name or "you"
         raise NoPermissionError(
-            f"{name} may read nothing that shows whether Harbourmaster is healthy: ask for the "
+            f"{name} has no permission to read what shows whether Harbourmaster is healthy: ask "
+            "for the "
             f"permissions to {', '.join(lacking[:3])} and so on, or use an administrator's "
             "--context"
         )

@@ -22,16 +22,16 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``gate`` with its actions, each with the function that does it."""
-    text = "show the pods that wait for their checks, or release one without them"
+    text = "list pods that wait for their checks, or release one"
     gate = add_command(commands, "gate", text, examples=_EXAMPLES)
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
-    text = "show which pods wait, how long, and for what"
+    text = "list waiting pods with their age and reason"
     show = add_command(actions, "list", text, run="gate.show:show")
     add_connection(show)
     _add_scheduler(show)
-    show.add_argument("-n", "--namespace", metavar="NAME", help="only the pods of this namespace")
+    show.add_argument("-n", "--namespace", metavar="NAME", help="list only pods of this namespace")
     add_output(show)
-    text = "release one pod, whatever its checks say"
+    text = "release one pod, whatever the state of its checks"
     release = add_command(actions, "release", text, run="gate.show:release")
     add_connection(release)
     _add_scheduler(release)
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
         type=reason,
         required=True,
         metavar="TEXT",
-        help="why; stored on the pod and written to an event with your name",
+        help="reason for the release; recorded with your name on the pod and in an event",
     )
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate.show:clear")
@@ -54,7 +54,7 @@ def _add_scheduler(parser: ArgumentParser) -> None:
         "--scheduler",
         default=SCHEDULER_NAME,
         metavar="NAME",
-        help=f"the one in which pods wait that have no gate [{SCHEDULER_NAME}]",
+        help=f"scheduler in which pods without a gate wait [{SCHEDULER_NAME}]",
     )
 
 

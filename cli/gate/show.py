@@ -185,14 +185,17 @@ async def _release(arguments: Arguments, client: Client) -> int:
     except ApiError as error:
         return _refused(error, shown, "pod", "released")
     if pod is None:
-        where = f"carries no gate {GATE} and does not wait in the scheduler {arguments.scheduler}"
-        complain(f"{shown}: not released, for it {where}")
+        where = (
+            f"does not have the gate {GATE} and does not wait in the scheduler "
+            f"{arguments.scheduler}"
+        )
+        complain(f"{shown}: not released: it {where}")
         return LEFT
     say(f"released {shown} for {who}")
     try:
         await client.create(EVENTS, event(pod, who, arguments.reason, datetime.now(UTC)), namespace)
     except ApiError as error:
-        complain(f"{shown}: released, but no event tells it: {error.message}")
+        complain(f"{shown}: released, but the event could not be written: {error.message}")
     return DONE
 
 

@@ -19,14 +19,14 @@ _EXAMPLES: Final = """examples:
   harbourmaster gitops flux --policies deploy/samples -n shop
 """
 _TOOLS: Final = (
-    ("argocd", "for Argo CD: the differences to ignore", ("application", "system")),
-    ("flux", "for Flux: the drift to ignore", ("kustomization", "helmrelease")),
+    ("argocd", "print ignoreDifferences for Argo CD", ("application", "system")),
+    ("flux", "print drift rules for Flux", ("kustomization", "helmrelease")),
 )
 
 
 def add_parser(commands: Commands) -> None:
     """Add ``gitops`` with one action for each tool."""
-    text = "print rules by which a GitOps tool ignores what policies set"
+    text = "print rules that make a GitOps tool ignore what policies set"
     gitops = add_command(commands, "gitops", text, examples=_EXAMPLES)
     tools = gitops.add_subparsers(title="tools", required=True, metavar="TOOL")
     for tool, text, forms in _TOOLS:
@@ -37,14 +37,14 @@ def add_parser(commands: Commands) -> None:
             dest="form",
             choices=forms,
             default=forms[0],
-            help=f"where the rules are to stand [{forms[0]}]",
+            help=f"object that the rules are for [{forms[0]}]",
         )
         action.set_defaults(tool=tool, installation=False)
         if tool == "argocd":
             action.add_argument(
                 "--installation",
                 action="store_true",
-                help="also what is written into Harbourmaster's own objects: authorities",
+                help="also print rules for fields of Harbourmaster's own objects, such as caBundle",
             )
 
 
@@ -53,11 +53,11 @@ def _add_sources(parser: ArgumentParser) -> None:
         "--policies",
         type=Path,
         metavar="DIR|FILE",
-        help="policies as they stand in Git; by default those of the cluster",
+        help="policies from files [the policies of the cluster]",
     )
     add_connection(parser)
     parser.add_argument(
-        "-n", "--namespace", metavar="NAME", help="only what concerns objects of this namespace"
+        "-n", "--namespace", metavar="NAME", help="print only rules for objects of this namespace"
     )
     parser.add_argument(
         "--kind",
@@ -65,6 +65,6 @@ def _add_sources(parser: ArgumentParser) -> None:
         action="append",
         choices=sorted({kind.name for kind in KINDS.values()}),
         metavar="KIND",
-        help="only for this kind; may be given several times",
+        help="print only rules for this kind; can be repeated",
     )
     add_output(parser, "yaml", "json")

@@ -78,7 +78,7 @@ async def _kinds(reader: Reader) -> tuple[Kind, ...]:
     try:
         found = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))
     except (ApiError, msgspec.MsgspecError) as error:
-        complain(f"rules for every kind, for what is registered can't be read: {error}")
+        complain(f"rules for every kind, because the registered kinds could not be read: {error}")
         return HANDLED
     return kinds_of(
         {
@@ -139,6 +139,6 @@ def _comments(found: object, kinds: tuple[Kind, ...], policies: list[CompiledPol
     if not found:
         return [f"{_NOTHING}{many(len(policies), 'policy', 'policies')}, and none sets anything"]
     if [kind.name for kind in kinds] == ["Pod"]:
-        return ["for pods that stand in Git themselves; others never differ from it"]
+        return ["for pods that are in Git; other pods never differ from Git"]
     count = many(len(policies), "policy", "policies")
     return [f"what {count} may set; print it again when policies change"]

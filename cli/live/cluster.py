@@ -45,7 +45,7 @@ UNUSABLE: Final = 2
 REQUEST_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
 _PAUSE: Final = 0.2
-"""Seconds before a watch that the server ended is begun again."""
+"""Seconds before a watch that the server ended is started again."""
 
 Decoded = TypeVar("Decoded")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def add_parser(commands: Commands) -> None:
     """Add ``migrate``."""
-    text = "find what kupid and Keptn left in a cluster, and say in which order to migrate"
+    text = "find objects of kupid and Keptn in a cluster, and print how to migrate"
     parser = add_command(commands, "migrate", text, run="migrate.run:run")
     add_installation(parser)
     add_output(parser)

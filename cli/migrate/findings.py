@@ -21,9 +21,9 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "webhook-broken": "failurePolicy is Fail and no endpoint answers at Service {services}: "
         "{what} is refused",
         "pod-gated": "waits behind Keptn's scheduling gate, and no operator is there to remove it: "
-        "once Harbourmaster runs, it does; or let the pod go unchecked",
-        "keptn-stopped": "it has stopped, and Harbourmaster was told to leave its work to it: pods "
-        "wait",
+        "Harbourmaster removes it once it runs; or release the pod without its checks",
+        "keptn-stopped": "it has stopped, and Harbourmaster is configured to leave its work to it: "
+        "pods wait",
         "pod-unscheduled": "waits for Keptn's scheduler, and its schedulerName cannot be changed",
     },
     "danger": {
@@ -34,37 +34,37 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "cannot be read",
         "objects-uncounted": "its objects cannot be listed",
         "chart-deletes-definitions": "helm uninstall would delete {definitions} with {objects}; an "
-        "annotation helm.sh/resource-policy on the live definition does not stop it, since Helm "
-        "reads its own record: make it forget the release, and whatever else is in it",
-        "gardener-returns": "Gardener brings kupid back from it, and deletes the definitions with "
-        "all policies together with it: mark them to be kept first",
-        "gardener-deletes-definitions": "it goes, with all its objects, once Gardener's "
-        "ManagedResource goes",
+        "annotation helm.sh/resource-policy on the live definition does not stop it, because "
+        "Helm reads its own record: delete that record first",
+        "gardener-returns": "Gardener restores kupid from it, and deletes the definitions with all "
+        "policies together with it: mark the definitions to be kept first",
+        "gardener-deletes-definitions": "it is deleted, with all its objects, when Gardener's "
+        "ManagedResource is deleted",
         "policy-refused": "Harbourmaster skips it, with a warning on each pod: {faults}",
-        "policies-idle": "neither kupid nor Harbourmaster runs: pods are created without what they "
-        "say",
+        "policies-idle": "neither kupid nor Harbourmaster runs: pods are created without "
+        "these policies",
         "both-at-work": "it and Harbourmaster both {what}: stop it in the order below",
         "namespace-in-use": "deleting it deletes {objects}: it stays",
     },
     "change": {
-        "policy-excluded": "matches {namespaces}, which Harbourmaster never touches",
-        "policy-included": "matches {namespaces}, which kupid left alone for the label "
+        "policy-excluded": "matches {namespaces}, which Harbourmaster never changes",
+        "policy-included": "matches {namespaces}, which kupid excluded because of the label "
         "role=kube-system: exclude the namespace by name in Harbourmaster's settings, or narrow "
         "the namespaceSelector",
         "both-registered": "kupid and Harbourmaster change the same objects: the meaning stays the "
         "same, but kupid repeats terms of the node affinity whenever it is asked again",
         "old-versions": "some objects may still be stored as {versions}: write each once, for "
-        "example by kubectl replace, before that version goes from the definition",
+        "example by kubectl replace, before that version is removed from the definition",
         "keptn-running": "Harbourmaster does the same work with the same objects: migrate in the "
         "order below",
-        "metrics-address": "it goes, and port 9999 is off by default, for it knows no "
+        "metrics-address": "it is deleted, and port 9999 is off by default, because it has no "
         "authentication: to read values there, also under the old name, add "
         "deploy/components/keptn-metrics-address",
-        "scheduler": "Keptn's scheduler: pods that ask for keptn-scheduler wait without end if it "
-        "is gone",
+        "scheduler": "Keptn's scheduler: pods that name keptn-scheduler wait forever if it is "
+        "deleted",
     },
     "remains": {
-        "webhook-registered": "the API server still asks it about each object; it goes in the "
+        "webhook-registered": "the API server still calls it for each object: remove it in the "
         "order below",
         "deployment": "{system}, {state}",
         "leftover": "made for {system}",
@@ -172,13 +172,13 @@ def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[Finding]:
             why = f"{pod.failure}: see harbourmaster why pod {pod.namespace}/{pod.name}"
             yield Finding(code, _SEVERITY[code], str(pod.ref), why)
         else:
-            lost = "" if pod.is_owned else "; nothing makes this pod again, so keep its manifest"
+            lost = "" if pod.is_owned else "; nothing recreates this pod, so keep its manifest"
             yield _finding(code, pod.ref, released(pod), more="" if pod.gate is not None else lost)
     counts = {"pod-gated": observed.gated_pods, "pod-unscheduled": observed.scheduled_pods}
     for code in sorted({_waiting(pod) for pod in stuck}):
         more = counts[code] - sum(_waiting(pod) == code for pod in observed.pods)
         if more > 0:
-            why = "likewise; the next run names the next of them"
+            why = "the same; the next run lists more of them"
             yield Finding(code, _SEVERITY[code], f"{more} more pods", why)
 
 

@@ -211,7 +211,7 @@ class Observed(Struct, frozen=True):
     gated_pods: int = 0
     """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""
     scheduled_pods: int = 0
-    """How many wait for keptn-scheduler, likewise."""
+    """How many wait for keptn-scheduler."""
     unread: tuple[str, ...] = ()
 
     def is_running(self, system: System) -> bool:

@@ -33,55 +33,55 @@ STEPS: Final = (
     ),
     Step(
         "back-up",
-        "Save every object of theirs to a file",
-        "kubectl apply -f brings them back, whatever goes wrong",
+        "Save every object of their kinds to a file",
+        "if something goes wrong, kubectl apply -f restores them",
     ),
     Step(
         "keep",
-        "Make the definitions, and the objects with them, outlive what installed them",
-        "helm uninstall deletes what its record lists, so the record goes and Helm is not asked"
-        " again; Gardener keeps what is annotated",
+        "Protect the definitions and their objects from deletion",
+        "helm uninstall deletes what its record lists, so the record is deleted; Gardener keeps"
+        " what is annotated",
     ),
     Step(
         "install",
         "Install Harbourmaster beside what it replaces and wait until it serves",
-        "for a while both answer, which changes nothing that matters; a gap between them would"
-        " let pods through without their policies and gates",
+        "both answer for a while, with the same result; a gap would admit pods without their"
+        " policies and gates",
     ),
     Step(
         "mend",
         "Correct the policies that Harbourmaster refuses",
-        "kupid let them in, and they would be skipped from now on",
+        "kupid accepted them, and Harbourmaster would skip them",
     ),
     Step(
         "silence",
-        "Take their webhooks out of the API server's way",
-        "without a configuration no request waits for their webhooks, whatever happens to them",
+        "Delete their webhook configurations",
+        "without a configuration, no request waits for their webhooks when they stop",
     ),
     Step(
         "stop",
         "Stop their controllers",
-        "kupid registers itself at each start, hence its configurations are deleted once more;"
-        " where a ControllerRegistration stands in a garden cluster, delete it there first",
+        "kupid registers itself at each start, so its configurations are deleted again; if a"
+        " garden cluster has a ControllerRegistration, delete it there first",
     ),
     Step(
         "take-over",
         "Let Harbourmaster do Keptn's work",
-        "it goes on where Keptn stopped, with the same objects: pods that wait are released once"
+        "it continues where Keptn stopped, with the same objects: pods that wait are released once"
         " their checks have passed, and metrics are fetched and served to HPAs again",
     ),
     Step(
         "free",
         "Release the pods that wait for Keptn",
-        "nothing else will; a gate is removed, and a pod for Keptn's scheduler is deleted so that"
-        " its owner makes another; one without an owner is saved to a file first; one whose check"
-        " failed stays",
+        "nothing else releases them: gates are removed, and a pod for Keptn's scheduler is"
+        " deleted so that its owner recreates it; a pod without an owner is saved to a file"
+        " first; a pod whose check failed stays",
     ),
-    Step("remove", "Delete what else was made for them", "nothing calls it any more"),
+    Step("remove", "Delete their other objects", "nothing uses them any more"),
     Step(
         "namespaces",
         "Delete their namespaces",
-        "those in which something of yours lives are not listed: they stay",
+        "namespaces that contain your objects are not listed: they stay",
     ),
 )
 """The steps in their order, without their commands."""

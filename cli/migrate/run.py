@@ -44,7 +44,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
     chosen = _chosen(arguments)
     lines = [*_told(found, chosen), *_planned(steps, chosen)]
     if observed.unread:
-        lines.append("The rest of the order depends on what could not be read.")
+        lines.append("The other steps depend on objects that could not be read.")
     print_out(arguments, reported(found, steps, observed.unread, chosen), lines)
     for line in observed.unread:
         complain(f"not read: {line}")
@@ -96,7 +96,7 @@ def _text(command: Command, chosen: tuple[str, ...]) -> str:
 
 def _told(found: tuple[Finding, ...], chosen: tuple[str, ...]) -> list[str]:
     if not found:
-        return ["Nothing of kupid's or Keptn's was found."]
+        return ["Nothing of kupid or Keptn was found."]
     lines = []
     numbers: Counter[str] = Counter()
     for one in found:
@@ -118,7 +118,7 @@ def _told(found: tuple[Finding, ...], chosen: tuple[str, ...]) -> list[str]:
 def _planned(steps: tuple[Step, ...], chosen: tuple[str, ...]) -> list[str]:
     if not steps:
         return []
-    lines = ["", "The order; run harbourmaster migrate again after each step:"]
+    lines = ["", "Steps; run harbourmaster migrate again after each of them:"]
     for number, step in enumerate(steps, 1):
         lines.append(f"{number}. {step.title}: {step.why}")
         lines += [f"     {_text(command, chosen)}" for command in step.commands]

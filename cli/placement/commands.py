@@ -26,21 +26,21 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``placement`` with its actions, and ``import``."""
-    text = "read constraints and decide which cluster runs an application, offline"
+    text = "parse constraints, select clusters offline, explain decisions"
     placement = add_command(commands, "placement", text, examples=_EXAMPLES)
     actions = placement.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, text in (
-        ("parse", "read constraints, one JSON object a line"),
-        ("decide", "decide as the controller would, one JSON object a line"),
+        ("parse", "parse constraints, one JSON object on each line"),
+        ("decide", "decide as the controller does, one JSON object on each line"),
     ):
         add_lines(add_command(actions, name, text, run=f"placement.decide:{name}"))
-    text = "say why an application is where it is, by what the controller has recorded"
+    text = "explain why an application is on its cluster, from the recorded decision"
     why = add_command(actions, "why", text, run="placement.why:why")
     why.add_argument(
         "application",
         type=partial(reference, what="application", default=_NAMESPACE),
         metavar="[NAMESPACE/]APPLICATION",
-        help=f"without a namespace it is {_NAMESPACE}",
+        help=f"the default namespace is {_NAMESPACE}",
     )
     add_connection(why)
     add_output(why)

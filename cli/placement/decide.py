@@ -184,7 +184,7 @@ def _objects(given: Iterable[Raw]) -> Iterable[Object]:
         kind = decode(_kinds, raw, at).kind
         decoder = _decoders.get(kind)
         if decoder is None:
-            raise MalformedError(f"{at}.kind: '{kind}' is none of {', '.join(KINDS)}")
+            raise MalformedError(f"{at}.kind: '{kind}' is not one of {', '.join(KINDS)}")
         found: Object = decode(decoder, raw, at)
         namespace = found.metadata.namespace or _DEFAULT_NAMESPACE
         if kind.startswith("Global"):

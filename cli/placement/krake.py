@@ -94,7 +94,9 @@ class _Taking:
             raise RefusedError(f"{at} is missing")
         name = make(old)
         if not name:
-            raise RefusedError(f"{at}: {old}: nothing of it may stand in a name: rename it first")
+            raise RefusedError(
+                f"{at}: {old}: none of its characters is valid in a name: rename it first"
+            )
         if name != old:
             self.note(f"{at}: {old} is {name} here")
         return name
@@ -171,7 +173,7 @@ def taken(source: Source, default_namespace: str) -> Taken:
     convert = _KINDS.get((source.api, source.kind))
     if convert is None:
         raise RefusedError(
-            _REFUSED.get(source.kind, f"{source.api}/{source.kind} has no equal here")
+            _REFUSED.get(source.kind, f"{source.api}/{source.kind} has no equivalent here")
         )
     taking = _Taking(source)
     long_metric = source.kind in {"Metric", "GlobalMetric"}
@@ -201,16 +203,16 @@ def _application(taking: _Taking, _metadata: Fields) -> Fields:
         given = [field for field in ("tosca", "csar") if spec.get(field)]
         told = f"it is given by {given[0]} only" if given else "it has no manifest"
         raise RefusedError(f"{told}: write what it consists of as spec.manifest")
-    taking.left_out("tosca", "csar", why="is not read here, the manifest is")
-    taking.left_out("observer_schema", why="is not needed: every field of a manifest is held")
-    taking.left_out("hooks", why="are not called here")
+    taking.left_out("tosca", "csar", why="is ignored, because there is a manifest")
+    taking.left_out("observer_schema", why="is not needed: every field of a manifest is enforced")
+    taking.left_out("hooks", why="are not supported")
     taking.left_out(
-        "auto_cluster_create", why="is not done here: create a Cluster without a kubeconfig"
+        "auto_cluster_create", why="is not supported: create a Cluster without a kubeconfig"
     )
     if spec.get("storage_migration") not in (None, "none"):
-        taking.left_out("storage_migration", why="is not done here")
+        taking.left_out("storage_migration", why="is not supported")
     if taking.source.has_run:
-        taking.note("its status is not taken over: where it goes is decided anew")
+        taking.note("its status is not converted: its cluster is selected again")
     migration = _fields(spec.get("constraints"), "spec.constraints").get("migration")
     return filled(
         constraints=filled(
@@ -237,8 +239,10 @@ def _cluster(taking: _Taking, metadata: Fields) -> Fields:
         except ConnectionSettingsError as error:
             taking.note(f"the controller will refuse it: {error}")
     else:
-        taking.note("it has no kubeconfig: it is given a cloud, and somebody else makes it there")
-    taking.left_out("tosca", why="is not read here: it belongs to who makes the cluster")
+        taking.note(
+            "it has no kubeconfig: it is assigned a cloud, in which a provisioner must create it"
+        )
+    taking.left_out("tosca", why="is ignored: the provisioner of the cluster needs it")
     return filled(
         kubeconfigSecretRef=reference,
         customResources=_list(spec.get("custom_resources"), "spec.custom_resources"),
@@ -255,7 +259,8 @@ def _cloud(taking: _Taking, _metadata: Fields) -> Fields:
     own = _fields(taking.spec.get(str(kind)), f"spec.{kind}")
     if own.get("auth"):
         taking.note(
-            f"spec.{kind}.auth: credentials are not taken over: give them to who makes clusters"
+            f"spec.{kind}.auth: credentials are not converted: the provisioner of clusters "
+            "needs them"
         )
     provisioner = _fields(own.get("infrastructure_provider"), "infrastructure_provider")
     return filled(
@@ -267,8 +272,8 @@ def _cloud(taking: _Taking, _metadata: Fields) -> Fields:
 
 
 def _project(taking: _Taking, _metadata: Fields) -> Fields:
-    taking.left_out("auth", why="holds credentials, which belong to who makes clusters")
-    taking.left_out("url", why="belongs to who makes clusters")
+    taking.left_out("auth", why="holds credentials, which the provisioner of clusters needs")
+    taking.left_out("url", why="is for the provisioner of clusters")
     return filled(
         template=taking.spec.get("template"), metrics=taking.metrics(taking.spec.get("metrics"))
     )
@@ -329,10 +334,10 @@ _KINDS: Final[dict[tuple[str, str], Callable[[_Taking, Fields], Fields]]] = {
     (_CORE, "GlobalMetricsProvider"): _provider,
 }
 _REFUSED: Final = {
-    "InfrastructureProvider": "clusters are not made here: keep it with who makes them",
-    "GlobalInfrastructureProvider": "clusters are not made here: keep it with who makes them",
-    "Role": "write it as a Role of Kubernetes' for the new kinds",
-    "RoleBinding": "write it as a RoleBinding of Kubernetes' for the new kinds",
+    "InfrastructureProvider": "clusters are not created here: their provisioner needs it",
+    "GlobalInfrastructureProvider": "clusters are not created here: their provisioner needs it",
+    "Role": "write a Kubernetes Role for the new kinds",
+    "RoleBinding": "write a Kubernetes RoleBinding for the new kinds",
 }
 
 

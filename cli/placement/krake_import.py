@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from harbourmaster.serving.documents import Document
 
 _WEIGHTED: Final = (
-    "metric constraints compare what the provider says; Krake compared it normalised and times its "
-    "weight: --placement-constraint-value=Weighted does as Krake did"
+    "metric constraints compare the provider's value; Krake compares the normalised value times "
+    "its weight: --placement-constraint-value=Weighted restores that"
 )
 
 
@@ -71,7 +71,7 @@ def imported(documents: Iterable[Document | Problem], default_namespace: str) ->
         notes.append(_WEIGHTED)
     namespaces = sorted({each.key[1] for each in kept} - {"", "default"})
     if namespaces:
-        notes.append(f"these namespaces must be there first: {', '.join(namespaces)}")
+        notes.append(f"create these namespaces first: {', '.join(namespaces)}")
     return Outcome(tuple(kept), tuple(notes), tuple(refused))
 
 

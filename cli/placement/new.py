@@ -31,7 +31,7 @@ class _New:
 
     def legal(self, old: str, new: str, what: str) -> str:
         if not new:
-            raise StartError(f"{what} {old}: nothing of it may stand in a name")
+            raise StartError(f"{what} {old}: none of its characters is valid in a name")
         if new != old:
             self.notes.append(f"{what} {old} is {new} here")
         return new

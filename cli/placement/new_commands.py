@@ -46,11 +46,13 @@ class _Metric(argparse.Action):
 
 def add_new(actions: Commands) -> None:
     """Add ``new`` to the actions of ``placement``."""
-    text = "print an object for kubectl apply, by the options of Krake's command line"
+    text = "print an object for kubectl apply, with the options of Krake's command line"
     new = add_command(actions, "new", text, examples=_EXAMPLES)
     kinds = new.add_subparsers(title="kinds", required=True, metavar="KIND")
 
-    application = _kind(kinds, "application", "manifests that run in one cluster at a time")
+    application = _kind(
+        kinds, "application", "a set of manifests that runs in one cluster at a time"
+    )
     application.add_argument(
         "-f",
         "--file",
@@ -59,7 +61,7 @@ def add_new(actions: Commands) -> None:
         action="append",
         required=True,
         metavar="FILE|DIR|-",
-        help="what is to run; may be given several times",
+        help="manifests of the application; can be repeated",
     )
     _constraints(application, "cluster", metrics=True)
     _several(
@@ -68,19 +70,28 @@ def add_new(actions: Commands) -> None:
         "--cluster-resource-constraint",
         dest="resource_constraints",
         metavar="PLURAL.GROUP",
-        help="a custom resource that its cluster must have",
+        help="custom resource that the cluster must have",
     )
     application.add_argument(
-        "--disable-migration", action="store_true", help="leave it where it is placed first"
+        "--disable-migration",
+        action="store_true",
+        help="never move the application to another cluster",
     )
 
-    cluster = _kind(kinds, "cluster", "a member cluster; without a kubeconfig one to be made")
+    cluster = _kind(
+        kinds,
+        "cluster",
+        "a member cluster; without a kubeconfig, a cluster that is still to be created",
+    )
     source = cluster.add_mutually_exclusive_group()
     source.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="printed as a Secret beside the Cluster"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="kubeconfig to print as a Secret with the Cluster",
     )
     source.add_argument(
-        "--kubeconfig-secret", metavar="NAME", help="the Secret that has the kubeconfig already"
+        "--kubeconfig-secret", metavar="NAME", help="existing Secret that contains the kubeconfig"
     )
     _constraints(cluster, "cloud", metrics=True)
     _metrics(cluster)
@@ -90,40 +101,40 @@ def add_new(actions: Commands) -> None:
         "--custom-resource",
         dest="custom_resources",
         metavar="PLURAL.GROUP",
-        help="a custom resource that it has",
+        help="custom resource that the cluster has",
     )
     cluster.add_argument(
-        "--inherit-metrics", action="store_true", help="its cloud's metrics count for it"
+        "--inherit-metrics", action="store_true", help="inherit the metrics of the cloud"
     )
     cluster.add_argument(
-        "--inherit-labels", action="store_true", help="its cloud's labels count for it"
+        "--inherit-labels", action="store_true", help="inherit the labels of the cloud"
     )
 
-    magnum = _kind(kinds, "magnumcluster", "a cluster that Magnum makes in a project")
+    magnum = _kind(kinds, "magnumcluster", "a cluster that OpenStack Magnum creates in a project")
     _constraints(magnum, "project", metrics=False)
     _metrics(magnum)
     magnum.add_argument("--master-count", type=int, metavar="NUMBER")
     magnum.add_argument("--node-count", type=int, metavar="NUMBER")
 
-    project = _kind(kinds, "project", "a project of OpenStack, in which Magnum makes clusters")
-    project.add_argument("--template", metavar="ID", help="the template of Magnum's")
+    project = _kind(kinds, "project", "an OpenStack project in which Magnum creates clusters")
+    project.add_argument("--template", metavar="ID", help="ID of the Magnum cluster template")
     _metrics(project)
 
 
 def add_import(commands: Commands) -> None:
     """Add ``import`` with what can be imported."""
-    importing = add_command(commands, "import", "turn objects of another system into ours")
+    importing = add_command(commands, "import", "convert objects of another system")
     systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
-    text = "print Krake's objects as placement objects, and on stderr what is different"
+    text = "print Krake's objects as placement objects, and differences on standard error"
     krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
     krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
-    _namespace(krake, "for objects that name none [%(default)s]")
+    _namespace(krake, "namespace for objects without one [%(default)s]")
 
 
 def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
     parser = add_command(kinds, name, text, run=f"placement.new:{name}")
     parser.add_argument("name", metavar="NAME")
-    _namespace(parser, "where it is to be [%(default)s]")
+    _namespace(parser, "namespace of the object [%(default)s]")
     _several(
         parser,
         "-l",
@@ -131,7 +142,7 @@ def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
         dest="labels",
         type=_label,
         metavar="KEY=VALUE",
-        help="a label of its own",
+        help="label of the object",
     )
     unset = ("metrics", "label_constraints", "metric_constraints", "resource_constraints")
     parser.set_defaults(**{field: [] for field in unset})
@@ -139,7 +150,7 @@ def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
 
 
 def _several(parser: ArgumentParser, *flags: str, **options: Any) -> None:  # noqa: ANN401
-    """Add an option that may be given several times."""
+    """Add an option that can be repeated."""
     parser.add_argument(*flags, action="append", default=[], **options)
 
 
@@ -157,7 +168,7 @@ def _constraints(parser: ArgumentParser, of: str, *, metrics: bool) -> None:
             *(letter, f"--{of}-{language}-constraint"),
             dest=f"{language}_constraints",
             metavar="EXPRESSION",
-            help=f"what the {language}s of its {of} must be, as '{example}'",
+            help=f"constraint on the {language}s of the {of}, such as '{example}'",
         )
 
 
@@ -174,7 +185,7 @@ def _metrics(parser: ArgumentParser) -> None:
             const=scope,
             metavar=("NAME", "WEIGHT"),
             default=[],
-            help=f"{what} that counts for it",
+            help=f"{what} and its weight",
         )
 
 

@@ -112,7 +112,7 @@ def lines(shown: Shown) -> Iterator[str]:
     to = f" to '{decision.chosen}'" if decision.chosen else ""
     yield f"{decision.time}, generation {decision.generation}: {decision.outcome}{to}"
     yield f"  {decision.reason}"
-    yield f"{decision.matched} of {decision.considered} clusters suited"
+    yield f"{decision.matched} of {decision.considered} clusters matched"
     for each in decision.candidates:
         yield from _candidate(each, is_chosen=each.cluster == decision.chosen)
     left = decision.considered - len(decision.candidates)
@@ -121,14 +121,14 @@ def lines(shown: Shown) -> Iterator[str]:
     if decision.runner_up is not None:
         yield f"runner-up: {decision.runner_up.cluster}, {decision.runner_up.score:.6g}"
     if decision.would_change:
-        yield "it would have been another decision"
+        yield "the decision would have been different"
         for text in decision.would_change:
             yield f"    {text}"
 
 
 def _where(shown: Shown) -> str:
     if not shown.scheduled_to:
-        return "it is placed nowhere"
+        return "it is not placed"
     text = f"it is placed on '{shown.scheduled_to}' since {shown.scheduled_time}"
     if shown.running_on == shown.scheduled_to:
         return f"{text}, and runs there"
@@ -140,13 +140,13 @@ def _candidate(found: CandidateRecord, *, is_chosen: bool) -> Iterator[str]:
     if found.reason:
         yield f"  {mark} {found.cluster}: out, {found.reason}"
     elif found.score is None:
-        yield f"  {mark} {found.cluster}: suits, and was not compared"
+        yield f"  {mark} {found.cluster}: matches, not compared"
     else:
         yield f"  {mark} {found.cluster}: {found.score:.6g}"
     for term in found.terms:
         yield f"      {_term(term)}"
     if found.stickiness:
-        yield f"      stickiness 1 x {found.stickiness:g}, for it is there"
+        yield f"      stickiness 1 x {found.stickiness:g}, because it is the current cluster"
 
 
 def _term(term: Term) -> str:

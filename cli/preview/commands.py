@@ -34,7 +34,7 @@ _EXAMPLES: Final = f"""examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``preview``."""
-    text = "show what policies would change in a cluster; nothing is written"
+    text = "show what policies would change in a cluster; changes nothing"
     preview = add_command(
         commands,
         "preview",
@@ -51,20 +51,20 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FILE|DIR|-",
-        help="policies to add, or to replace those of the same name; may be repeated",
+        help="policies to add, or to replace by name; can be repeated",
     )
     preview.add_argument(
         "--delete",
         action="append",
         default=[],
         metavar="[NAMESPACE/]NAME",
-        help="policy to remove: of the cluster, or of a namespace; may be repeated",
+        help="policy to delete; can be repeated",
     )
     preview.add_argument(
         "--all",
         dest="is_all",
         action="store_true",
-        help="-f gives all policies: remove the current ones that it does not have",
+        help="-f contains all policies: delete all others",
     )
     source = preview.add_mutually_exclusive_group(required=True)
     source.add_argument("--cluster", action="store_true", help="compare with a live cluster")
@@ -72,13 +72,13 @@ def add_parser(commands: Commands) -> None:
         "--dump",
         type=Path,
         metavar="FILE|-",
-        help="compare with what kubectl get -o json (or yaml) printed of one",
+        help="compare with the output of kubectl get -o json (or yaml)",
     )
     preview.add_argument(
         "--policies-now",
         type=Path,
         metavar="FILE|DIR",
-        help="policies to compare with, in place of those of the cluster or the dump",
+        help="policies to compare with, instead of those of the cluster or the dump",
     )
     preview.add_argument(
         "--fail-on",
@@ -93,6 +93,6 @@ def add_parser(commands: Commands) -> None:
         metavar="A,B,...",
         help=f"namespaces that the webhook is not registered for [{','.join(EXCLUDED)}]",
     )
-    more = "; markdown suits a comment on a pull request"
+    more = "; use markdown for comments on pull requests"
     add_output(preview, "text", "json", "markdown", more=more)
     add_connection(preview)

@@ -35,7 +35,7 @@ class PlanSettings(Struct, frozen=True):
 
 def add_parser(commands: Commands) -> None:
     """Add ``reschedule`` with its actions."""
-    text = "show how room would be made for a critical add-on, without changing anything"
+    text = "show how room would be made for a critical add-on; changes nothing"
     reschedule = add_command(commands, "reschedule", text, examples=_EXAMPLES)
     actions = reschedule.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "show which node a waiting pod would get and which pods would be evicted"
@@ -46,8 +46,8 @@ def add_parser(commands: Commands) -> None:
         "--dump",
         type=Path,
         metavar="FILE|-",
-        help="read this output of kubectl get pods,nodes,pdb,namespaces --all-namespaces "
-        "-o json (or yaml) instead of a cluster",
+        help="read the output of kubectl get pods,nodes,pdb,namespaces --all-namespaces -o "
+        "json (or yaml) instead of a cluster",
     )
     add_output(plan)
     text = "check whether pods fit on nodes, one JSON object per line, without a cluster"

@@ -149,10 +149,10 @@ def why_not(asked: Pod | PendingPod | None, settings: ReschedulingSettings) -> s
         return "it does not wait for a node: it is being deleted"
     if pod.namespace not in settings.system_namespaces:
         names = ", ".join(settings.system_namespaces)
-        return f"it is not critical: its namespace is none of {names} (systemNamespaces)"
+        return f"it is not critical: its namespace is not one of {names} (systemNamespaces)"
     if not pod.is_critical:
         return (
-            "it is not critical: its priority is below 2000000000, its class none of "
+            "it is not critical: its priority is below 2000000000, its class is not one of "
             f"{', '.join(settings.critical_classes)} (criticalClasses), and it lacks the "
             "annotation scheduler.alpha.kubernetes.io/critical-pod with an empty value"
         )

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 def add_parser(commands: Commands) -> None:
     """Add ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
-    text = "remove Harbourmaster from a cluster, also where nothing of it works any more"
+    text = "remove Harbourmaster from a cluster, even if it does not work any more"
     parser = add_command(commands, "uninstall", text, run="uninstall.run:run")
     add_installation(parser)
     parser.add_argument(
         "--delete-crds",
         action="store_true",
-        help="delete the definitions too, and with them every policy in the cluster",
+        help="also delete the CRDs, and with them every policy in the cluster",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only list what would be removed")
-    parser.add_argument("--yes", action="store_true", help="do not ask before removing anything")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="how long to wait for each deletion that takes time [60]",
+        help="time limit for each deletion [60]",
     )
     parser.add_argument(
         "--scheduler",
         default=SCHEDULER_NAME,
         metavar="NAME",
-        help="the one in which pods wait that have no gate: they are deleted, for their owners to"
-        f" recreate them; empty for none [{SCHEDULER_NAME}]",
+        help="scheduler in which pods without a gate wait; they are deleted, and their owners"
+        f" recreate them; empty deletes none [{SCHEDULER_NAME}]",
     )
 
 

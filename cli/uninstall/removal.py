@@ -160,8 +160,8 @@ class Removal:
         """Configurations of others with an entry that calls us."""
         services = await self._our_services()
         return [
-            f"{kind} {one.metadata.name} of somebody else's calls our"
-            f" Service in {', '.join(names)}: remove that entry"
+            f"{kind} {one.metadata.name} is not ours but calls our Service in "
+            f"{', '.join(names)}: remove that entry"
             for kind, one in await self._configurations()
             if not is_our_configuration(one, services)
             and (names := [entry.name for entry in one.entries if entry.service in services])
@@ -317,7 +317,7 @@ class Removal:
         name = self.options.namespace
         metadata = metadata_in(await self.client.get(NAMESPACES, name))
         if not is_our_namespace(metadata):
-            return f"kept {name}, which was not made for Harbourmaster"
+            return f"kept {name}, which was not created for Harbourmaster"
         others = []
         for resource in HELD_BY_USERS:
             try:

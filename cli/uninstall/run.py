@@ -91,9 +91,9 @@ def _confirmed(server: str, options: Options) -> bool:
     what = f"with all {kept}" if options.delete_definitions else f"but keep the {kept}"
     question = f"remove Harbourmaster (namespace {options.namespace}) from {server}, {what}"
     if options.scheduler:
-        question += f", and have pods that wait in {options.scheduler} made anew by their owners"
+        question += f", and delete pods in {options.scheduler}, so that their owners recreate them"
     if not sys.stdin.isatty():
-        complain(f"would {question}: give --yes, or --dry-run to see what goes")
+        complain(f"would {question}: set --yes, or --dry-run to see what would be removed")
         return False
     say(f"This will {question}.")
     if input("Continue? [y/N] ").strip().lower() in {"y", "yes"}:
@@ -150,7 +150,9 @@ async def _concluded(removal: Removal, undoing: Undoing) -> int:
     for line in left:
         removal.tell(f"left: {line}")
     if left:
-        complain(f"{many(len(left), 'thing')} left; run the same command again once it is mended")
+        complain(
+            f"{many(len(left), 'thing')} left; correct the causes and run the same command again"
+        )
         return LEFT
-    removal.tell("Harbourmaster is gone.")
+    removal.tell("Harbourmaster is uninstalled.")
     return DONE

@@ -122,7 +122,7 @@ class Stopping:
             )
             self._gone = frozenset(pod.name for pod in pods) - set(rest)
             told.append(
-                f"not gone yet: {shown(list(rest))}; they have no rights any more"
+                f"not gone yet: {shown(list(rest))}; they have no permissions any more"
                 if rest
                 else f"{many(len(pods), 'pod')} gone"
             )
@@ -153,8 +153,8 @@ class Stopping:
             again += await self._removal.delete_configurations()
             if loop.time() > end:
                 self._removal.left.append(
-                    "webhook configurations: somebody restores them again and again: end the"
-                    " controller that runs outside of this cluster"
+                    "webhook configurations: another process keeps restoring them: stop the "
+                    "controller that runs outside this cluster"
                 )
                 break
         return again

@@ -264,7 +264,7 @@ def as_asked(manifest: dict[str, Any]) -> Asked:
     pod = object_in(object_in(manifest, "spec"), "template")
     # Its template has no name of its own.
     metadata = {"name": name_of(manifest), **object_in(pod, "metadata")}
-    remark = "policies change no Rollout: this is what its pods get"
+    remark = "policies do not change Rollouts: this is the result for its pods"
     pod = {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
     return Asked(pod, "the pod", (remark,))
 

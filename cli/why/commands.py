@@ -31,15 +31,15 @@ _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster why deployment shop/cart
   harbourmaster why pod cart-5d4f8-x7k2p -n shop -o json
-  harbourmaster why -f deployment.yaml                            by the policies of the cluster
-  harbourmaster why -f deployment.yaml --policies deploy/samples  by those of files
+  harbourmaster why -f deployment.yaml                            with policies of the cluster
+  harbourmaster why -f deployment.yaml --policies deploy/samples  with policies from files
   harbourmaster why review tests/fixtures/pod-create.json --policies deploy/samples
-  harbourmaster why review cases.jsonl                            each case with its own policies
+  harbourmaster why review cases.jsonl                            with the policies of each case
 """
-_DESCRIPTION: Final = """Say why an object is as it is: which policies select it and what each
-did, or the first selector that failed; for each field who set it; for a pod that waits which check
-it waits for, and until when; why an application is on its cluster, and what room is made for whom.
-It asks by your rights, and needs nothing of ours to run in the cluster."""
+_DESCRIPTION: Final = """Explain an object: which policies select it and what each one did, or the
+first part of a selector that failed; who set each field; which check a waiting pod waits for, and
+its deadline; why an application is on its cluster; which node is reserved for which add-on. The
+command uses your own permissions and works without a running controller or webhook."""
 RESOURCES: Final = {
     PODS: "po",
     DEPLOYMENTS: "deploy",
@@ -52,7 +52,7 @@ RESOURCES: Final = {
     REPLICATION_CONTROLLERS: "rc",
 }
 """What can be asked about, and its short name if it has one."""
-_HELP: Final = {PODS: "a pod", DEPLOYMENTS: "a workload: by its template, as it is now"}
+_HELP: Final = {PODS: "a pod", DEPLOYMENTS: "a workload, by its current pod template"}
 """The others work as these do and are not listed."""
 
 
@@ -70,7 +70,7 @@ def add_parser(commands: Commands) -> None:
     why = add_command(
         commands,
         "why",
-        "say why a pod is as and where it is, or what would become of a manifest",
+        "explain which policies set a pod's fields, what it waits for, and where it runs",
         run="why.run:why",
         description=_DESCRIPTION,
         examples=_EXAMPLES,
@@ -82,10 +82,10 @@ def add_parser(commands: Commands) -> None:
         type=Path,
         action="append",
         metavar="FILE|DIR|-",
-        help="manifests, as if they were created now; may be given several times",
+        help="manifests, as if they were created now; can be repeated",
     )
     subjects = why.add_subparsers(
-        title="of what", metavar="WHAT", dest="what", description="or -f FILE"
+        title="of what", metavar="WHAT", dest="what", description="objects to explain, or -f FILE"
     )
     for resource in RESOURCES:
         kind, *aliases = names_of(resource)
@@ -95,7 +95,7 @@ def add_parser(commands: Commands) -> None:
         one.set_defaults(kind=kind)
         _add_common(one)
     workload = subjects.add_parser(
-        "workload", help="the same for a kind given by name", argument_default=_UNSET
+        "workload", help="a workload of the kind KIND", argument_default=_UNSET
     )
     workload.add_argument(
         "kind",
@@ -108,7 +108,7 @@ def add_parser(commands: Commands) -> None:
     _add_common(workload)
     review = subjects.add_parser(
         "review",
-        help="a recorded AdmissionReview, or cases as replay takes them",
+        help="a recorded AdmissionReview, or cases for replay",
         argument_default=_UNSET,
     )
     review.add_argument("file", metavar="FILE|-")
@@ -122,19 +122,22 @@ def add_parser(commands: Commands) -> None:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """Arguments that stand before or after what is asked about; none has a default of its own."""
     parser.add_argument(
-        "-n", "--namespace", metavar="NAME", help="of a name or manifest without one [default]"
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="namespace of a name or manifest without one [default]",
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), help="how to print it [text]")
+    parser.add_argument("-o", "--output", choices=("text", "json"), help="output format [text]")
     parser.add_argument(
         "--all",
         action="store_true",
         dest="has_all",
-        help="list all policies that do not match, not only the first",
+        help="list all policies that do not match",
     )
     parser.add_argument(
         "--installed-in",
         metavar="NAME",
-        help=f"where Harbourmaster is installed [{DEFAULT_NAMESPACE}]",
+        help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
     )
     add_connection(parser)
 
@@ -146,6 +149,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--namespaces",
         type=Path,
         metavar="FILE|DIR",
-        help="the namespaces that exist; without it every one does, labelled with its name only",
+        help="existing Namespaces; without it, every namespace exists and has only the "
+        "label with its name",
     )
-    files.add_argument("--parents", type=Path, metavar="FILE|DIR", help="the owners of pods")
+    files.add_argument("--parents", type=Path, metavar="FILE|DIR", help="owners of pods")

@@ -148,7 +148,7 @@ class Wording:
             if report.fault:
                 yield Line(f"skipped, it is invalid: {report.fault}", 1, "bad")
             elif not report.contributions:
-                yield Line("matches and asks for nothing", 1, "dim")
+                yield Line("matches and sets nothing", 1, "dim")
             for each in report.contributions:
                 yield self._contribution(each)
             for note in report.notes:

@@ -99,7 +99,7 @@ def _summary(answered: Answered, known: Background) -> tuple[State, str]:
         return "fault", f"{known.whose} would be denied: {verdict.response.reason}"
     matched = [report for report in explanation.policies if report.matched]
     if answered.is_off:
-        return "note", "none is looked at: policies are not among the features of the webhook"
+        return "note", "no policy is evaluated: policies are not among the features of the webhook"
     if not matched:
         found = len(explanation.policies)
         return "fine", f"none of {found} selects {known.whose}" if found else "there are none"
@@ -113,7 +113,7 @@ def _summary(answered: Answered, known: Background) -> tuple[State, str]:
     if not changed:
         return "fine", f"{text}; {_unchanged(matched)}"
     if known.unsent:
-        return "note", f"{text}, which the webhook is never asked about"
+        return "note", f"{text}, which is never sent to the webhook"
     fields = f"{changed} field{'s' if changed > 1 else ''}"
     if known.is_live:
         return "note", f"{text}; created now, it would differ in {fields}"
@@ -128,17 +128,17 @@ def _unasked(answered: Answered) -> tuple[State, str]:
     if verdict.outcome == VALID:
         return "fine", "it is a valid object of ours, and no policy changes it"
     state: State = "note" if verdict.outcome == UNMATCHED else "fault"
-    return state, f"none was looked at: {answered.left_alone}"
+    return state, f"no policy was evaluated: {answered.left_alone}"
 
 
 def _unchanged(matched: Sequence[PolicyReport]) -> str:
     """Why policies that match have nothing to do."""
-    asks = "it asks" if len(matched) == 1 else "they ask"
+    sets = "it sets" if len(matched) == 1 else "they set"
     rules = {each.rule for report in matched for each in report.contributions}
     if not rules:
-        return f"{asks} for nothing"
+        return f"{sets} nothing"
     if rules <= _THERE:
-        return f"all that {asks} for is there"
+        return f"everything that {sets} is present"
     return f"{'it changes' if len(matched) == 1 else 'they change'} nothing"
 
 
@@ -150,5 +150,5 @@ def _is_hopeless(report: PolicyReport) -> bool:
 
 def _counted(matched: int, total: int) -> str:
     if total == 1:
-        return "the one policy selects"
+        return "the only policy selects"
     return f"{matched} of {total} {'select' if matched > 1 else 'selects'}"

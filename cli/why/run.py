@@ -95,7 +95,7 @@ async def _section(name: str, context: WhyContext) -> Section | None:
     except ApiError as error:
         reason = unreadable(error, "it")
     except ValueError as error:
-        reason = f"what the cluster says of it can't be understood: {error}"
+        reason = f"the cluster's answer about it is invalid: {error}"
     else:
         return section
     return Section(name=name, state="unknown", summary=reason)

@@ -156,7 +156,7 @@ def question(spec: MetricSpec, now: float) -> Question:
         raise ValueError("range.step and range.aggregation belong together: give both or neither")
     if span.aggregation and span.aggregation not in AGGREGATIONS:
         known = ", ".join(AGGREGATIONS)
-        raise ValueError(f"range.aggregation '{shortened(span.aggregation)}' is none of {known}")
+        raise ValueError(f"range.aggregation '{shortened(span.aggregation)}' is not one of {known}")
     return Question(
         query=spec.query,
         start=now - _duration("range.interval", span.interval),

@@ -84,7 +84,7 @@ class AnalysisMetrics(Collector):
         found = self._source.results() if self._source is not None else Results({}, {})
         yield _gauge(
             ANALYSIS_RESULT,
-            "Percentage of the highest score that an analysis has.",
+            "Score of an analysis as a percentage of the maximum.",
             ANALYSIS,
             found.percentages,
         )
@@ -108,13 +108,14 @@ class QueryMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queries = Counter(
             PROVIDER_QUERIES,
-            "Questions to metric providers; outcome is Answered or why there is no answer.",
+            "Queries to metric providers; outcome is Answered or the reason why there is no "
+            "answer.",
             ("provider", "outcome"),
             registry=registry,
         )
         self._durations = Histogram(
             PROVIDER_QUERY_DURATION,
-            "Time until the answer or its absence, the wait for a turn included.",
+            "Time until the answer or the failure, including the wait in the queue.",
             ("provider",),
             buckets=_DURATIONS,
             registry=registry,
@@ -132,7 +133,7 @@ class MetricSchedule:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         lateness = Histogram(
             METRIC_LATENESS,
-            "From the time at which a metric was due until its new value was stored.",
+            "Time from the due time of a metric until its new value was stored.",
             buckets=_LATENESS,
             registry=registry,
         )
@@ -148,7 +149,7 @@ class AnalysisMeasures:
         self._decoded: dict[str, StoredAnalysis | None] = {}
 
     def results(self) -> Results:
-        """What there is at this moment."""
+        """The current values."""
         ended = (each for each in self._store.values() if each.status.state == COMPLETED)
         latest = nlargest(SHOWN_ANALYSES, ended, key=_age)
         # Another analysis of that name has another verdict.

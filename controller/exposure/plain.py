@@ -31,7 +31,7 @@ _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 
 def gauge_name(name: str) -> str:
-    """The gauge of a metric; Prometheus knows no name that begins with a digit."""
+    """The gauge of a metric; a Prometheus name cannot begin with a digit."""
     found = _FOREIGN.sub("_", name)
     return f"_{found}" if found[:1].isdigit() else found
 

@@ -24,13 +24,13 @@ class ExtenderMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._answers = Counter(
             EXTENDER_ANSWERS,
-            "Answers to a scheduler, by what it is told.",
+            "Answers to a scheduler, by outcome.",
             ("verb", "outcome"),
             registry=registry,
         )
         self._durations = Histogram(
             EXTENDER_DURATION,
-            "Time from the whole question to its answer.",
+            "Time from the complete request to its answer.",
             ("verb",),
             buckets=_BUCKETS,
             registry=registry,

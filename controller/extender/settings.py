@@ -16,54 +16,56 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
     enabled: Annotated[
         bool,
         Meta(
-            description="answer a scheduler's questions about pods that name it, and wake those "
-            "that may run; false knows of no such pod"
+            description="serve the extender for pods that name this scheduler, and trigger "
+            "scheduling when their checks pass; false ignores these pods"
         ),
     ] = False
     scheduler_name: Annotated[
         str,
         Meta(
             min_length=1,
-            description="scheduler whose pods wait for their checks inside it; the webhook's "
-            "gateSchedulerName must be the same",
+            description="name of the scheduler in which pods wait for their checks; must "
+            "equal the webhook's gateSchedulerName",
         ),
     ] = SCHEDULER_NAME
-    extender_host: Annotated[
-        str, Meta(description="address on which the scheduler's questions are answered")
-    ] = "127.0.0.1"
+    extender_host: Annotated[str, Meta(description="listen address of the extender")] = "127.0.0.1"
     extender_port: Annotated[
-        int, Meta(ge=0, le=65535, description="TLS port of the same; 0 takes a free one")
+        int, Meta(ge=0, le=65535, description="TLS port of the extender; 0 selects a free port")
     ] = 10443
     service_name: Annotated[
-        str, Meta(description="Service that the scheduler calls, and name in the certificate")
+        str, Meta(description="Service that the scheduler calls; its name is in the certificate")
     ] = "harbourmaster-scheduling"
     deployment: Annotated[
         str,
         Meta(
-            description="Deployment of the scheduler, in our namespace: it is rolled out anew when "
-            "another authority signs our certificate, which a scheduler reads only when it starts; "
-            "empty for none"
+            description="Deployment of the scheduler in our namespace; it is restarted when "
+            "our certificate authority changes, because a scheduler reads the "
+            "authority only when it starts; empty restarts nothing"
         ),
     ] = "harbourmaster-scheduler"
     pre_check_deadline_seconds: Annotated[
         float,
         Meta(
             ge=0,
-            description="seconds from a workload version's start after which checks that are not "
-            "done are reported; they still release their pods later; 0 is never",
+            description="seconds after the start of a workload version until unfinished "
+            "checks are reported; they still release their pods when they pass; "
+            "0 never reports",
         ),
     ] = 300.0
     failed_node_seconds: Annotated[
         float,
         Meta(
             ge=0,
-            description="seconds for which a workload version avoids a node on which a check or a "
-            "pod of it failed; 0 records no node",
+            description="seconds for which a workload version avoids a node on which one of "
+            "its checks or pods failed; 0 avoids no node",
         ),
     ] = 1800.0
     keep_failed_nodes: Annotated[
         bool,
-        Meta(description="the next version of a workload avoids the same nodes as the last one"),
+        Meta(
+            description="whether the next version of a workload avoids the same nodes as "
+            "the previous one"
+        ),
     ] = False
 
     @property

@@ -66,7 +66,7 @@ class Apps:
         namespace, name = app.metadata.namespace, app.metadata.name
         todo = plan(app, self._versions.by_index(BY_APP, (namespace, name)))
         if not is_name(todo.name):
-            text = f'"{todo.name}" can be no name of an object: change the version'
+            text = f'"{todo.name}" is not a valid object name: change the version'
             self._signals.emit(app, "CreateAppVersion", "Failed", text)
             return None
         if todo.is_blocked:

@@ -57,7 +57,7 @@ class CreationRequests:
     async def _see_to(self, request: AppCreationRequest) -> float | None:
         namespace, name = request.metadata.namespace, request.spec.app_name
         if not is_name(name):
-            self._failed(request, f'"{name}" can be no name of an app')
+            self._failed(request, f'"{name}" is not a valid app name')
             return None
         # Read live: an app that a person created must not be taken for a missing one.
         app = await fetch(self._client, APPS, App, name, namespace)

@@ -98,7 +98,7 @@ class Source(Protocol):
     """Where the gauges and the existing objects come from."""
 
     def now(self) -> Now:
-        """The values of the gauges now."""
+        """The current values."""
 
     def exists(self, anchor: tuple[str, str]) -> bool:
         """Whether the object that a series belongs to exists: its kind and its key."""
@@ -123,13 +123,13 @@ class LifecycleMetrics(Collector):
         }
         self._source: Source | None = None
         self._cloud_events = Counter(
-            CLOUD_EVENTS, "CloudEvents, by what became of them.", ("outcome",), registry=registry
+            CLOUD_EVENTS, "CloudEvents by outcome.", ("outcome",), registry=registry
         )
         for outcome in CLOUD_EVENT_OUTCOMES:
             self._cloud_events.labels(outcome)
         self._late = Counter(
             LATE_CHECKS,
-            "Workload versions whose checks took longer than their pods' scheduler waits.",
+            "Workload versions whose checks exceeded scheduler.preCheckDeadlineSeconds.",
             registry=registry,
         )
         registry.register(self)
@@ -188,7 +188,7 @@ class LifecycleMetrics(Collector):
 
     def _counts(self, kind: str, labels: tuple[str, ...]) -> Metric:
         family = CounterMetricFamily(
-            f"keptn_{kind}_count", "How many have ended.", labels=(*labels, SCOPE)
+            f"keptn_{kind}_count", "Objects that have ended.", labels=(*labels, SCOPE)
         )
         for values, series in self._finished[kind].items():
             family.add_metric((*values, _SCOPE_NAME), series.duration.count)
@@ -196,7 +196,7 @@ class LifecycleMetrics(Collector):
 
     def _seconds(self, kind: str, labels: tuple[str, ...]) -> Metric:
         family = HistogramMetricFamily(
-            f"keptn_{kind}_duration_seconds", "How long they took.", labels=(*labels, SCOPE)
+            f"keptn_{kind}_duration_seconds", "Duration of ended objects.", labels=(*labels, SCOPE)
         )
         latest = islice(reversed(self._finished[kind].items()), _HISTOGRAMS)
         for values, series in latest:
@@ -216,7 +216,7 @@ def _of_caches(now: Now) -> Iterable[Metric]:
     for kind, labels in DEPLOYMENTS.items():
         yield _gauge(
             f"keptn_{kind}_deploymentinterval",
-            "Seconds from the end of the version before to the start of this one.",
+            "Seconds from the end of the previous version to the start of this one.",
             labels,
             now.intervals.get(kind),
         )
@@ -228,7 +228,7 @@ def _of_caches(now: Now) -> Iterable[Metric]:
         )
     yield GaugeMetricFamily(
         GATED_PODS,
-        "Pods that wait for us, at our gate or in their scheduler.",
+        "Pods that wait behind our gate or in their scheduler.",
         value=now.gated_pods,
     )
 

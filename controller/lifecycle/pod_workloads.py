@@ -137,7 +137,7 @@ class PodWorkloads:
         return version
 
     async def _is_rolled_back(self, pod: Pod, workload: Workload, version: WorkloadVersion) -> bool:
-        """Whether a rollback replaced the owner that the workload follows by this pod's owner."""
+        """Whether the workload's owner was rolled back to this pod's older one."""
         if version.status.current_phase or workload.spec.version == version.spec.version:
             return False
         followed = workload.spec.resource_reference

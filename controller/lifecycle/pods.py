@@ -260,7 +260,7 @@ class GatedPods:
             return
 
     def _orphaned(self, pod: Pod, why: str) -> None:
-        text = f"no check will release this pod, for {why}; harbourmaster gate release does"
+        text = f"no check will release this pod, because {why}: run harbourmaster gate release"
         self._tell(pod, Obstacle("Gate", "Orphaned", text))
 
     def _tell(self, pod: Pod, what: Obstacle) -> None:
@@ -279,10 +279,12 @@ class GatedPods:
             return
         self._elsewhere.add(name)
         todo = (
-            f"we see to pods of {settings.scheduler_name}: unless {name} is a scheduler of the "
-            "pods' own, set scheduler.schedulerName and the webhook's gateSchedulerName alike"
+            f"the controller handles pods of {settings.scheduler_name}: unless {name} is a "
+            "scheduler of the "
+            "pods' own, set scheduler.schedulerName and the webhook's gateSchedulerName to the "
+            "same name"
             if settings.enabled
-            else "nobody sees to them: set scheduler.enabled, or the webhook's gating to "
+            else "no controller handles them: set scheduler.enabled, or the webhook's gating to "
             "schedulingGates"
         )
         self._log.warning("pods with Keptn's keys name a scheduler", scheduler=name, todo=todo)

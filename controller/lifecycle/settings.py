@@ -17,56 +17,56 @@ class LifecycleSettings(
     definition_namespaces: Annotated[
         tuple[str, ...],
         Meta(
-            description="namespaces in which definitions, metrics and a KeptnConfig are looked up "
-            "after the object's own; our own namespace always comes first"
+            description="namespaces in which definitions, metrics and a KeptnConfig are "
+            "looked up after the object's own namespace and ours"
         ),
     ] = ("keptn-system",)
     promotion_tasks: Annotated[
         bool,
-        Meta(description="run an app's promotion tasks as a last phase; false knows no such phase"),
+        Meta(description="run an app's promotion tasks as the last phase; false omits that phase"),
     ] = False
     version_from_tag: Annotated[
         bool,
         Meta(
-            description="take the version of a pod with one container from its image's tag, where "
-            "no version is given; false computes a hash, as Keptn does"
+            description="use the image tag as version of a pod with one container and no "
+            "version; false computes a hash, as Keptn does"
         ),
     ] = False
     sticky_evaluations: Annotated[
         bool,
         Meta(
-            description="an objective that was met once stays met, as in Keptn; false wants all of "
-            "an evaluation's objectives met by the same measurement"
+            description="an objective that was met stays met, as in Keptn; false requires "
+            "that one measurement meets all objectives of an evaluation"
         ),
     ] = True
     stale_after_intervals: Annotated[
         float,
         Meta(
             ge=1,
-            description="fetch intervals of a metric, and ten seconds, after which a value that "
-            "was not fetched again counts for no evaluation",
+            description="maximum age of a metric value, in fetch intervals of the metric "
+            "plus ten seconds; evaluations ignore older values",
         ),
     ] = 2.0
     event_vocabulary: Annotated[
         Vocabulary,
         Meta(
-            description="reasons of events: those of Keptn 2 (Finished, Failed), those of Keptn's "
-            "documentation (Succeeded, Errored), or both"
+            description="event reasons: keptn as in Keptn 2 (Finished, Failed), documented "
+            "as in Keptn's documentation (Succeeded, Errored), or both"
         ),
     ] = "keptn"
     max_gate_age_seconds: Annotated[
         float,
         Meta(
             ge=0,
-            description="seconds after which a pod that still waits is reported, and released "
-            "where onExpiry says so; 0 is never",
+            description="seconds after which a waiting pod is reported, and released if "
+            "onExpiry is Release; 0 disables this",
         ),
     ] = 0.0
     on_expiry: Annotated[
         Literal["Keep", "Release"],
         Meta(description="what happens to a pod that waits longer than maxGateAgeSeconds"),
     ] = "Keep"
-    deno_image: Annotated[str, Meta(description="image that runs deno functions")] = (
+    deno_image: Annotated[str, Meta(description="image that runs Deno functions")] = (
         "ghcr.io/keptn/deno-runtime:v3.0.1"
     )
     python_image: Annotated[str, Meta(description="image that runs Python functions")] = (
@@ -74,15 +74,15 @@ class LifecycleSettings(
     )
     runner_user: Annotated[
         int,
-        Meta(ge=1, description="number of the user as whom functions run; the images' own is 1000"),
+        Meta(ge=1, description="user ID that runs functions; the images use 1000"),
     ] = 1000
     runner_requests: Annotated[
-        dict[str, str], Meta(description="resources that a function's pod asks for")
+        dict[str, str], Meta(description="resource requests of a function's pod")
     ] = {}
     runner_limits: Annotated[
-        dict[str, str], Meta(description="resources that a function's pod may use")
+        dict[str, str], Meta(description="resource limits of a function's pod")
     ] = field(default_factory=lambda: {"memory": "512Mi"})
     workers: Annotated[
         int,
-        Meta(ge=1, le=64, description="objects of a kind that are worked on at the same time"),
+        Meta(ge=1, le=64, description="objects of one kind that are reconciled concurrently"),
     ] = 8

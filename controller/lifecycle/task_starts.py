@@ -163,7 +163,7 @@ class Starter:
                     return Unusable("JobInvalid", error.message)
                 return _refused(error)
             return Started(name)
-        text = f"Jobs of others have the {_NAMES} names that this task's Job might have"
+        text = f"Jobs of other owners have all {_NAMES} names that this task's Job can have"
         return Wait("JobClash", text, "Failed", again=_PATIENCE)
 
     async def _place(self, task: Task, program: Function) -> str | Wait | None:

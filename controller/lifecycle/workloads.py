@@ -57,7 +57,7 @@ class Workloads:
             return None
         name = version_of(workload)
         if not is_name(name):
-            self._failed(workload, f'"{name}" can be no name of an object: change the version')
+            self._failed(workload, f'"{name}" is not a valid object name: change the version')
             return None
         try:
             return await self._see_to(workload, name)

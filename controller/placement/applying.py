@@ -324,10 +324,10 @@ async def _left(
 ) -> RefusedObject | None:
     """Why an object of ours is not to be deleted; None where it is."""
     if origin(there, ref, owner) == ADOPTED:
-        was = "was there before the application"
+        was = "existed before the application"
         unsure = (
             "no origin is recorded, and it is older than the application or others have written "
-            "it: delete it where nobody needs it"
+            "it: delete it if it is not needed"
         )
         return RefusedObject(ref, RELEASED, was if ref.origin else unsure)
     if there.deletion_timestamp or rank(ref) not in _CONTAINERS:
@@ -335,7 +335,9 @@ async def _left(
     others = await _held(session, ref, owner)
     if not others:
         return None
-    text = f"it holds {_shown(others)}, not of this application: delete it when nobody needs it"
+    text = (
+        f"it holds {_shown(others)}, not of this application: delete it when it is no longer needed"
+    )
     return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
 
 
@@ -406,8 +408,8 @@ def _foreign(ref: ObjectRef, found: Present | None, claim: Claim) -> RefusedObje
         # Somebody has taken our label off.
         return None
     text = (
-        "exists and is not of this application: delete it, take it out of the manifests, or take "
-        "it over with spec.conflictPolicy: Force"
+        "exists and is not of this application: delete it, remove it from the manifests, or "
+        "adopt it with spec.conflictPolicy: Force"
     )
     return RefusedObject(ref, "ObjectExists", text)
 

@@ -38,7 +38,7 @@ class PlacementMetrics:
         )
         self._without_value = Gauge(
             METRICS_WITHOUT_VALUE,
-            "Queries for metrics of targets that have no value now.",
+            "Metrics of clusters, clouds and projects that have no value.",
             registry=registry,
         )
 

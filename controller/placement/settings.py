@@ -15,49 +15,61 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     """How member clusters are reached."""
 
     request_timeout_seconds: Annotated[
-        float, Meta(gt=0, le=60, description="seconds that one request to a member may take")
+        float,
+        Meta(gt=0, le=60, description="time limit of one request to a member cluster in seconds"),
     ] = 5.0
     probe_interval_seconds: Annotated[
-        float, Meta(gt=0, le=600, description="seconds between two questions whether it answers")
+        float,
+        Meta(gt=0, le=600, description="seconds between two health checks of a member cluster"),
     ] = 10.0
     kubeconfig_interval_seconds: Annotated[
         float,
         Meta(
             gt=0,
             le=3600,
-            description="seconds between two looks whether the Secret of a kubeconfig has changed",
+            description="seconds between two checks whether the Secret of a kubeconfig has changed",
         ),
     ] = 60.0
     allowed_addresses: Annotated[
         tuple[str, ...],
         Meta(
-            description="addresses and networks (CIDR) that members may have though they are "
-            "refused by default: loopback, link-local and cloud metadata addresses"
+            description="addresses and networks (CIDR) of member clusters that are allowed "
+            "although they are refused by default: loopback, link-local and "
+            "cloud metadata addresses"
         ),
     ] = ()
     failures_until_offline: Annotated[
-        int, Meta(ge=1, le=100, description="unanswered questions after which it is offline")
+        int,
+        Meta(
+            ge=1, le=100, description="failed health checks after which a member cluster is offline"
+        ),
     ] = 2
     concurrency: Annotated[
-        int, Meta(ge=1, le=64, description="applications that are worked on in one cluster at once")
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="applications that are reconciled concurrently in one member cluster",
+        ),
     ] = 8
     workers: Annotated[
-        int, Meta(ge=1, le=512, description="applications that are worked on at once")
+        int, Meta(ge=1, le=512, description="applications that are reconciled concurrently")
     ] = 64
     delete_timeout_seconds: Annotated[
         float,
         Meta(
             gt=0,
-            description="seconds after which a migration goes on though the old cluster still has "
-            "objects, which are deleted later",
+            description="seconds after which a migration continues although objects are "
+            "left on the old cluster; they are deleted later",
         ),
     ] = 60.0
     ready_timeout_seconds: Annotated[
         float,
         Meta(
             gt=0,
-            description="seconds in which the new cluster must be ready (CreateFirst); a failed "
-            "migration delays the next one by as much more each time",
+            description="seconds within which the application must be ready on the new "
+            "cluster (CreateFirst); each failed migration delays the next one "
+            "by this much longer",
         ),
     ] = 60.0
 
@@ -70,15 +82,15 @@ class PlacementSettings(Rules, frozen=True, kw_only=True):
     """How applications are placed. Off by default: it reads Secrets with kubeconfigs."""
 
     enabled: Annotated[
-        bool, Meta(description="choose clusters for Applications, and deploy them there")
+        bool, Meta(description="select member clusters for Applications and deploy them there")
     ] = False
     sample_interval_seconds: Annotated[
         float,
         Meta(
             ge=0.1,
             le=3600,
-            description="seconds between two queries for the same metric; also the time over "
-            "which placement.movesPerTarget counts",
+            description="seconds between two queries for the same metric; also the period "
+            "of placement.movesPerTarget",
         ),
     ] = 15.0
     sample_max_age_seconds: Annotated[
@@ -86,7 +98,7 @@ class PlacementSettings(Rules, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86400,
-            description="seconds after which a value counts no more; 0 is three intervals",
+            description="maximum age of a value in seconds; 0 means three intervals",
         ),
     ] = 0.0
     members: MemberSettings = MemberSettings()

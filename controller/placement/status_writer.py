@@ -197,7 +197,11 @@ class StatusWriter:
             forgotten = set(before.clusters) - set(record.clusters)
             left = set(before.inventory) - set(record.inventory)
             names = ", ".join(sorted(forgotten or left))
-            what = "forgotten, as it has no Cluster" if forgotten else "deleted when it can be"
+            what = (
+                "forgotten, because it has no Cluster"
+                if forgotten
+                else "deleted when the cluster is reachable"
+            )
             self.tell(reason, f"what is left on cluster {names} is {what}", "Warning")
 
     def _change(self, changes: list[Condition]) -> None:

@@ -38,56 +38,52 @@ class ReschedulingMetrics:
             return Gauge(f"{PREFIX}{name}", text, (*labels, DRY_RUN), registry=registry)
 
         self.unschedulable_critical_pods = gauge(
-            "unschedulable_critical_pods", "Critical pods that wait for a node now."
+            "unschedulable_critical_pods", "Critical pods that wait for a node."
         )
         self.unschedulable_critical_pods_total = Counter(
             f"{PREFIX}unschedulable_critical_pods_total",
-            "Critical pods for which there was no node, by their label k8s-app.",
+            "Critical pods that were unschedulable, by their label k8s-app.",
             ("k8s_app", DRY_RUN),
             registry=None,
         )
         registry.register(_Beside(self.unschedulable_critical_pods_total))
         self.plans_total = counter(
-            "plans_total", "Plans made for critical pods, by what became of them.", "tier", "result"
+            "plans_total", "Plans for critical pods by result.", "tier", "result"
         )
-        self.evictions_total = counter(
-            "evictions_total", "Evictions asked for, by their answer.", "result", "tier"
-        )
+        self.evictions_total = counter("evictions_total", "Evictions by answer.", "result", "tier")
         self.deleted_pods_total = counter(
-            "deleted_pods_total", "Pods that went for a critical one, however they did."
+            "deleted_pods_total", "Pods that were evicted or deleted for a critical pod."
         )
         self.pdb_violations_total = counter(
-            "pdb_violations_total", "Pods deleted though their disruption budget forbade it."
+            "pdb_violations_total", "Pods deleted against their disruption budget."
         )
         self.grace_shortened_total = counter(
-            "grace_shortened_total", "Pods that got less time to end than they ask for."
+            "grace_shortened_total", "Pods whose grace period was shortened."
         )
-        self.reservations = gauge("reservations", "Nodes reserved for critical pods now.")
+        self.reservations = gauge("reservations", "Nodes reserved for critical pods.")
         self.stale_taints_removed_total = counter(
-            "stale_taints_removed_total", "Taints of ours that belonged to no reservation."
+            "stale_taints_removed_total", "Removed taints without a reservation."
         )
         self.plan_duration_seconds = Histogram(
             f"{PREFIX}plan_duration_seconds",
-            "Time to make one plan.",
+            "Duration of a plan.",
             (DRY_RUN,),
             buckets=_PLAN_BUCKETS,
             registry=registry,
         )
         self.time_to_bind_seconds = Histogram(
             f"{PREFIX}time_to_bind_seconds",
-            "Time from the first sight of a critical pod without a node until it had one.",
+            "Time from the first observation of an unschedulable critical pod until it was bound.",
             (DRY_RUN,),
             buckets=_BIND_BUCKETS,
             registry=registry,
         )
-        self.nodes_evaluated = gauge("nodes_evaluated", "Nodes that the last plan looked at.")
-        self.budget_remaining = gauge(
-            "budget_remaining", "Evictions that may still be done, by the limit on them.", "kind"
-        )
-        self.circuit_open = gauge("circuit_open", "1 while nothing is begun because plans failed.")
-        self.is_leader = gauge("is_leader", "1 where this process reschedules.")
+        self.nodes_evaluated = gauge("nodes_evaluated", "Nodes evaluated by the last plan.")
+        self.budget_remaining = gauge("budget_remaining", "Remaining evictions by limit.", "kind")
+        self.circuit_open = gauge("circuit_open", "1 while no plan is started because of failures.")
+        self.is_leader = gauge("is_leader", "1 if this process is the active rescheduler.")
         self.fit_mismatch_total = counter(
-            "fit_mismatch_total", "Nodes on which a pod should have fitted and got no place."
+            "fit_mismatch_total", "Nodes on which a pod should fit but was not placed."
         )
 
 

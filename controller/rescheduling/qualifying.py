@@ -54,7 +54,7 @@ class Qualifying:
         self._begun = begun
         self._lease = Renewals(FRESH)
         self.why_open = ""
-        """Why nothing is begun for anybody; empty where something may be."""
+        """Why no plan is started; empty if plans can start."""
 
     async def wait(self, flow: EvictionFlow, pending: PendingPod) -> float | None:
         """Seconds until another look; None where a plan may be made. Raises ApiError."""
@@ -86,7 +86,7 @@ class Qualifying:
         return closed if closed > 0 else None
 
     async def _until_closed(self, flow: EvictionFlow, now: float) -> float:
-        """Seconds until something may be begun for anybody; 0 for now."""
+        """Seconds until plans can start; 0 for now."""
         context = self._context
         was_open, self.why_open = bool(self.why_open), ""
         left = context.history.breaker.wait(flow.uid, now)

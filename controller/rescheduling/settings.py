@@ -22,61 +22,70 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
     enabled: Annotated[
         bool,
         Meta(
-            description="make room for critical add-ons by evicting other pods; false releases "
-            "the nodes that were kept for them, and does nothing else"
+            description="make room for critical add-ons by evicting other pods; false only "
+            "releases reserved nodes"
         ),
     ] = False
     dry_run: Annotated[
         bool,
         Meta(
-            description="plan, try evictions without doing them, and tell by events; nothing is "
-            "changed"
+            description="plan, try evictions as a dry run and report by events; nothing is changed"
         ),
     ] = False
     kill_switch: Annotated[
         str,
         Meta(
-            description='ConfigMap in our namespace that stops all of it with enabled: "false", '
-            "at once and without a restart"
+            description="ConfigMap in our namespace that stops rescheduling with enabled: "
+            '"false", at once and without a restart'
         ),
     ] = "harbourmaster-rescheduling"
     system_namespaces: Annotated[
-        tuple[str, ...], Meta(description="namespaces of critical add-ons; elsewhere no pod is one")
+        tuple[str, ...],
+        Meta(
+            description="namespaces of critical add-ons; pods of other "
+            "namespaces are never critical"
+        ),
     ] = ("kube-system",)
     critical_classes: Annotated[
         tuple[str, ...],
         Meta(
-            description="priority classes of critical add-ons, besides priorities from 2000000000 "
-            "and the annotation scheduler.alpha.kubernetes.io/critical-pod"
+            description="priority classes of critical add-ons, in addition to priorities of "
+            "at least 2000000000 and the annotation "
+            "scheduler.alpha.kubernetes.io/critical-pod"
         ),
     ] = ("system-cluster-critical", "system-node-critical")
     critical_selector: Annotated[
         dict[str, Any] | None,
-        Meta(description="label selector of further critical add-ons; by default none"),
+        Meta(description="label selector of more critical add-ons"),
     ] = None
     taint_key: Annotated[
-        str, Meta(description="taint by which a node is kept; critical add-ons must tolerate it")
+        str,
+        Meta(
+            description="key of the taint that reserves a node; critical add-ons must tolerate it"
+        ),
     ] = TAINT_KEY
     inject_toleration: Annotated[
         bool,
         Meta(
-            description="add the toleration to a waiting critical add-on that lacks it, which "
-            "can't be undone; false tells by an event"
+            description="add the toleration to a waiting critical add-on that lacks it, "
+            "which cannot be undone; false only reports it by an event"
         ),
     ] = False
     mode: Annotated[
         Mode,
         Meta(
-            description="complement waits settleDelaySeconds for the scheduler's own preemption; "
-            "standalone does not, for schedulers that don't preempt"
+            description="complement waits settleDelaySeconds for the scheduler's own "
+            "preemption; standalone does not wait, for schedulers that do not "
+            "preempt"
         ),
     ] = "complement"
     settle_delay_seconds: Annotated[
         float,
         Meta(
             ge=0,
-            description="seconds for which a pod must be unschedulable, and the scheduler find no "
-            "way; 120 or more where nodes are added by an autoscaler",
+            description="seconds for which a pod must be unschedulable without preemption "
+            "by the scheduler; set 120 or more with an autoscaler that adds "
+            "nodes",
         ),
     ] = 10.0
     initial_delay_seconds: Annotated[
@@ -86,102 +95,109 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         int,
         Meta(
             ge=-1,
-            description="longest grace of an evicted pod, in seconds; -1 leaves each pod its own",
+            description="maximum grace period of an evicted pod in seconds; -1 keeps each "
+            "pod's own",
         ),
     ] = 10
     shorten_preemption: Annotated[
         bool,
         Meta(
-            description="give pods that the scheduler itself preempts for a critical add-on no "
-            "more than that grace, too"
+            description="also shorten the grace period of pods that the scheduler preempts "
+            "for a critical add-on"
         ),
     ] = False
     allow_pdb_violation: Annotated[
         bool,
         Meta(
-            description="where nothing else helps, delete pods whose disruption budget forbids "
-            "it; the component rescheduling sets false"
+            description="delete pods against their disruption budget if nothing else helps; "
+            "the component rescheduling sets false"
         ),
     ] = True
     non_drainable: Annotated[
         NonDrainable,
         Meta(
-            description="pods that kubectl drain would not move (no controller, local data, "
-            "marked): avoid, forbid to evict them, or ignore that"
+            description="pods that kubectl drain would not evict (no controller, local "
+            "data, marked): avoid evicting them, forbid it, or ignore the "
+            "difference"
         ),
     ] = "avoid"
     max_victim_priority: Annotated[
-        int, Meta(description="pods of this priority or more are never evicted")
+        int, Meta(description="pods with this priority or a higher one are never evicted")
     ] = 2_000_000_000
     protected_namespaces: Annotated[
         tuple[str, ...],
-        Meta(description="namespaces no pod of which is evicted; our own always is one"),
+        Meta(description="namespaces whose pods are never evicted; ours is always included"),
     ] = ()
     score_order: Annotated[
         ScoreOrder,
         Meta(
-            description="which of several nodes: documented, priorityFirst (as the scheduler), or "
-            "random within the best tier"
+            description="order in which nodes are compared: documented, priorityFirst (as "
+            "the scheduler does), or random within the best tier"
         ),
     ] = "documented"
     seed: Annotated[
         int | None,
         Meta(
-            description="number from which scoreOrder random draws, and draws the same again; by "
-            "default another one in each process"
+            description="random seed of scoreOrder random, for repeatable choices; by "
+            "default different in each process"
         ),
     ] = None
     prefer_relocatable: Annotated[
         bool, Meta(description="prefer nodes whose victims fit elsewhere")
     ] = False
     housekeeping_interval_seconds: Annotated[
-        float, Meta(gt=0, description="seconds between two looks that no event asks for")
+        float, Meta(gt=0, description="seconds between two passes without a change")
     ] = 10.0
     verify_delay_seconds: Annotated[
         float,
         Meta(
             ge=0,
-            description="seconds between keeping a node and reading its pods anew: pods that are "
-            "on their way arrive meanwhile",
+            description="seconds between the reservation of a node and reading its pods "
+            "again, so that pods that are being bound are seen",
         ),
     ] = 1.0
     evict_timeout_seconds: Annotated[
         float,
-        Meta(gt=0, description="seconds for which a disruption budget may refuse an eviction"),
+        Meta(
+            gt=0,
+            description="seconds for which an eviction is retried that a disruption budget refuses",
+        ),
     ] = 60.0
     victim_gone_timeout_seconds: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(
-            description="seconds for evicted pods to go; by default the limit of the grace and 30 "
-            "more"
+            description="seconds until evicted pods must be gone; by default "
+            "gracePeriodLimitSeconds plus 30"
         ),
     ] = None
     bind_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="seconds for the scheduler to use the room")
+        float, Meta(gt=0, description="seconds within which the scheduler must bind the add-on")
     ] = 60.0
     pod_scheduled_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="seconds for one attempt as a whole")
+        float, Meta(gt=0, description="time limit of one attempt in seconds")
     ] = 600.0
     max_concurrent_reservations: Annotated[
         int,
         Meta(
             ge=1,
-            description="nodes that are kept at the same time; never more than one in twenty "
-            "of the ready ones, but always one",
+            description="nodes that are reserved at the same time; at most one in twenty of the "
+            "ready nodes, but at least one",
         ),
     ] = 3
     max_victims_per_pod: Annotated[
-        int, Meta(ge=1, description="pods that may be evicted for one critical add-on")
+        int, Meta(ge=1, description="maximum number of pods evicted for one critical add-on")
     ] = 10
     evictions_per_minute: Annotated[
-        int, Meta(ge=1, description="pods that may be evicted in a minute")
+        int, Meta(ge=1, description="maximum number of evictions in a minute")
     ] = 20
-    evictions_per_hour: Annotated[int, Meta(ge=1, description="the same in an hour")] = 60
+    evictions_per_hour: Annotated[
+        int, Meta(ge=1, description="maximum number of evictions in an hour")
+    ] = 60
     pdb_violations_per_hour: Annotated[
-        int, Meta(ge=0, description="disruption budgets that may be violated in an hour")
+        int, Meta(ge=0, description="maximum number of violated disruption budgets in an hour")
     ] = 5
     attempts_per_pod: Annotated[
-        int, Meta(ge=1, description="attempts for one pod; after them it is left alone")
+        int, Meta(ge=1, description="attempts for one pod; afterwards it is ignored")
     ] = 5
     attempts_per_owner: Annotated[
         int, Meta(ge=1, description="attempts in an hour for the pods of one owner")
@@ -190,15 +206,15 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         float,
         Meta(
             gt=0,
-            description="seconds before another attempt, doubled each time up to ten minutes, "
-            "a fifth more or less",
+            description="seconds before the next attempt, doubled each time up to ten "
+            "minutes, with a fifth of jitter",
         ),
     ] = 30.0
     adopt_legacy_taints: Annotated[
         bool,
         Meta(
-            description="remove taints of the first rescheduler (kube-system_NAME) whose pod does "
-            "not wait"
+            description="remove taints of the original rescheduler (kube-system_NAME) whose "
+            "pod does not wait"
         ),
     ] = False
 

@@ -68,7 +68,7 @@ class ClusterRow(Struct, frozen=True, gc=False):
 
 
 class CandidateRow(Struct, frozen=True, gc=False):
-    """How one cluster fared in a decision."""
+    """The result of one cluster in a decision."""
 
     name: str
     score: str

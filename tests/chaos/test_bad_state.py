@@ -150,7 +150,7 @@ def test_with_a_bad_pair_in_the_mount_the_last_one_is_served_and_says_so(harbour
         assert served(harbour) == before[0]
         assert harbour.health("webhook", "readyz") == (200, "ok\n")
         (line,) = [it for it in harbour.log("webhook", logged) if it["level"] == "error"]
-        assert line["error"].endswith("; the certificate of before is still served")
+        assert line["error"].endswith("; the previous certificate is still served")
     finally:
         publish(folder, good)
 

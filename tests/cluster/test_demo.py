@@ -32,10 +32,10 @@ RECORDS = (
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A demo that has shown all and runs on; in the end Ctrl-C ends all of it."""
+    """A demo that has shown all and runs on; in the end Ctrl-C stops everything."""
     ensure_prometheus()
     directory = tmp_path_factory.mktemp("demo") / "harbour"
-    with demonstrating(directory, "demo", "Ctrl-C ends all of it") as found:
+    with demonstrating(directory, "demo", "Ctrl-C stops everything") as found:
         assert found.matched, found.text
         yield found
         # Here, since the order of tests is random and each needs what runs.
@@ -96,7 +96,7 @@ def test_the_dashboard_lets_in_who_has_the_token_that_is_told_of(demo):
     for path, shown in (
         ("", ("Overview",)),
         ("applications", ("stall",)),
-        ("gates", ("stall-", "somebody-looks")),
+        ("gates", ("stall-", "manual-approval")),
         ("clusters", tuple(MEMBERS)),
         ("clusters?view=placed", ("ferry", "south")),
     ):

@@ -14,7 +14,7 @@ from helpers.demonstrated import demonstrating
 # A first run builds Prometheus.
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 RECORDS = ("pids.json", "harbourmaster.json", "prometheus/prometheus.json")
-KEPT = r"All of it runs on until Ctrl-C: export KUBECONFIG=(.*)\n"
+KEPT = r"Everything keeps running until Ctrl-C: export KUBECONFIG=(.*)\n"
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         assert "annotations" not in deployed.stored(MUTATING, NAME)["metadata"]
         assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
     events = json.loads(deployed.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
-    notes = [one["note"] for one in events if one["reason"] == "GlassBroken"]
+    notes = [one["note"] for one in events if one["reason"] == "BreakGlassStarted"]
     assert any(
         "playground-admin started break-glass mode" in one and "4711" in one for one in notes
     )

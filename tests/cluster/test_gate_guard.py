@@ -122,10 +122,10 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(guarded):
         (noted(**{REMOVED: "true"}), "only harbourmaster changes the annotations"),
         (noted(**{"gates.harbourmaster.dev__released": "x"}), "only harbourmaster changes"),
         (noted(**{"gates.harbourmaster.dev__app_type": None}), "only harbourmaster changes"),
-        (noted(**{"keptn.sh__version": "1.0"}), "stays as it is"),
-        (noted(**{"keptn.sh__workload": None}), "stays as it is"),
-        (labelled(**{"keptn.sh__version": "1.0"}), "stays as it is"),
-        (labelled(**{"app.kubernetes.io__part_of": None}), "stays as it is"),
+        (noted(**{"keptn.sh__version": "1.0"}), "cannot be changed while it waits"),
+        (noted(**{"keptn.sh__workload": None}), "cannot be changed while it waits"),
+        (labelled(**{"keptn.sh__version": "1.0"}), "cannot be changed while it waits"),
+        (labelled(**{"app.kubernetes.io__part_of": None}), "cannot be changed while it waits"),
     ):
         assert text in guarded.patch("held", change), change
         assert not guarded.patch("held", change, "joe", "merge", "--dry-run=server"), change

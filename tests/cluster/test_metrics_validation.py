@@ -166,7 +166,7 @@ def test_a_template_that_cannot_be_filled_in_is_refused(kinds):
     ("spec", "text"),
     [
         # By the schema, which needs no webhook for it.
-        ({"type": "prometheus"}, "targetServer is needed for every type but static"),
+        ({"type": "prometheus"}, "targetServer is required for every type except static"),
         ({"type": "influx", "targetServer": SERVER}, "spec.type: Invalid value"),
         ({"type": "kafka", "targetServer": SERVER, "kafka": {}}, "spec.kafka.table: Required"),
         # By us.

@@ -222,7 +222,7 @@ def test_weights(create, refusal, kind):
 
 def test_what_is_global_has_global_metrics_only(create, refusal):
     spec = {"metrics": [{"name": "a", "weight": 1, "scope": "Namespaced"}]}
-    assert "what is global can have global metrics only" in refusal("GlobalCloud", spec)
+    assert "a global object can use only global metrics" in refusal("GlobalCloud", spec)
     assert_stored(create("Cloud", spec))
 
 
@@ -235,7 +235,7 @@ def test_bounds_of_metrics(create, refusal, kind):
         )
     told = refusal(kind, {**BOUNDS, "allowedValues": [1, 7]})
     assert "allowedValues must lie between min and max" in told
-    assert "it has at most 63 characters" in refusal(kind, BOUNDS, name="a" * 64)
+    assert "must have at most 63 characters" in refusal(kind, BOUNDS, name="a" * 64)
     assert_stored(create(kind, BOUNDS, name=uuid.uuid4().hex.ljust(63, "a")))
     for field in BOUNDS:
         rest = {name: value for name, value in BOUNDS.items() if name != field}
@@ -249,16 +249,16 @@ def test_a_provider_is_of_one_type(create, refusal, kind):
     assert_stored(create(kind, {"type": "kafka", "kafka": {**url, **TABLE}}))
     assert_stored(create(kind, {"type": "static", "static": {"metrics": {"load_1": 0.9, "b": 1}}}))
     assert 'Unsupported value: "influx"' in refusal(kind, {"type": "influx"})
-    assert "kafka is given with the type kafka" in refusal(kind, {"type": "kafka"})
+    assert "kafka is required for the type kafka" in refusal(kind, {"type": "kafka"})
     both = {"type": "prometheus", "prometheus": url, "static": {"metrics": {}}}
-    assert "static is given with the type static, and with no other" in refusal(kind, both)
+    assert "static is required for the type static and forbidden for others" in refusal(kind, both)
     assert "spec.kafka.table: Required value" in refusal(kind, {"type": "kafka", "kafka": url})
 
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_provider_s_url_is_one_that_can_be_asked(refusal, url):
     told = refusal("MetricsProvider", {"type": "prometheus", "prometheus": {"url": url}})
-    assert "url must be http:// or https://, a host and at most a path" in told
+    assert "url must be http:// or https:// with a host and optionally a path" in told
     assert "secret" not in told.replace("Secret", "")
 
 
@@ -275,7 +275,7 @@ def test_a_magnum_cluster_keeps_its_masters(create, kubectl, namespace):
     for count in (2, None):
         told = patched(masterCount=count)
         assert told.returncode != 0
-        assert "masterCount stays as it is" in told.stderr
+        assert "masterCount cannot be changed" in told.stderr
 
 
 def test_people_see_in_columns_how_things_stand(create, kubectl, namespace):

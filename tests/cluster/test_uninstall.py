@@ -191,7 +191,7 @@ def test_everything_goes_though_the_webhook_is_dead_and_refuses_all(
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("webhook configurations: deleted MutatingWebhookConfiguration")
     assert any(line.startswith(f"definitions: kept {SHIPPED}") for line in out)
-    assert out[-1] == "Harbourmaster is gone."
+    assert out[-1] == "Harbourmaster is uninstalled."
     # Once more: there is nothing to do, and that is well.
     assert uninstall.run(arguments(plane)) == 0
 

@@ -213,7 +213,7 @@ async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, 
     assert event["regarding"]["uid"] == pod["metadata"]["uid"]
     code, said = await run(*release)
     assert code == 1
-    assert "carries no gate" in said.err
+    assert "does not have the gate" in said.err
 
 
 def as_shipped(*flags):

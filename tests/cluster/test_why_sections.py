@@ -70,7 +70,7 @@ async def test_the_pods_of_a_placed_application_tell_where_it_is_and_why(
         )
         # Its labels are not on its pods, which are found by their owners.
         assert found["detail"]["placed"] == f"Deployment {name}/web"
-        assert "1 of 1 clusters suited" in text
+        assert "1 of 1 clusters matched" in text
         await flow.delete()
         await flow.until_gone()
 
@@ -122,7 +122,7 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
         await client.patch(NODES, "n1", MergePatch(annotation))
         text, found = await why("dns")
         assert (found["state"], found["code"]) == ("waits", "reserved")
-        assert found["summary"] == "n1 is kept for it while room is made there"
+        assert found["summary"] == "n1 is reserved for it while room is made there"
         (kept,) = found["detail"]["keptForIt"]
         assert (kept["node"], kept["evicted"]) == ("n1", ["shop/v0"])
         assert "until 2026-03-01T12:10:00Z" in text

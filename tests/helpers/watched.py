@@ -14,7 +14,7 @@ from helpers.server import Server
 
 def is_behind(answer):
     """Whether a request was refused because the server's loop was late."""
-    return answer.status == 429 and b"the server is behind" in answer.body
+    return answer.status == 429 and b"the server is overloaded" in answer.body
 
 
 class WatchedServer(Server):

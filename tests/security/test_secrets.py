@@ -88,7 +88,7 @@ async def test_s3_no_key_is_in_what_a_whole_run_logs_counts_or_answers(tmp_path)
             draft = key.with_name("draft")
             draft.write_text(broken)
             draft.rename(key)
-            server.await_event("certificates not reloaded, the last ones go on serving")
+            server.await_event("certificates not reloaded, serving the previous ones")
             assert (await server.ask(REQUESTS[0], trusting)).status == 200
         said += [server.get(path) for path in ("/metrics", "/readyz", "/healthz")]
         server.terminate()

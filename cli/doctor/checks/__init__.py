@@ -18,14 +18,18 @@ from harbourmaster.cli.doctor.checks import (
 CHECKS: Final = (
     Check("installation", installation.check, "all parts exist and are ready, and one leads"),
     Check("certificates", trust.check_certificates, "valid, and trusted by every caBundle of ours"),
-    Check("configurations", registration.check, "both are as the settings say"),
+    Check("configurations", registration.check, "both match the settings"),
     Check("selectors", registration.check_selectors, "our namespace and kube-system are excluded"),
-    Check("gates", registration.check_gates, "every namespace that asks for gates has them"),
+    Check("gates", registration.check_gates, "every namespace that requests gates has them"),
     Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
     Check("rights", rights.check, "our ServiceAccounts have the permissions that they need"),
     Check("canary", canary.check, "no webhook of ours is registered for pods"),
     Check("other webhooks", canary.check_others, "not tried: the canary got no answer"),
-    Check("policies", contents.check_policies, "all are in force, and each selects some namespace"),
+    Check(
+        "policies",
+        contents.check_policies,
+        "all are valid, and each selects at least one namespace",
+    ),
     Check(
         "rescheduling",
         contents.check_rescheduling,

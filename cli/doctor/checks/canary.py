@@ -30,7 +30,7 @@ _REMEDIES: Final = (
     ("certificate", "compare caBundle and Secret: see certificates"),
     ("no endpoints", "no webhook is ready: kubectl get pods in its namespace shows why"),
     ("not found", "the Service is gone: install it again by make deploy"),
-    ("refused", "no webhook runs where the Service leads: see its process, or kubectl get pods"),
+    ("refused", "no webhook runs behind the Service: see its process, or kubectl get pods"),
     ("deadline", "the control plane does not reach the pods: look for a firewall before port 9443"),
     ("timeout", "the control plane does not reach the pods: look for a firewall before port 9443"),
 )
@@ -52,7 +52,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 async def _answered(live: Installation) -> Finding | None:
     configuration = await live.configuration(MUTATING_WEBHOOKS)
     if configuration is None:
-        text = "not tried: without a configuration no webhook is asked about pods"
+        text = "not tried: without a configuration the API server calls no webhook for pods"
         return note("pod", text, "see configurations")
     found = await tried(live)
     if found is None:
@@ -85,7 +85,7 @@ def _failed(subject: str, error: ApiError) -> Finding:
         return unseen(subject, text, "repair or remove that webhook")
     if isinstance(error, ForbiddenError) and _REFUSED not in error.message:
         text = f"missing permission to create pods there: {error.message}"
-        return unseen(subject, text, "choose a namespace where you may with --canary-namespace")
+        return unseen(subject, text, "choose a namespace where you have it with --canary-namespace")
     text = f"refused before our answer could be seen: {error.message}"
     return unseen(subject, text, "choose another namespace with --canary-namespace")
 
@@ -129,13 +129,13 @@ async def check_others(live: Installation) -> AsyncIterator[Finding]:
 async def _agreed(live: Installation, first: Tried, others: list[str]) -> Finding:
     named = f"one of {', '.join(others)}" if others else "another mutating webhook or policy"
     if not first.is_marked:
-        text = f"the pod lacks part of what we gave it: {named} removes it"
+        text = f"the pod lacks part of our changes: {named} removes them"
         remedy = "exclude our fields there, or have it called before us (its name sorts first)"
         return fault("pod", text, remedy)
     second = await again(live, first)
     if second.error is not None:
-        text = f"an admitted pod is refused the second time: {second.error.message}"
-        return warning("pod", text, "see who refuses it")
+        text = f"an admitted pod is refused at its second review: {second.error.message}"
+        return warning("pod", text, "find the webhook or policy that refuses it")
     if changed := differences(first, second):
         text = f"{', '.join(changed)} of a pod change each time that it is reviewed: {named}"
         return fault("pod", text, "have only one of the two set these fields")

@@ -97,20 +97,20 @@ def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps
         return warning(resource.kind, text, end)
     text = f"break-glass mode is on, {glass}: but {', '.join(closed)} fails closed"
     who = "a running controller opens it" if keeps else "stop what applies the manifests"
-    again = "harbourmaster doctor --break-glass on once more"
+    again = "harbourmaster doctor --break-glass on again"
     return warning(resource.kind, text, f"{who}; {again}, or off")
 
 
 def _missing(resource: Resource, *, keeps: bool) -> Finding:
     made = "a running controller creates it within seconds: see its Lease and log"
-    text = "not found: the API server asks us about nothing that it would name"
+    text = "not found: the API server does not call the webhooks that it would contain"
     return fault(f"{resource.kind} {NAME}", text, made if keeps else _APPLY)
 
 
 def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:
     subject = f"{repair.subject} ({short_kind(resource)})"
     if not repair.field:
-        text = "is missing" if repair.observed is None else "is none of ours"
+        text = "is missing" if repair.observed is None else "is not one of ours"
     else:
         text = f"is {_value(repair.observed)}, {_value(repair.wanted)} expected"
     if repair.field.startswith(_HARMLESS):

@@ -203,7 +203,9 @@ def _defined(
     old = [each for each in found.stored if each != found.storage]
     if old:
         text = f"some objects may still be stored as {', '.join(old)}"
-        remedy = "nothing yet; before that version goes, write each object once (kubectl replace)"
+        remedy = (
+            "nothing yet; before that version is removed, write each object once (kubectl replace)"
+        )
         yield note(subject, text, remedy)
     if found.metadata.name not in CONVERTED:
         return

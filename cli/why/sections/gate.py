@@ -102,7 +102,7 @@ def _of_template(pod: Pod, facts: Facts, reader: GateFacts, context: WhyContext)
     report = gate_report(owned(pod, facts.version), facts, GateWaitRules(), context.now)
     detail = GateDetail(report=report, unread=tuple(reader.notes.values()))
     if report.code == "released":
-        return _section(detail, "fine", "its pods may go: their checks passed", context)
+        return _section(detail, "fine", "its pods can be released: their checks passed", context)
     return _section(detail, _state(report), f"its pods wait for {report.text}", context)
 
 

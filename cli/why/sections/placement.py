@@ -93,7 +93,7 @@ def _judged(record: Shown | None) -> tuple[str, State, str]:
         return "refused", "fault", f": {record.scheduled.reason}: {record.scheduled.message}"
     target = record.scheduled_to
     if not target:
-        return "unplaced", "waits", ", which is placed nowhere"
+        return "unplaced", "waits", ", which is not placed"
     if record.running_on != target:
         return "moving", "waits", f", which is on its way to '{target}'"
     return "placed", "fine", f", which is placed on '{target}'"

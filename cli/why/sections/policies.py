@@ -105,12 +105,12 @@ def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> s
         if kind is None or kind.create_only:
             return "it was created after the object, which it does not change"
         # Templates are changed by updates as well.
-        return "it was created after the object: the object's next update brings it"
+        return "it was created after the object and applies at the object's next update"
     if policy.generation > 1:
         return "it was changed since it was created, perhaps after the object was"
     return (
-        "it is older than the object: was the webhook away, or does a component or a label "
-        "keep it from objects like this one? harbourmaster doctor looks"
+        "it is older than the object: the webhook was down, or a component or a label "
+        "excludes such objects: run harbourmaster doctor"
     )
 
 

@@ -174,7 +174,7 @@ async def _plan(
         async with asyncio.timeout(PATIENCE):
             await survey(live, cluster)
     except TimeoutError:
-        return None, f"the cluster is large: {command} says whom it would have moved"
+        return None, f"the cluster is large: {command} shows which pods it would evict"
     except ApiError as error:
         return None, unreadable(error, "a plan")
     found = report_of(cluster, rules, pod.key)
@@ -189,13 +189,17 @@ def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:
     """
     if detail.kept_for_it:
         nodes = ", ".join(each.node for each in detail.kept_for_it)
-        return "reserved", "waits", f"{nodes} is kept for it while room is made there"
+        return "reserved", "waits", f"{nodes} is reserved for it while room is made there"
     if detail.moves_for:
         whom = ", ".join(each.pod for each in detail.moves_for)
         return "makes-room", "waits", f"it is evicted to make room for {whom}"
     if not (detail.is_critical and detail.is_pending):
         if detail.is_pending and detail.kept_for_others:
-            return "kept-away", "note", "nodes are kept for critical add-ons, and this pod is none"
+            return (
+                "kept-away",
+                "note",
+                "nodes are reserved for critical add-ons, and this pod is not critical",
+            )
         return "", "fine", "it has nothing to do with critical add-ons"
     off = ", but rescheduling is off (rescheduling.enabled)" if detail.is_enabled is False else ""
     plan = detail.plan

@@ -151,7 +151,7 @@ def own_families(registry: CollectorRegistry) -> list[Metric]:
         if not family.name.startswith(("python_", "process_"))
     ]
     if silent := [family.name for family in found if not family.samples]:
-        raise ValueError(f"without a sample nobody knows their labels: {', '.join(silent)}")
+        raise ValueError(f"labels unknown without a sample: {', '.join(silent)}")
     return found
 
 

@@ -228,7 +228,7 @@ FAULTS = {
     ),
     "a webhook that takes ours away": (
         with_other_webhook(takes_away),
-        ("other webhooks", "fault", "pod: the pod lacks part of what we gave it: one of meddler"),
+        ("other webhooks", "fault", "pod: the pod lacks part of our changes: one of meddler"),
         "exclude our fields there",
     ),
     "a webhook that never ends": (

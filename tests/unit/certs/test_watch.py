@@ -146,7 +146,7 @@ async def test_s3_a_mismatched_pair_keeps_the_old_one_and_is_told_once(tmp_path)
         assert log.errors.empty()
     assert holder.bundle == bundle
     assert text == (
-        f"{tmp_path}: tls.key is not the key of tls.crt; the certificate of before is still served"
+        f"{tmp_path}: tls.key is not the key of tls.crt; the previous certificate is still served"
     )
 
 

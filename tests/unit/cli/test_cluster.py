@@ -62,7 +62,7 @@ async def test_nothing_is_deleted_without_confirmation(api, tmp_path, capsys):
     put(api, "harbourmaster-webhook")
     given = arguments(kubeconfig(tmp_path, api.url))
     assert await asyncio.to_thread(uninstall.run, given) == 2
-    assert "give --yes, or --dry-run" in capsys.readouterr().err
+    assert "set --yes, or --dry-run" in capsys.readouterr().err
     assert [seen.method for seen in api.requests] == ["GET"]
 
 

@@ -144,7 +144,7 @@ FAULTS = {
         ),
     ],
     "other webhooks fault": [
-        ("pod: the pod lacks part of what we gave it: one of thief removes it", steals),
+        ("pod: the pod lacks part of our changes: one of thief removes them", steals),
         (
             "pod: spec.nodeSelector of a pod change each time that it is reviewed: another ",
             never_ends,

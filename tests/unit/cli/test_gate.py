@@ -274,7 +274,10 @@ async def test_a_pod_that_changes_meanwhile(api, run):
         (lambda api: None, "prod/waiter-1: there is no such pod"),
         (
             lambda api: put(api, PODS, pod(gates=("example.com/a",))),
-            f"prod/waiter-1: not released, for it carries no gate {GATE} and does not wait in the",
+            (
+                f"prod/waiter-1: not released: it does not have the gate {GATE} and does not wait "
+                "in the"
+            ),
         ),
         (
             lambda api: (put(api, PODS, pod()), api.forbid("patch", PODS)),
@@ -393,7 +396,7 @@ async def test_an_event_that_is_forbidden_is_no_failure(api, run):
     code, out, err = await run("release", "prod/waiter-1", "--reason", REASON)
     assert code == 0
     assert out.startswith("released prod/waiter-1")
-    assert "released, but no event tells it" in err
+    assert "released, but the event could not be written" in err
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_every_reference_and_every_key_is_rewritten_with_a_note(imported):
         "Cluster shop/c_1: spec.metrics[0]: heat_1 is heat-1 here",
         f"{at}[0]: 'heat_1 > 0.5' is 'heat-1 > 0.5' here",
         f"{at}[2]: 'Heat_2==1' is 'heat-2==1' here",
-        "these namespaces must be there first: shop",
+        "create these namespaces first: shop",
     ):
         assert line in told
     assert any("--placement-constraint-value=Weighted" in line for line in told)
@@ -174,7 +174,7 @@ def test_an_application(imported):
         "backoff": {"delaySeconds": 10, "factor": 3, "limit": 2},
         "manifests": [MANIFEST],
     }
-    assert told == ["these namespaces must be there first: shop"]
+    assert told == ["create these namespaces first: shop"]
 
 
 def test_what_has_no_meaning_here_is_named(imported):
@@ -196,7 +196,7 @@ def test_what_has_no_meaning_here_is_named(imported):
     text = "\n".join(told)
     for field in ("hooks", "observer_schema", "tosca", "auto_cluster_create", "storage_migration"):
         assert f"Application shop/a: spec.{field} " in text
-    assert "its status is not taken over" in text
+    assert "its status is not converted" in text
     assert "spec.backoff.factor: 0 is 1 here" in text
     assert "spec.backoff.limit: -5 is 0 here" in text
 
@@ -257,8 +257,8 @@ def test_a_cluster_to_be_made_and_its_clouds(imported):
         "constraints": {"cloud": {"labels": ["a is b"], "metrics": ["cost-1 < 5"]}}
     }
     text = "\n".join(told)
-    assert "GlobalCloud a: spec.openstack.auth: credentials are not taken over" in text
-    assert "Cluster shop/a: spec.tosca is not read here" in text
+    assert "GlobalCloud a: spec.openstack.auth: credentials are not converted" in text
+    assert "Cluster shop/a: spec.tosca is ignored" in text
     assert "s3cret" not in text + str(found)
 
 
@@ -287,16 +287,16 @@ def test_the_kinds_of_openstack(imported):
         (app(manifest=[], csar="https://x/a.csar"), "it is given by csar only"),
         (app(manifest=[]), "it has no manifest"),
         (app(cluster={"metrics": ["load gt5"]}), "spec.constraints.cluster.metrics[0]"),
-        (app("_"), "nothing of it may stand in a name"),
+        (app("_"), "none of its characters is valid in a name"),
         (metric("m", max=0.0), "spec.max: Invalid value: 0.0: must be above min"),
         (metric("m", max=None), "spec.max is missing"),
         (
             krake("core", "MetricsProvider", type="influx", influx={}),
             "unknown provider type influx",
         ),
-        (krake("core", "Role"), "write it as a Role of Kubernetes'"),
-        (krake("infrastructure", "InfrastructureProvider"), "clusters are not made here"),
-        (krake("core", "Thing"), "core/Thing has no equal here"),
+        (krake("core", "Role"), "write a Kubernetes Role for"),
+        (krake("infrastructure", "InfrastructureProvider"), "clusters are not created here"),
+        (krake("core", "Thing"), "core/Thing has no equivalent here"),
         (app(metadata={"labels": {"a": "_b"}}), "metadata.labels: a: _b"),
         (app(metadata={"labels": ["a"]}), "metadata.labels: expected an object"),
         (krake("openstack", "Project", metrics=[{"name": "a", "weight": -1}]), "weight"),

@@ -88,16 +88,16 @@ async def test_people_are_shown_every_term_and_every_reason(api, capsys):
         "shop/app: it is placed on 'two' since 2026-03-01T12:00:00Z, and runs on 'one'",
         "2026-03-01T12:00:00Z, generation 2: Moved to 'two'",
         "  'two' has the best score, 0.9",
-        "2 of 4 clusters suited",
+        "2 of 4 clusters matched",
         "  * two: 0.9",
         "      heat 0.9 x 2 (read 4.5)",
         "      cost 0.9 x 1 (read 0.9, of the namespace, of its cloud)",
         "    one: 0.181818",
-        "      stickiness 1 x 0.1, for it is there",
+        "      stickiness 1 x 0.1, because it is the current cluster",
         "    far: out, location is SK, not DE",
         "    and 1 more, which are not kept",
         "runner-up: one, 0.181818",
-        "it would have been another decision",
+        "the decision would have been different",
         "    'one' if 'heat' were below 1; it is 4.5",
     ]
 
@@ -122,7 +122,7 @@ async def test_what_is_placed_nowhere_says_why_and_until_when(api, capsys):
     await put(api, {**status, "lastDecision": {"outcome": "NoSuitableTarget"}})
     assert await why(api) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
-        "shop/app: it is placed nowhere",
+        "shop/app: it is not placed",
         "  NoSuitableTarget: there is no cluster",
         "  the next try is at 2026-03-01T12:00:30Z",
     ]

@@ -209,7 +209,10 @@ def going():
         (
             waiting(namespace="shop"),
             "shop/c",
-            "shop/c: it is not critical: its namespace is none of kube-system (systemNamespaces)",
+            (
+                "shop/c: it is not critical: its namespace is not one of kube-system "
+                "(systemNamespaces)"
+            ),
         ),
         (waiting(annotated=False), POD, "kube-system/c: it is not critical: its priority is below"),
     ],

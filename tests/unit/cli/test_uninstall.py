@@ -128,7 +128,7 @@ async def done(client, code=0, **options):
 async def test_the_order(api, client):
     install(api)
     code, told = await run(client)
-    assert (code, told[-1]) == (0, "Harbourmaster is gone.")
+    assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
     deleted = [seen.path.rpartition("/")[0].rpartition("/")[2] for seen in api.seen("delete")]
     assert deleted == [
         "mutatingwebhookconfigurations",
@@ -160,7 +160,7 @@ async def test_what_leads_to_us_goes_before_what_it_leads_to(api, client):
     # Built into the API server.
     put(api, API_SERVICES, "v1.apps", labels={}, spec={})
     code, told = await run(client)
-    assert (code, told[-1]) == (0, "Harbourmaster is gone.")
+    assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
     assert sorted(names(api, API_SERVICES)) == ["v1.apps", "v1beta1.external.metrics.k8s.io"]
     deleted = [seen.path for seen in api.seen("delete")]
     first = min(at for at, path in enumerate(deleted) if "/services/" in path)
@@ -376,7 +376,7 @@ async def test_a_namespace_of_others_stays_with_its_content(api, client, name):
     put(api, SECRETS, "theirs", namespace=name, labels={})
     put(api, SECRETS, "harbourmaster-webhook-cert", namespace=name, labels={})
     told = await done(client, namespace=name)
-    assert f"namespace: kept {name}, which was not made for Harbourmaster" in told
+    assert f"namespace: kept {name}, which was not created for Harbourmaster" in told
     assert names(api, SECRETS) == ["theirs"]
 
 
@@ -384,7 +384,7 @@ async def test_a_namespace_of_others_stays_with_its_content(api, client, name):
 async def test_no_label_makes_a_namespace_of_the_cluster_ours(api, client, name):
     put(api, NAMESPACES, name, labels=OURS)
     _, told = await run(client, namespace=name)
-    assert f"namespace: kept {name}, which was not made for Harbourmaster" in told
+    assert f"namespace: kept {name}, which was not created for Harbourmaster" in told
     assert names(api, NAMESPACES) == [name]
 
 
@@ -402,7 +402,7 @@ async def test_a_configuration_shared_with_others_is_left_to_them(api, client):
     told = await done(client, code=1)
     assert names(api, MUTATING_WEBHOOKS) == ["shared", "theirs"]
     (left,) = [line for line in told if line.startswith("left:")]
-    assert "shared of somebody else's calls our Service in pods.harbourmaster.dev" in left
+    assert "shared is not ours but calls our Service in pods.harbourmaster.dev" in left
 
 
 async def test_on_a_gardener_seed_our_service_has_another_name(api, client):
@@ -485,7 +485,7 @@ async def test_pods_in_the_scheduler_are_deleted_if_their_owner_recreates_them(a
     scheduled(api, "bound", nodeName="n1")
     scheduled(api, "elsewhere", schedulerName="default-scheduler")
     code, told = await run(client)
-    assert (code, told[-1]) == (0, "Harbourmaster is gone.")
+    assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
     assert "pods in keptn-scheduler: deleted 2 pods, for their owners to recreate" in told
     assert sorted(names(api, PODS)) == ["bound", "elsewhere"]
     code, told = await run(client)
@@ -537,7 +537,7 @@ async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, c
     ) in told
     for other in ("packer", ""):
         code, told = await run(client, scheduler=other)
-        assert (code, told[-1]) == (0, "Harbourmaster is gone.")
+        assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
         assert sorted(names(api, PODS)) == ["ledger-1", "lonely"]
 
 

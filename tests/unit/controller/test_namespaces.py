@@ -122,8 +122,8 @@ async def test_a_label_set_by_hand_is_removed_and_the_event_names_the_annotation
     api.put(NAMESPACES, namespace(labels={LABEL: "true"}))
     lead(controller)
     assert await events.until("GatesLabelRemoved") == (
-        "label gates.harbourmaster.dev/enabled=true is removed, for it follows the annotation "
-        "keptn.sh/lifecycle-toolkit=enabled, which is not there: set the annotation instead"
+        "label gates.harbourmaster.dev/enabled=true is removed, because it follows the annotation "
+        "keptn.sh/lifecycle-toolkit=enabled, which is missing: set the annotation instead"
     )
     assert events.sent[0][:3] == ("Namespace", "prod", "Normal")
 

@@ -135,7 +135,7 @@ def test_what_runs_is_chosen(values, running):
         ({"scheduler": {"serviceName": "a.b"}}, 'scheduler.serviceName: Invalid value: "a.b"'),
         (
             {"scheduler": {"enabled": True}, "registerWebhooks": False},
-            "metrics.customMetricsCertDir: Required value: a scheduler is answered with TLS only",
+            "metrics.customMetricsCertDir: Required value: the extender needs a certificate",
         ),
         ({"leaderElection": {"leaseName": "_"}}, 'leaderElection.leaseName: Invalid value: "_"'),
         ({"cluster": {"namespace": "a.b"}}, 'cluster.namespace: Invalid value: "a.b"'),

@@ -215,4 +215,4 @@ def test_the_process_ends_with_code_1_and_says_why():
         [sys.executable, "-c", STUCK], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert result.returncode == 1
-    assert "did not end in time; ending the process" in result.stdout + result.stderr
+    assert "did not stop in time, ending the process" in result.stdout + result.stderr

@@ -70,7 +70,7 @@ def test_both_runs_are_shown_with_their_commands():
         step()
     assert [line for line in lines if line.startswith("\n")] == [
         "\n== 1 of 4: version 1.0 is rolled out, and its evaluation fails",
-        "\n== 2 of 4: what was missing comes: a scheduling policy",
+        "\n== 2 of 4: the missing scheduling policy is created",
         "\n== 3 of 4: version 1.1 is rolled out, and its evaluation succeeds",
     ]
     commands = [line for line in lines if line.startswith("$ ")]

@@ -169,7 +169,7 @@ async def test_s10_a_failure_tells_nothing_of_itself(wire, accept):
     headers = ("Content-Type: application/json", f"Accept: {accept}")
     answer = await wire.ask(post(b"object", *headers, path="/fail"))
     assert refused(answer, 500)
-    assert answer.body == b"500: the server failed; its log says why\n"
+    assert answer.body == b"500: internal error; see the log of the server\n"
 
 
 @pytest.mark.parametrize("path", ["//", "/./", "/fail/", "//localhost/", "/%2e%2e/", "/?", "/#"])

@@ -123,8 +123,8 @@ async def test_a_late_review_is_allowed_unchanged_with_a_warning(admission, late
     response = response_of(await admission.ask(request))
     assert (response["uid"], response["allowed"]) == ("u-late", True)
     assert "patch" not in response
-    assert "time for this request ran out" in response["warnings"][0]
-    assert "time for this request ran out" in response["auditAnnotations"]["deadline"]
+    assert "time limit of this request was reached" in response["warnings"][0]
+    assert "time limit of this request was reached" in response["auditAnnotations"]["deadline"]
     assert admission.value("skipped_total", reason="deadline") == 1
     assert admission.kupid() == {"processed": 1, "error": 1}
     (line,) = admission.lines()

@@ -298,7 +298,7 @@ async def test_an_object_that_the_webhook_never_gets_is_reported(api, why, confi
     api.put(MUTATING_WEBHOOKS, configuration)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert told in out
-    assert "which the webhook is never asked about" in out
+    assert "which is never sent to the webhook" in out
     assert "older than the object" not in out
 
 
@@ -354,7 +354,7 @@ async def test_settings_are_read_from_a_mounted_file(api, why):
     api.put(PODS, pod())
     install(api, "--config", "/etc/hm/webhook.yaml", settings="features: [gates]\n")
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "Policies: none is looked at: policies are not among the features" in out
+    assert "Policies: no policy is evaluated: policies are not among the features" in out
     assert "assuming the default settings" not in out
 
 
@@ -372,7 +372,7 @@ async def test_a_value_that_yields_is_not_reported_as_present(api, why):
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert "1 of 2 selects the pod; it changes nothing" in out
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-2")
-    assert "1 of 2 selects the pod; all that it asks for is there" in out
+    assert "1 of 2 selects the pod; everything that it sets is present" in out
 
 
 async def test_a_missing_owner_is_reported_and_not_confused_with_one_of_its_name(api, why):
@@ -435,7 +435,7 @@ async def test_a_template_gets_a_younger_policy_at_its_next_update(api, why):
     api.put(MUTATING_WEBHOOKS, registration(rules=[rule]))
     api.get(CLUSTER_POLICIES, "disks")["metadata"]["creationTimestamp"] = "2026-03-01T13:00:00Z"
     _, out, _ = await why("deployment", f"{NAMESPACE}/cart")
-    assert "it was created after the object: the object's next update brings it" in out
+    assert "it was created after the object and applies at the object's next update" in out
     assert 'wants "till", the template has "cart"' in out
 
 

@@ -50,7 +50,7 @@ def test_a_rollout_is_explained_by_the_pod_that_it_makes(tmp_path, policies, cap
     assert main(["why", "-f", path, "--policies", policies, "-o", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     detail = report["sections"][0]["detail"]
-    assert detail["remarks"] == ["policies change no Rollout: this is what its pods get"]
+    assert detail["remarks"] == ["policies do not change Rollouts: this is the result for its pods"]
     assert detail["patch"] == [
         {"op": "add", "path": "/spec/nodeSelector", "value": {"disk": "ssd"}}
     ]
@@ -71,7 +71,7 @@ def test_invalid_policies_are_reported_by_text_and_exit_code(tmp_path, policies,
     path = written(tmp_path / "web.yaml", workload())
     assert main(["why", "-f", path, "--policies", str(bad)]) == 1
     streams = capsys.readouterr()
-    assert "the one policy selects the template; it can't be used" in streams.out
+    assert "the only policy selects the template; it can't be used" in streams.out
     assert streams.err.startswith("harbourmaster: ")
     assert streams.err.count("\n") == 1
 
@@ -142,7 +142,9 @@ def test_an_update_of_a_pod_has_its_reason(tmp_path, policies, capsys):
     path.write_text(json.dumps(found))
     assert main(["why", "review", str(path), "--policies", policies]) == 0
     out = capsys.readouterr().out
-    assert "none was looked at: the pod spec of a Pod can't be changed after its creation" in out
+    assert (
+        "no policy was evaluated: the pod spec of a Pod can't be changed after its creation" in out
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_a_pod_that_is_left_alone_has_one_reason(tmp_path, policies, capsys, met
     path = written(tmp_path / "pod.yaml", {**found, "metadata": {"name": "web", **metadata}})
     assert main(["why", "-f", path, "--policies", policies]) == 0
     out = capsys.readouterr().out
-    assert f"none was looked at: {told}" in out
+    assert f"no policy was evaluated: {told}" in out
     assert ", or it is" not in out
 
 

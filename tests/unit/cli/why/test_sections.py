@@ -332,7 +332,7 @@ async def test_the_pods_of_a_workload_are_released_when_its_checks_passed(api, a
     put(api, WORKLOAD_VERSIONS, version(CHECKED))
     found = await ask(gate, workload(**keptn()), kind="StatefulSet")
     assert (found.state, found.code) == ("fine", "released")
-    assert found.summary == "its pods may go: their checks passed"
+    assert found.summary == "its pods can be released: their checks passed"
 
 
 @pytest.mark.parametrize("obj", [workload(), workload(**keptn()), workload(keptn())])

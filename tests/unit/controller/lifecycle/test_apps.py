@@ -136,7 +136,7 @@ async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client,
     put(api, APPS, app(text))
     async with running(client, watches.APPS) as world:
         await told(world, "CreateAppVersionFailed")
-    assert "can be no name" in world.signals.kept[0].text
+    assert "is not a valid object name" in world.signals.kept[0].text
     assert not api.seen("create")
 
 

@@ -225,7 +225,9 @@ async def test_the_log_tells_once_of_pods_in_a_scheduler_that_is_not_ours(api, c
             await passed_beside(api, world)
         first, second = sorted(logged(stream))
     assert '"scheduler":"gatekeeper"' in first.replace(": ", ":")
-    assert "we see to pods of keptn-scheduler: unless gatekeeper is a scheduler" in first
+    assert (
+        "the controller handles pods of keptn-scheduler: unless gatekeeper is a scheduler" in first
+    )
     assert "porter" in second
     assert names(api, WORKLOADS) == ["shop-passer"]
 

@@ -119,7 +119,7 @@ async def test_names_that_can_be_none_are_told_and_nothing_is_tried(api, client,
         await told(world, "CreateWorkloadVersionFailed")
     (signal,) = world.signals.kept
     assert signal.about == "KeptnWorkload shop-waiter" or signal.about.startswith("Workload")
-    assert "can be no name" in signal.text
+    assert "is not a valid object name" in signal.text
     assert not api.seen("create")
 
 
