@@ -183,7 +183,7 @@ FAULTS = [
     # configurations
     (
         "configurations fault",
-        "MutatingWebhookConfiguration harbourmaster: not found: the API server asks us ",
+        "MutatingWebhookConfiguration harbourmaster: not found: the API server does not call ",
         lambda w: w.remove(MUTATING_WEBHOOKS, NAME),
     ),
     (

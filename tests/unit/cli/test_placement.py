@@ -223,7 +223,7 @@ def test_times_may_be_written_in_several_ways(run, now):
         ({"samples": {"cost": "many"}}, "samples.cost: 'many' is not a number"),
         ({"application": "ns/other"}, "application: 'ns/other' is not among the objects"),
         ({"cluster": "ns/x"}, "one of application, cluster and magnumCluster says what is decided"),
-        ({"objects": [{"kind": "Pod"}]}, "objects[0].kind: 'Pod' is none of Application, "),
+        ({"objects": [{"kind": "Pod"}]}, "objects[0].kind: 'Pod' is not one of Application, "),
         ({"objects": [{}]}, "objects[0]: object missing required field kind"),
         ({"objects": [{"kind": "Cluster"}]}, "objects[0]: object missing required field metadata"),
     ],

@@ -29,7 +29,7 @@ def test_an_unknown_component_is_refused_with_the_known_ones(tmp_path, capsys):
     with pytest.raises(SystemExit) as raised:
         main(["up", "--dir", str(tmp_path), "--without", "proxy"])
     assert raised.value.code == 2
-    assert "proxy is none of controller-manager, scheduler, kwok" in capsys.readouterr().err
+    assert "proxy is not one of controller-manager, scheduler, kwok" in capsys.readouterr().err
 
 
 def test_nodes_without_kwok_are_refused_before_anything_starts(tmp_path, capsys):

@@ -115,7 +115,7 @@ def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
     ("glass", "text"),
     [
         (BreakGlass(), "by an unknown user"),
-        (BreakGlass(reason="fire"), "by somebody: fire"),
+        (BreakGlass(reason="fire"), "by an unknown user: fire"),
         (BreakGlass(by="a\x1b[2J", reason="b\nc"), "by a\\x1b[2J: b\\nc"),
         (GLASS, "by ada at 2026-03-01T12:00:00Z: incident 4711"),
     ],
