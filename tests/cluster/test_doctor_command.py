@@ -48,7 +48,7 @@ def test_without_rights_one_line_says_what_to_ask_for(deployed, tmp_path):
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
         assert line.startswith(
-            "harbourmaster: system:serviceaccount:default:nobody may read nothing"
+            "harbourmaster: system:serviceaccount:default:nobody has no permission to read "
         )
         assert "ask for the permissions to get mutatingwebhookconfigurations" in line
         # Whoever may see a part is told what of it is wrong, and what was not looked at.

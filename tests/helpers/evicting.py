@@ -69,7 +69,26 @@ class EvictingApi(FakeApi):
             self.objects.get(PODS, namespace, name)
             self.marks.append((name, json.loads(seen.body)["status"]["conditions"][0]["reason"]))
             return {}
-        return super()._do(seen, resource, namespace, name, subresource)
+        if resource is NODES and seen.verb == "patch":
+            seen = self._without_nulls(seen, name)
+        found = super()._do(seen, resource, namespace, name, subresource)
+        on = seen.query.get("fieldSelector", "").partition("spec.nodeName=")[2].partition(",")[0]
+        if resource is PODS and seen.verb == "list" and on:
+            everything = list(self.objects.all(PODS).values())
+            items = [each for each in everything if each["spec"].get("nodeName") == on]
+            found = {**found, "items": items}
+        return found
+
+    def _without_nulls(self, seen, name):
+        """The same patch without the tests that the real one does: what is absent is null to it."""
+        operations = json.loads(seen.body)
+        node = self.objects.get(NODES, "", name)
+        for each in operations:
+            _, parent, last, *_ = each["path"].split("/")
+            if each["op"] == "test" and each["value"] is None and node.get(parent, {}).get(last):
+                raise StatusError(422, "the server rejected our request")
+        kept = [each for each in operations if each["op"] != "test" or each["value"] is not None]
+        return seen._replace(body=json.dumps(kept).encode())
 
     def _evict(self, seen, namespace, name):
         options = json.loads(seen.body)["deleteOptions"]

@@ -221,7 +221,7 @@ async def test_a_caller_without_any_permission_gets_one_line(cluster):
     with pytest.raises(NoPermissionError) as told_so:
         await examined(cluster)
     line = str(told_so.value)
-    assert line.startswith("ada may read nothing")
+    assert line.startswith("ada has no permission to read")
     assert "ask for the permissions to get mutatingwebhookconfigurations" in line
     assert "\n" not in line
 

@@ -143,7 +143,7 @@ FAULTS = {
     ],
     "configurations fault": [
         (
-            f"{MUTATING} harbourmaster: not found: the API server asks us ",
+            f"{MUTATING} harbourmaster: not found: the API server does not call ",
             lambda w: w.remove(MUTATING_WEBHOOKS, NAME),
         ),
         (

@@ -118,7 +118,7 @@ def test_each_reason(code):
         (pod(gates=(), annotations={REMOVED: "true"}), "its gate was removed"),
         (
             pod(gates=(), annotations={"gates.harbourmaster.dev/released": "by-hand"}),
-            "somebody released it without its checks: no reason is given",
+            "an unknown user released it without its checks: no reason is given",
         ),
     ],
 )

@@ -31,7 +31,7 @@ def test_status_names_the_log_of_a_component_that_has_ended(tmp_path, capsys):
         (["up"], "--dir"),
         (
             ["up", "--dir=x", "--without", "proxy"],
-            "proxy is none of controller-manager, scheduler, kwok",
+            "proxy is not one of controller-manager, scheduler, kwok",
         ),
     ],
 )

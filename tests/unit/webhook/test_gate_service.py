@@ -58,7 +58,9 @@ async def test_a_late_answer_still_adds_the_gate(admission, late):
     found = await ask(admission, pod(TRACKED), "/mutate?timeout=20ms", send=post_chunked)
     assert found.gates == [GATE]
     assert found.annotations == TRACKED | {PARENT: "unresolved"}
-    assert "ran out" in found.response["auditAnnotations"]["deadline"]
+    assert (
+        "time limit of this request was reached" in found.response["auditAnnotations"]["deadline"]
+    )
     assert admission.value("skipped_total", reason="deadline") == 1
 
 

@@ -299,7 +299,10 @@ async def test_c94_percentiles_are_of_sorted_values(world):
         ({"range": {"interval": "-5m"}}, "range.interval is -5m, and must be longer"),
         ({"range": {"step": "1m"}}, "range.step and range.aggregation belong together"),
         ({"range": {"aggregation": "p90"}}, "range.step and range.aggregation belong together"),
-        ({"range": {"step": "1m", "aggregation": "p91"}}, "range.aggregation 'p91' is none of max"),
+        (
+            {"range": {"step": "1m", "aggregation": "p91"}},
+            "range.aggregation 'p91' is not one of max",
+        ),
         ({"range": {"step": "x", "aggregation": "p90"}}, 'range.step "x" is not a duration'),
         ({"provider": {"name": "other"}}, "provider other not found"),
         ({"provider": {"name": ""}}, "provider  not found"),
