@@ -1,4 +1,4 @@
-"""Adopts, renews and removes reservations on nodes (rescheduler-spec 6.3, 6.6).
+"""Adopts, renews and removes reservations on nodes (rescheduler-spec 6.3).
 
 It compares what is on a node with the current flows, never with what should have been written, so
 a crash, a lost answer and a write of somebody else all end the same way.

@@ -72,7 +72,7 @@ def used(audit_log, namespace):
     done, refused = set(), []
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)
-        if event["user"]["username"] != user or "objectRef" not in event:
+        if event["user"].get("username") != user or "objectRef" not in event:
             continue
         if event.get("responseStatus", {}).get("code") == 403:
             refused.append(event["requestURI"])

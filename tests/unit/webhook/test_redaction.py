@@ -150,7 +150,7 @@ def test_what_a_pod_inherits_is_kept_and_nothing_else_of_its_owners():
 )
 @pytest.mark.parametrize("may_patch", [True, False])
 def test_every_answer_is_given_again(question, may_patch):
-    faithful(question, engine_of(family(), *POLICIES), may_patch=may_patch)
+    assert faithful(question, engine_of(family(), *POLICIES), may_patch=may_patch)
 
 
 def test_a_policy_that_is_broken_warns_again():
