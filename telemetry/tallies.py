@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-"""kupid's own counter, for its dashboards (kupid-spec 6.9)."""
-
 _KUPID_TYPES: Final = {
     "allowed": ("mutated", "gated", "unmatched", "valid"),
     "denied": ("invalid", "denied"),
@@ -105,6 +103,7 @@ class AdmissionTallies(Collector):
         for reference, count in self.matches.items():
             matches.add_metric([reference], count)
         yield matches
+        # kupid's own counter, for its dashboards (kupid-spec 6.9).
         kupid = CounterMetricFamily(
             "kupid_aggr_requests_total", "Requests as kupid counts them.", labels=["type"]
         )

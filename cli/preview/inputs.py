@@ -96,7 +96,10 @@ def _say_the_same(one: CompiledPolicy, other: CompiledPolicy) -> bool:
     try:
         return decode_policy(one.source).spec == decode_policy(other.source).spec
     except MalformedError:
-        return (one.source, one.fault) == (other.source, other.fault)
+        if not (one.source and other.source):
+            return (one.source, one.fault) == (other.source, other.fault)
+        specs = [_objects.decode(each.source).get("spec") for each in (one, other)]
+        return specs[0] == specs[1]
 
 
 def previewed(
