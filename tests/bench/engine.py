@@ -9,10 +9,10 @@ import msgspec
 
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.sized_cache import SizedCache
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
 from helpers.admitted import OPT_IN, family, keys, pod
@@ -64,13 +64,13 @@ def in_namespace(*policies, has_gates):
     )
 
 
-class ColdGateCache(GateCache):
-    """One that decides on each pod anew."""
+class ColdCache(SizedCache):
+    """One that keeps nothing."""
 
     __slots__ = ()
 
-    def _keep(self, *_):
-        pass
+    def keep(self, *_):
+        return False
 
 
 class ColdEngine(Engine):
@@ -80,10 +80,8 @@ class ColdEngine(Engine):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.gates = ColdGateCache(self.gates.rules)
-
-    def _keep(self, *_):
-        pass
+        self._kept = ColdCache()
+        self.gates._kept = ColdCache()
 
 
 def microseconds(question, known, *, engine=ColdEngine, repeats=7, number=2000):
