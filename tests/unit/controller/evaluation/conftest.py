@@ -1,10 +1,11 @@
-"""A controller of analyses, at a time that only the test moves."""
+"""Controllers of analyses and of metrics, at a time that only the test moves."""
 
 from __future__ import annotations
 
 import pytest
 
 from helpers.analysis_controller import ControllerProcess, objective
+from helpers.metric_controller import World
 
 
 @pytest.fixture
@@ -20,3 +21,17 @@ def ready(life):
     life.definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
     life.questions.answers["sum(up)"] = "4"
     return life
+
+
+@pytest.fixture
+async def world(api, client, events):
+    found = World(api, client, events)
+    found.provider()
+    yield found
+    await found.metrics.close()
+
+
+@pytest.fixture
+def metered(world):
+    world.metric()
+    return world
