@@ -17,6 +17,11 @@ EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 TIMES = {"lease_duration": 4.0, "renew_deadline": 2.5, "retry_period": 0.5}
 UNWINDS = 0.5
 STEP = 0.1
+# What those come to: an attempt each, the end of work, what it may take to unwind, a takeover.
+PERIOD = 0.5625
+DEADLINE = 2.5
+GRACE = 1.2
+LEASE = 4.0
 
 
 class Call(NamedTuple):
@@ -331,3 +336,25 @@ def proxy_page():
 
 def connection_reset(*, instead=True):
     return Fate(refusal=UnreachableError("the connection broke"), instead=instead)
+
+
+def leader_and_candidate(election, **options):
+    """The leader ``a`` and the candidate ``b`` after five seconds; options are the leader's."""
+    leader = election.add(**options)
+    election.run(1)
+    candidate = election.add()
+    election.run(4)
+    return leader, candidate
+
+
+def last_step(election, who):
+    return max(step.time for step in election.steps if step.who == who)
+
+
+def first_step(election, who, since=0.0):
+    return min(step.time for step in election.steps if step.who == who and step.time >= since)
+
+
+def last_renewal(election, who):
+    """When the last renewal began that the server took."""
+    return max(call.time for call in election.calls if call.who == who and call.method == "PUT")

@@ -152,3 +152,17 @@ def reason(decision, name):
 
 def matched(decision):
     return [each.target.label for each in decision.verdicts if not each.reason]
+
+
+AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))
+
+
+def refused(app, *clusters, **values):
+    """Whether nothing suits; the decision must say so."""
+    found = decided(app, *clusters, **values)
+    return found.outcome == "NoSuitableTarget" and found.error.startswith("NoSuitableTarget: ")
+
+
+def conditions(reachable="True", nodes="True"):
+    found = [("Reachable", reachable), ("NodesReady", nodes)]
+    return [{"type": name, "status": status, "reason": "Why"} for name, status in found]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from harbourmaster.api.resources import TASK_DEFINITIONS, TASKS
 from harbourmaster.lifecycle.functions import resolve
 from harbourmaster.lifecycle.jobs import Runners, job_for
 from harbourmaster.lifecycle.model import AppVersion, Task, TaskDefinition, WorkloadVersion
 
 API = "lifecycle.keptn.sh/v1"
+# Of a task whose name is the default.
+KEY = "prod/pre-hello-12345"
+STATUS = "/keptntasks/pre-hello-12345/status"
 TYPED = {"Task": Task, "TaskDefinition": TaskDefinition}
 DENO = "registry.example.com/deno:1"
 PYTHON = "registry.example.com/python:1"
@@ -67,6 +71,12 @@ def task(name="pre-hello-12345", namespace="prod", **spec):
         "spec": body | spec,
         "status": status,
     }
+
+
+def give(api, *, task_spec=None, **spec):
+    """A definition and a task of it."""
+    api.put(TASK_DEFINITIONS, definition(**spec))
+    api.put(TASKS, task(**(task_spec or {})))
 
 
 def read(obj):

@@ -8,6 +8,7 @@ import pytest
 from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
+from helpers.registering import Setting
 
 
 class RecordedEvents:
@@ -83,3 +84,8 @@ def lead(background):
         return background(job.lead())
 
     return start
+
+
+@pytest.fixture
+def setting(api, client, events, metrics, background):
+    return Setting(api, client, events, metrics, background)

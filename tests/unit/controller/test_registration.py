@@ -1,9 +1,9 @@
+"""What a registration creates and keeps: its Secret, its configurations, and a broken glass."""
+
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
-import itertools
 from datetime import timedelta
 
 import pytest
@@ -11,16 +11,12 @@ import pytest
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority, issue_serving_certificate
 from harbourmaster.controller.registration import certificates
-from harbourmaster.registration import break_glass, fights
+from harbourmaster.registration import break_glass
 from helpers.patience import PATIENCE
 from helpers.registered import (
-    CONFIGURATIONS,
     HOME,
     KEYS,
-    NAME,
     SECRET,
-    Observer,
-    Registration,
     bundles_of,
     data_of,
     entry,
@@ -28,89 +24,11 @@ from helpers.registered import (
     trusts,
     with_data,
 )
+from helpers.registering import CONFIGURATIONS_PATH, NAMES, SECRETS_PATH
 
 # Together they take as long as a thousand others.
 pytestmark = pytest.mark.slow
-
-NAMES = {
-    f"harbourmaster-{service}{end}"
-    for service in ("metrics", "webhook")
-    for end in ("", ".harbour", ".harbour.svc", ".harbour.svc.cluster.local")
-}
-SECRETS_PATH = "/secrets"
 WATCHES = 7
-CONFIGURATIONS_PATH = "webhookconfigurations"
-
-
-class Setting(Registration):
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.controllers = []
-        self.theirs = set()
-
-    def start(self, **values):
-        tasks = super().start(**values)
-        self.controllers.append(self.controller)
-        return tasks
-
-    async def stop(self, tasks):
-        for task in reversed(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.controllers.clear()
-
-    def look(self):
-        """Ask for a look, as a timer would."""
-        for each in self.controllers:
-            each.changed(())
-
-    def get(self, resource):
-        with contextlib.suppress(KeyError):
-            return self.api.get(resource, NAME)
-        return None
-
-    def put(self, resource, obj):
-        """Write as somebody else would."""
-        stored = self.api.put(resource, copy.deepcopy(obj))
-        self.theirs.add(int(stored["metadata"]["resourceVersion"]))
-        return stored
-
-    def ours(self, version):
-        return version not in self.theirs
-
-    async def settled(self):
-        """Wait until everything is registered and agrees with the Secret."""
-        await self.until(self.is_settled)
-        return {each: self.get(each) for each in CONFIGURATIONS}
-
-    def is_settled(self):
-        secret = self.secret()
-        if secret is None or not all(self.get(each) for each in CONFIGURATIONS):
-            return False
-        leaf = served_leaf(secret, NAMES)
-        return leaf is not None and self.trusts(leaf.serving_der)
-
-    def bundles(self):
-        """The caBundle of each webhook of both configurations."""
-        return [bundle for each in CONFIGURATIONS for bundle in bundles_of(self.get(each))]
-
-    def trusts(self, serving_der):
-        """Whether the API server would trust this certificate for each webhook."""
-        return all(trusts(bundle, serving_der) for bundle in self.bundles())
-
-    def published(self):
-        """Since when the next authority is published; None if it is not."""
-        return self.secret()["metadata"].get("annotations", {}).get(certificates.PUBLISHED)
-
-    def observer(self):
-        found = Observer()
-        found.see_all(self.api.objects.history, self.ours)
-        return found
-
-
-@pytest.fixture
-def setting(api, client, events, metrics, background):
-    return Setting(api, client, events, metrics, background)
 
 
 async def test_a_fresh_start_makes_the_secret_and_then_both_configurations(setting, api, events):
@@ -169,35 +87,6 @@ async def _settled_tasks(setting, **values):
     return tasks
 
 
-@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
-async def test_a_deleted_configuration_comes_back(setting, api, events, resource):
-    setting.start()
-    await setting.settled()
-    api.remove(resource, NAME)
-    await setting.settled()
-    assert await events.until("DriftRepaired") == (
-        f"{resource.kind} harbourmaster was deleted by hand and is created again: "
-        "to keep your own configurations, set registerWebhooks to false"
-    )
-
-
-async def test_a_hand_edit_is_undone_and_the_event_names_the_setting(setting, events, metrics):
-    setting.start()
-    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
-    entry(configuration)["failurePolicy"] = "Fail"
-    configuration["metadata"]["annotations"] = {"example.com/note": "theirs"}
-    setting.put(MUTATING_WEBHOOKS, configuration)
-    assert await events.until("DriftRepaired") == (
-        "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
-        "change the setting webhook.failurePolicy instead"
-    )
-    found = setting.get(MUTATING_WEBHOOKS)
-    assert entry(found)["failurePolicy"] == "Ignore"
-    assert found["metadata"]["annotations"] == {"example.com/note": "theirs"}
-    repairs = metrics.registration.repairs.labels(MUTATING_WEBHOOKS.kind, "failurePolicy")
-    assert repairs._value.get() == 1
-
-
 async def test_new_settings_are_no_hand_edit(setting, events):
     await setting.stop(await _settled_tasks(setting))
     setting.start(webhook={"timeoutSeconds": 7})
@@ -207,26 +96,6 @@ async def test_new_settings_are_no_hand_edit(setting, events):
     )
     assert events.of("DriftRepaired") == []
     assert entry(setting.get(MUTATING_WEBHOOKS))["timeoutSeconds"] == 7
-
-
-@pytest.mark.parametrize(
-    "bundle", ["Z2FyYmFnZQ==", None, "theirs"], ids=["garbage", "none", "a foreign authority"]
-)
-async def test_a_foreign_bundle_is_replaced_at_once(setting, events, bundle):
-    setting.start()
-    configuration = copy.deepcopy((await setting.settled())[VALIDATING_WEBHOOKS])
-    if bundle == "theirs":
-        bundle = certificates.base64.b64encode(create_authority(setting.now).certificate)
-        bundle = bundle.decode()
-    client = entry(configuration, "policies.harbourmaster.dev")["clientConfig"]
-    client["caBundle"] = bundle
-    if bundle is None:
-        del client["caBundle"]
-    setting.put(VALIDATING_WEBHOOKS, configuration)
-    await events.until("DriftRepaired")
-    assert set(bundles_of(setting.get(VALIDATING_WEBHOOKS))) == {
-        data_of(setting.secret())["ca.crt"]
-    }
 
 
 @pytest.mark.parametrize(
@@ -380,81 +249,6 @@ async def test_two_that_start_at_once_make_one_secret(setting):
     assert setting.is_settled()
 
 
-async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics):
-    setting.start()
-    await setting.settled()
-
-    async def other():
-        while True:
-            found = setting.get(MUTATING_WEBHOOKS)
-            if found and entry(found)["failurePolicy"] != "Fail":
-                changed = copy.deepcopy(found)
-                entry(changed)["failurePolicy"] = "Fail"
-                setting.put(MUTATING_WEBHOOKS, changed)
-            await asyncio.sleep(0.005)
-
-    setting.background(other())
-    assert "once a minute" in await events.until("FieldFight")
-    updates = len(api.seen("update", CONFIGURATIONS_PATH))
-    await asyncio.sleep(0.3)
-    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
-    assert len(events.of("FieldFight")) == 1
-    # All else is repaired as ever, certificates too.
-    changed = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
-    entry(changed)["timeoutSeconds"] = 30
-    setting.put(MUTATING_WEBHOOKS, changed)
-    await setting.until(lambda: entry(setting.get(MUTATING_WEBHOOKS))["timeoutSeconds"] == 3)
-
-
-async def test_so_does_one_about_the_whole_configuration(setting, api, events):
-    setting.start()
-    await setting.settled()
-
-    async def other():
-        while True:
-            if setting.get(MUTATING_WEBHOOKS):
-                api.remove(MUTATING_WEBHOOKS, NAME)
-            await asyncio.sleep(0.005)
-
-    setting.background(other())
-    assert "once a minute" in await events.until("FieldFight")
-    made = len(api.seen("create", "mutatingwebhook"))
-    await asyncio.sleep(0.3)
-    assert len(api.seen("create", "mutatingwebhook")) == made
-
-
-async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events):
-    setting.start()
-    await setting.settled()
-    names = (f"n-{number}.example.com" for number in itertools.count())
-
-    async def other():
-        while True:
-            found = setting.get(MUTATING_WEBHOOKS)
-            if found and not any("example.com" in each["name"] for each in found["webhooks"]):
-                changed = copy.deepcopy(found)
-                changed["webhooks"].append({**entry(changed), "name": next(names)})
-                setting.put(MUTATING_WEBHOOKS, changed)
-            await asyncio.sleep(0.005)
-
-    setting.background(other())
-    await events.until("FieldFight")
-    updates = len(api.seen("update", CONFIGURATIONS_PATH))
-    await asyncio.sleep(0.3)
-    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
-
-
-async def test_many_webhooks_added_at_once_are_no_fight(setting, events):
-    setting.start()
-    changed = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
-    others = [{**entry(changed), "name": f"n-{number}.example.com"} for number in range(100)]
-    changed["webhooks"] += others
-    setting.put(MUTATING_WEBHOOKS, changed)
-    await setting.until(lambda: len(setting.get(MUTATING_WEBHOOKS)["webhooks"]) < len(others))
-    await events.until("DriftRepaired", len(others))
-    assert events.of("FieldFight") == []
-
-
 async def test_configurations_that_may_not_be_written_do_not_stop_certificates(
     setting, api, metrics
 ):
@@ -466,18 +260,6 @@ async def test_configurations_that_may_not_be_written_do_not_stop_certificates(
     assert errors._value.get() >= 1
     api.heal()
     await setting.settled()
-
-
-async def test_a_secret_that_may_not_be_written_does_not_stop_repairs(setting, api, events):
-    setting.start()
-    await setting.settled()
-    api.forbid("update", SECRETS)
-    setting.put(SECRETS, with_data(setting.secret(), tls_key=b"x"))
-    await api.until_seen("update", SECRETS_PATH)
-    api.remove(MUTATING_WEBHOOKS, NAME)
-    await events.until("DriftRepaired")
-    api.heal()
-    await setting.until(lambda: data_of(setting.secret())["tls.key"] != b"x")
 
 
 @pytest.mark.parametrize("status", [409, 500, 429])
@@ -521,30 +303,6 @@ async def test_nothing_is_registered_for_a_namespace_that_ends(setting, api):
     await api.until_seen("get", f"/namespaces/{HOME}$", 2)
     await asyncio.sleep(0.05)
     assert setting.get(MUTATING_WEBHOOKS) is None
-
-
-async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
-    setting.start()
-    await setting.settled()
-    api.remove(NAMESPACES, HOME)
-    uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
-    for each in CONFIGURATIONS:
-        # As the garbage collector does.
-        api.remove(each, NAME)
-    configurations = await setting.settled()
-    assert len(configurations) == 2
-    for configuration in configurations.values():
-        assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
-
-
-async def test_an_owner_removed_by_hand_is_put_back(setting, events):
-    setting.start()
-    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
-    del configuration["metadata"]["ownerReferences"]
-    setting.put(MUTATING_WEBHOOKS, configuration)
-    assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")
-    (owner,) = setting.get(MUTATING_WEBHOOKS)["metadata"]["ownerReferences"]
-    assert owner["uid"] == setting.uid
 
 
 async def test_a_secret_put_back_by_hand_ends_the_wait_for_a_new_one(setting, api):

@@ -7,7 +7,8 @@ import re
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.visibility import MOST_NAMESPACES, look
 from harbourmaster.kube.access import User
-from helpers.dashboard import StaticSource, StubAccess
+from helpers.dashboard import StubAccess
+from helpers.dashboard_stores import StaticSource
 
 HOME = "harbour"
 

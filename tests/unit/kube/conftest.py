@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import trustme
 
+from helpers.candidates import Election
 from helpers.fake_api import FakeApi
+from helpers.logs import captured_log
 
 
 @pytest.fixture
@@ -28,3 +30,11 @@ def authority():
 
 async def no_time(_seconds):
     return None
+
+
+@pytest.fixture
+def election():
+    world = Election()
+    with captured_log() as world.log:
+        yield world
+        world.end()

@@ -6,36 +6,28 @@ The times are 4 s, 2.5 s and 0.5 s, an attempt comes each 0.5625 s, a call may t
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 import pytest
 
 from helpers.candidates import (
+    DEADLINE,
     HANG,
+    LEASE,
+    PERIOD,
     RESET,
-    Election,
     Fate,
     connection_reset,
+    first_step,
+    last_renewal,
+    last_step,
+    leader_and_candidate,
     proxy_page,
     refused,
 )
-from helpers.logs import captured_log
 
-PERIOD = 0.5625
 CALL = 0.75
-DEADLINE = 2.5
-GRACE = 1.2
-LEASE = 4.0
 TAKEOVER = LEASE + 2 * PERIOD + CALL
 SLACK = 0.001
-
-
-@pytest.fixture
-def election():
-    world = Election()
-    with captured_log() as world.log:
-        yield world
-        world.end()
 
 
 def by(times):
@@ -46,28 +38,6 @@ def by(times):
         return due[-1] if due else Fate()
 
     return fate_of
-
-
-def leader_and_candidate(election, **options):
-    """The leader ``a`` and the candidate ``b`` after five seconds; options are the leader's."""
-    leader = election.add(**options)
-    election.run(1)
-    candidate = election.add()
-    election.run(4)
-    return leader, candidate
-
-
-def last_step(election, who):
-    return max(step.time for step in election.steps if step.who == who)
-
-
-def first_step(election, who, since=0.0):
-    return min(step.time for step in election.steps if step.who == who and step.time >= since)
-
-
-def last_renewal(election, who):
-    """When the last renewal began that the server took."""
-    return max(call.time for call in election.calls if call.who == who and call.method == "PUT")
 
 
 def test_the_first_one_creates_the_lease_and_works(election):
@@ -413,74 +383,6 @@ def test_an_empty_lease_of_a_manifest_is_taken_with_what_it_has(election):
     election.run(1)
     assert a.holds
     assert election.server.stored["metadata"]["labels"] == {"app": "x"}
-
-
-def test_work_that_fails_is_logged_gives_back_and_stands_again_later(election):
-    a = election.add(fails=2)
-    election.run(1)
-    b = election.add()
-    election.run(9)
-    assert b.holds
-    assert [leading for _, leading in a.states] == [True, False]
-    assert first_step(election, "b") - last_step(election, "a") <= PERIOD + 0.1
-    b.cancel()
-    election.run(20)
-    assert election.working() == {"a"}
-    log = election.log.getvalue()
-    assert log.count(b"leader task failed") == 2
-    assert b"RuntimeError: the work fails" in log
-
-
-def test_work_that_goes_on_failing_is_tried_less_and_less(election):
-    a = election.add(fails=100)
-    election.run(600)
-    begun = [time for time, leading in a.states if leading]
-    gaps = [later - one for one, later in pairwise(begun)]
-    assert gaps == pytest.approx(sorted(gaps))
-    assert gaps[0] < 3
-    assert 45 < gaps[-1] < 65
-    # In between, others may have it.
-    assert election.server.holder == ""
-
-
-def test_work_that_returns_is_done(election):
-    a = election.add(returns=True)
-    election.run(3)
-    assert a.process.main.result() is None
-    assert election.server.holder == ""
-    assert [leading for _, leading in a.states] == [True, False]
-
-
-def test_work_that_does_not_end_ends_the_process_before_the_lease_does(election):
-    a, _ = leader_and_candidate(election, unwinds=None)
-    begun = last_renewal(election, "a")
-    election.fate_of = lambda candidate, _call: RESET if candidate is a else Fate()
-    election.run(20)
-    assert a.stuck
-    assert begun + DEADLINE < last_step(election, "a") <= begun + DEADLINE + GRACE
-    assert begun + LEASE < first_step(election, "b")
-    assert not election.overlaps()
-
-
-def test_work_that_ends_slowly_ends_no_process(election):
-    a = election.add(unwinds=GRACE - 0.1)
-    election.run(5)
-    election.fate_of = lambda _candidate, _call: RESET
-    election.run(20)
-    assert not a.stuck
-    assert [leading for _, leading in a.states] == [True, False]
-
-
-def test_a_second_signal_does_not_leave_work_running(election):
-    a = election.add(unwinds=1.0)
-    election.run(5)
-    a.cancel()
-    election.run(0.3)
-    a.cancel()
-    election.run(3)
-    assert a.process.main.cancelled()
-    assert last_step(election, "a") == pytest.approx(6.0, abs=0.01)
-    assert [leading for _, leading in a.states] == [True, False]
 
 
 @pytest.mark.parametrize("how", ["stands still", "sleeps"])

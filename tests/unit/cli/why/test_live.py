@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -12,61 +11,17 @@ import pytest
 from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     CONFIG_MAPS,
-    DAEMON_SETS,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     POLICIES,
     REPLICA_SETS,
-    ROLLOUTS,
 )
-from harbourmaster.cli.main import main
-from helpers.commands import kubeconfig
-from helpers.objects import cluster_policy, policy
+from helpers.explained import NAMESPACE, pod, put_owner, reference, registration, template
+from helpers.objects import cluster_policy
 
-NAMESPACE = "shop"
 HOME = "harbourmaster-system"
-SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})
-OTHERS = cluster_policy("others", pods={"app": "till"}, nodeName="n1")
-LOCAL = policy("local", NAMESPACE, tolerations=[{"key": "pool", "operator": "Exists"}])
-
-
-def pod(name="cart-1", owner=None, labels=None, **spec):
-    metadata = {
-        "name": name,
-        "namespace": NAMESPACE,
-        "uid": f"uid-{name}",
-        "labels": {"app": "cart"} if labels is None else labels,
-        "creationTimestamp": "2026-03-01T12:00:00Z",
-    }
-    if owner:
-        metadata["ownerReferences"] = [owner]
-    containers = [{"name": "c", "image": "registry.example.com/cart:1"}]
-    spec = {"containers": containers, "schedulerName": "default-scheduler", **spec}
-    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
-
-
-def reference(kind, name):
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "name": name,
-        "uid": f"uid-{name}",
-        "controller": True,
-    }
-
-
-def template(**spec):
-    found = pod(**spec)
-    return {"metadata": {"labels": found["metadata"]["labels"]}, "spec": found["spec"]}
-
-
-def put_owner(api, resource, found, **metadata):
-    """Put a workload with a template under the uid by which ``reference`` names it."""
-    metadata = {"name": "cart", "namespace": NAMESPACE, **metadata}
-    api.put(resource, {"metadata": metadata, "spec": {"template": found}})
-    api.get(resource, "cart", NAMESPACE)["metadata"]["uid"] = "uid-cart"
 
 
 def install(api, *flags, settings=None):
@@ -85,41 +40,6 @@ def install(api, *flags, settings=None):
     if settings is not None:
         data = {"metadata": {"name": "settings", "namespace": HOME}}
         api.put(CONFIG_MAPS, {**data, "data": {"webhook.yaml": settings}})
-
-
-def fields_in(out):
-    """The lines of fields by their path."""
-    return {line.split()[0]: line for line in out.splitlines() if line.startswith("    ")}
-
-
-def registration(**entry):
-    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
-    webhook = {"name": "pods.harbourmaster.dev", "rules": [rule], **entry}
-    return {"metadata": {"name": "harbourmaster"}, "webhooks": [webhook]}
-
-
-@pytest.fixture
-def api(api):
-    api.put(MUTATING_WEBHOOKS, registration())
-    api.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    for each in (SSD, OTHERS):
-        api.put(CLUSTER_POLICIES, each)
-    api.put(POLICIES, LOCAL)
-    return api
-
-
-@pytest.fixture
-def why(api, tmp_path, capsys):
-    """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
-    path = kubeconfig(tmp_path, api.url)
-
-    async def run(*arguments):
-        command = ["why", *arguments, "--kubeconfig", path]
-        code = await asyncio.to_thread(main, command)
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
-
-    return run
 
 
 def detail(out, name="policies"):
@@ -302,25 +222,6 @@ async def test_an_object_that_the_webhook_never_gets_is_reported(api, why, confi
     assert "older than the object" not in out
 
 
-async def test_fields_name_the_template_or_the_policy_that_set_them(api, why):
-    selector = {"disk": "ssd", "zone": "a", "odd": "1"}
-    default = {
-        "key": "node.kubernetes.io/not-ready",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 300,
-    }
-    owner = reference("ReplicaSet", "cart")
-    api.put(PODS, pod(owner=owner, nodeSelector=selector, tolerations=[default]))
-    put_owner(api, REPLICA_SETS, template(nodeSelector={"zone": "a"}))
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    lines = fields_in(out)
-    assert lines['nodeSelector["disk"]'].endswith("cluster policy disks")
-    assert lines['nodeSelector["zone"]'].endswith("the template")
-    assert lines['nodeSelector["odd"]'].endswith("no current policy")
-    assert lines["tolerations[0]"].endswith("Kubernetes, for every pod")
-
-
 async def test_a_workload_is_explained_by_its_template(api, why):
     put_owner(api, DEPLOYMENTS, template())
     for words in (("deployment", f"{NAMESPACE}/cart"), ("workload", "deploy", f"{NAMESPACE}/cart")):
@@ -363,68 +264,6 @@ async def test_a_missing_configmap_is_not_reported_as_a_missing_deployment(api, 
     install(api, "--config=/etc/hm/webhook.yaml")
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert f"Deployment {HOME}/harbourmaster-webhook: there is no ConfigMap" in out
-
-
-async def test_a_value_that_yields_is_not_reported_as_present(api, why):
-    api.remove(POLICIES, "local", NAMESPACE)
-    api.put(PODS, pod(nodeSelector={"disk": "hdd"}))
-    api.put(PODS, pod("cart-2", nodeSelector={"disk": "ssd"}))
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "1 of 2 selects the pod; it changes nothing" in out
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-2")
-    assert "1 of 2 selects the pod; everything that it sets is present" in out
-
-
-async def test_a_missing_owner_is_reported_and_not_confused_with_one_of_its_name(api, why):
-    api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), nodeSelector={"zone": "a"}))
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "its owner, ReplicaSet cart, is gone\n" in out
-    put_owner(api, REPLICA_SETS, template(nodeSelector={"zone": "a"}))
-    api.get(REPLICA_SETS, "cart", NAMESPACE)["metadata"]["uid"] = "another"
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "its owner, ReplicaSet cart, is gone: another one has its name" in out
-    assert "the template" not in out
-
-
-async def test_a_nearer_owner_counts_where_the_next_is_unknown(api, why):
-    api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), nodeSelector={"zone": "a"}))
-    owner = {**reference("Rollout", "cart"), "apiVersion": "argoproj.io/v1alpha1"}
-    found = template(nodeSelector={"zone": "a"})
-    put_owner(api, REPLICA_SETS, found, ownerReferences=[owner])
-    api.undefine(ROLLOUTS)
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "its owner, Rollout cart, is of a kind that the cluster no longer knows" in out
-    assert "install its definition" not in out
-    assert 'nodeSelector["zone"] a the template' in " ".join(out.split())
-
-
-async def test_fields_that_the_daemonset_controller_sets_name_it(api, why):
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
-    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    key = "node.kubernetes.io/unschedulable"
-    toleration = {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-    own = {"affinity": {"nodeAffinity": node}, "tolerations": [toleration]}
-    api.put(PODS, pod(owner=reference("DaemonSet", "cart"), **own))
-    put_owner(api, DAEMON_SETS, template())
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    lines = fields_in(out)
-    for path in ("tolerations[0]", "affinity.nodeAffinity.required"):
-        assert lines[path].endswith("the DaemonSet controller")
-
-
-async def test_required_terms_that_a_policy_narrowed_name_the_template_too(api, why):
-    def affinity(*asked):
-        found = [{"key": key, "operator": "In", "values": [value]} for key, value in asked]
-        node = {"nodeSelectorTerms": [{"matchExpressions": found}]}
-        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": node}}
-
-    narrow = cluster_policy("narrow", pods={"app": "cart"}, affinity=affinity(("disk", "ssd")))
-    api.put(CLUSTER_POLICIES, narrow)
-    both = affinity(("zone", "a"), ("disk", "ssd"))
-    api.put(PODS, pod(owner=reference("ReplicaSet", "cart"), affinity=both))
-    put_owner(api, REPLICA_SETS, template(affinity=affinity(("zone", "a"))))
-    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
-    assert "zone=a and disk=ssd  the template and cluster policy narrow" in out
 
 
 async def test_a_template_gets_a_younger_policy_at_its_next_update(api, why):

@@ -4,198 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.api.resources import (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
-    METRICS_PROVIDERS,
-)
-from harbourmaster.controller.evaluation.analyses import Analyses
-from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
-from harbourmaster.controller.evaluation.settings import MetricsSettings
-from harbourmaster.evaluation.model import (
-    Analysis,
-    AnalysisDefinition,
-    AnalysisValueTemplate,
-    Provider,
-)
+from harbourmaster.api.resources import ANALYSES
 from harbourmaster.kube.errors import ConflictError
-from harbourmaster.providers.errors import (
-    BadCredentialsError,
-    BadQueryError,
-    NotFiniteError,
-    NoValuesError,
-    UnreachableError,
-)
+from harbourmaster.providers.errors import NoValuesError, UnreachableError
 from harbourmaster.providers.model import Answer, Question, Sample
+from helpers.analysis_controller import END, FROZEN, answer, objective
 from helpers.patience import PATIENCE
-from helpers.stored import sync
-
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-END = START.timestamp()
-FROZEN = {"from": "2026-03-01T11:55:00Z", "to": "2026-03-01T12:00:00Z"}
-
-
-def answer(value, time=END - 300):
-    return Answer(value, (Sample(time, float(value)),))
-
-
-class Questions:
-    """In place of the providers: what each query gets, and who asked what.
-
-    A query is answered by a value, an error, or a future; a list has one of them for each time.
-    """
-
-    def __init__(self):
-        self.answers = {}
-        self.asked = []
-        self.providers = []
-
-    async def ask(self, provider, question, _shared=None):
-        self.providers.append(provider.metadata.key)
-        self.asked.append((provider.metadata.name, question))
-        found = self.answers[question.query]
-        if isinstance(found, list):
-            found = found.pop(0)
-        if isinstance(found, asyncio.Future):
-            found = await found
-        if isinstance(found, Exception):
-            raise found
-        return found if isinstance(found, Answer) else answer(found)
-
-    @property
-    def queries(self):
-        return [question.query for _, question in self.asked]
-
-
-class ControllerProcess:
-    """One controller, at a time that only the test moves."""
-
-    def __init__(self, api, client, events):
-        self.api = api
-        self.client = client
-        self.events = events
-        self.now = START
-        self.questions = Questions()
-        self.restart()
-
-    def restart(self):
-        """Forget all that a process knows."""
-        self.caches = MetricCaches(self.client)
-        self.woken = asyncio.Event()
-        self.analyses = Analyses(
-            MetricContext(
-                client=self.client,
-                caches=self.caches,
-                settings=MetricsSettings(),
-                questions=self.questions,
-                events=self.events,
-                now=lambda: self.now,
-            ),
-            lambda _key: self.woken.set(),
-        )
-        self.sync()
-
-    def sync(self):
-        """Bring the caches to what is stored."""
-        sync(
-            self.api,
-            (self.caches.analyses, ANALYSES, Analysis),
-            (self.caches.definitions, ANALYSIS_DEFINITIONS, AnalysisDefinition),
-            (self.caches.templates, ANALYSIS_VALUE_TEMPLATES, AnalysisValueTemplate),
-            (self.caches.providers, METRICS_PROVIDERS, Provider),
-        )
-
-    def analysis(self, *, timeframe=None, status=None, definition=None, **args):
-        obj = {
-            "metadata": {"name": "release", "namespace": "prod"},
-            "spec": {
-                "timeframe": timeframe or {"recent": "5m"},
-                "analysisDefinition": definition or {"name": "checks"},
-                "args": args,
-            },
-        }
-        self.api.put(ANALYSES, obj if status is None else {**obj, "status": status})
-
-    def definition(self, *objectives, namespace="prod", passing=90):
-        """Each objective is a template's name and its fields."""
-        spec = {
-            "objectives": [
-                {"analysisValueTemplateRef": {"name": name, **place}, **fields}
-                for name, place, fields in objectives
-            ],
-            "totalScore": {"passPercentage": passing, "warningPercentage": 50},
-        }
-        metadata = {"name": "checks", "namespace": namespace}
-        self.api.put(ANALYSIS_DEFINITIONS, {"metadata": metadata, "spec": spec})
-
-    def template(self, name, query=None, namespace="prod", provider=None):
-        spec = {"provider": provider or {"name": "prom"}, "query": query or name}
-        metadata = {"name": name, "namespace": namespace}
-        self.api.put(ANALYSIS_VALUE_TEMPLATES, {"metadata": metadata, "spec": spec})
-
-    def provider(self, name="prom", namespace="prod", kind="prometheus", server="http://prom"):
-        spec = {"type": kind, "targetServer": server}
-        metadata = {"name": name, "namespace": namespace}
-        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
-
-    async def look(self, seconds=0.0):
-        """Reconcile so many seconds later, with up-to-date caches."""
-        self.now += timedelta(seconds=seconds)
-        self.sync()
-        return await self.analyses.reconcile("prod/release")
-
-    async def settle(self, seconds=0.0):
-        """Reconcile as often as something has changed, and return the last wait."""
-        self.woken.clear()
-        await self.look(seconds)
-        while True:
-            before = self.state()
-            if self.is_asking:
-                await self.woken.wait()
-                self.woken.clear()
-            wait = await self.look()
-            if not self.is_asking and self.state() == before:
-                return wait
-
-    @property
-    def is_asking(self):
-        run = self.analyses._runs.get("prod/release")
-        return run is not None and bool(run.asked)
-
-    def state(self):
-        return json.dumps(self.status)
-
-    @property
-    def status(self):
-        return self.api.get(ANALYSES, "release", "prod").get("status")
-
-    @property
-    def writes(self):
-        return len([each for each in self.api.requests if each.verb == "patch"])
-
-
-@pytest.fixture
-def life(api, client, events):
-    return ControllerProcess(api, client, events)
-
-
-def objective(name, weight=1, **target):
-    return (name, {}, {"target": target, "weight": weight})
-
-
-@pytest.fixture
-def ready(life):
-    """One objective, whose query is answered by 4."""
-    life.provider()
-    life.template("ready", "sum(up)")
-    life.definition(objective("ready", failure={"lessThan": {"fixedValue": "2"}}))
-    life.questions.answers["sum(up)"] = "4"
-    return life
 
 
 async def test_it_runs_to_its_verdict(ready):
@@ -290,46 +107,6 @@ async def test_a_time_that_is_none_is_told_once(ready):
     assert ready.status["state"] == "Completed"
 
 
-async def test_what_is_missing_is_asked_again_and_what_is_known_is_kept(life):
-    life.provider()
-    for name in ("a", "b", "c"):
-        life.template(name)
-    life.definition(objective("a"), objective("b"), objective("c"))
-    life.questions.answers = {
-        "a": "1",
-        "b": [UnreachableError("no connection"), UnreachableError("no connection"), "2"],
-        "c": [NoValuesError("no values in query result")] * 2 + ["3"],
-    }
-    life.analysis()
-    assert await life.settle() == 10
-    assert life.status == {
-        "timeframe": FROZEN,
-        "state": "Progressing",
-        "storedValues": {
-            "a": {"objectiveReference": {"name": "a"}, "query": "a", "value": "1"},
-            "b": {"objectiveReference": {"name": "b"}, "query": "b", "errMsg": "no connection"},
-            "c": {
-                "objectiveReference": {"name": "c"},
-                "query": "c",
-                "errMsg": "no values in query result",
-            },
-        },
-    }
-    asked = len(life.questions.asked)
-    assert await life.settle(9) == 1
-    assert len(life.questions.asked) == asked
-    life.questions.answers["c"] = "3"
-    assert await life.settle(1) == 20
-    stored = life.status["storedValues"]
-    assert (stored["a"]["value"], stored["c"]["value"]) == ("1", "3")
-    assert await life.settle(20) is None
-    status = life.status
-    assert (status["state"], status["pass"], "storedValues" in status) == ("Completed", True, False)
-    assert life.questions.queries.count("a") == 1
-    # Nobody needs to do anything about those.
-    assert life.events.of("AnalysisValueMissing") == []
-
-
 async def test_another_process_goes_on_from_what_is_stored(life):
     life.provider()
     life.template("a")
@@ -373,86 +150,6 @@ async def test_a_query_that_hangs_holds_up_no_worker(ready):
     assert ready.status["state"] == "Completed"
 
 
-@pytest.mark.parametrize(
-    ("error", "wait"),
-    [(BadQueryError("parse error"), 300), (BadCredentialsError("secret x not found"), 300)],
-)
-async def test_a_fault_that_waiting_does_not_mend_is_told_once(ready, error, wait):
-    ready.questions.answers["sum(up)"] = error
-    ready.analysis()
-    assert await ready.settle() == wait
-    assert await ready.settle(wait) == wait
-    assert ready.status["state"] == "Progressing"
-    assert ready.status["storedValues"]["ready"]["errMsg"] == str(error)
-    assert ready.events.of("AnalysisValueMissing") == [f"ready: {error}"]
-    # Nobody watches Secrets, so it is tried from time to time.
-    ready.questions.answers["sum(up)"] = "4"
-    await ready.settle(wait)
-    assert ready.status["state"] == "Completed"
-
-
-@pytest.mark.parametrize(
-    ("template", "provider", "text"),
-    [
-        ("up{{.x}}", {}, "the query needs the argument 'x', which is not among the args"),
-        ("{{if .x}}", {}, "the query has the action '{{if .x}}': only arguments"),
-        ('{a="{{.evil}}"}', {}, "the argument 'evil' has control characters or line ends"),
-        ("up", {"kind": "nagios"}, "unsupported provider: nagios"),
-        ("{}", {"kind": "elastic"}, "a provider of type elastic needs the argument metricPath"),
-    ],
-)
-async def test_what_can_not_be_asked_waits_for_objects_to_change(ready, template, provider, text):
-    ready.template("ready", template)
-    ready.provider(**provider)
-    ready.analysis(evil='"\n')
-    assert await ready.settle() is None
-    assert await ready.settle(1000) is None
-    assert ready.questions.asked == []
-    (stored,) = ready.status["storedValues"].values()
-    assert stored["errMsg"].startswith(text)
-    assert "value" not in stored
-    (told,) = ready.events.of("AnalysisValueMissing")
-    assert told.startswith(f"ready: {text}")
-    ready.template("ready", "sum(up)")
-    ready.provider()
-    assert await ready.settle() is None
-    assert ready.status["state"] == "Completed"
-
-
-@pytest.mark.parametrize(
-    ("missing", "text"),
-    [
-        ("template", "analysisvaluetemplate prod/ready not found"),
-        ("provider", "keptnmetricsprovider prod/prom not found"),
-    ],
-)
-async def test_what_comes_later_is_waited_for(life, missing, text):
-    life.questions.answers["ready"] = "1"
-    life.definition(objective("ready"))
-    make = {"template": lambda: life.template("ready"), "provider": life.provider}
-    for name, put in make.items():
-        if name != missing:
-            put()
-    life.analysis()
-    assert await life.settle() is None
-    assert life.status["storedValues"]["ready"] == {
-        "objectiveReference": {"name": "ready"},
-        "errMsg": text,
-    }
-    make[missing]()
-    await life.settle()
-    assert life.status["state"] == "Completed"
-
-
-async def test_a_provider_that_is_mended_is_asked_at_once(ready):
-    ready.questions.answers["sum(up)"] = [UnreachableError("no connection"), "4"]
-    ready.analysis()
-    assert await ready.settle() == 10
-    ready.provider(server="http://other")
-    assert await ready.settle() is None
-    assert ready.status["state"] == "Completed"
-
-
 async def test_a_template_that_changes_meanwhile_is_asked_anew(ready):
     ready.template("b")
     ready.definition(objective("ready"), objective("b"))
@@ -464,23 +161,6 @@ async def test_a_template_that_changes_meanwhile_is_asked_anew(ready):
     raw = json.loads(ready.status["raw"])
     found = [(each["query"], each["value"]) for each in raw["objectiveResults"]]
     assert found == [("sum(down)", 7), ("b", 1)]
-
-
-async def test_a_fault_is_not_told_again_when_something_else_changes(life):
-    life.provider()
-    for name in ("a", "b", "c"):
-        life.template(name)
-    life.definition(objective("a"), objective("b"), objective("c"))
-    life.questions.answers = {
-        "a": BadQueryError("parse error"),
-        "b": [UnreachableError("no connection"), "1"],
-        "c": UnreachableError("no connection"),
-    }
-    life.analysis()
-    await life.settle()
-    await life.settle(10)
-    assert life.status["storedValues"]["b"]["value"] == "1"
-    assert life.events.of("AnalysisValueMissing") == ["a: parse error"]
 
 
 async def test_an_answer_that_comes_as_the_query_changes_is_ignored(ready):
@@ -530,18 +210,6 @@ async def test_an_analysis_that_is_deleted_is_forgotten(ready):
     await asyncio.sleep(0)
     assert hanging.cancelled()
     assert list(ready.analyses.due(None)) == []
-
-
-async def test_a_value_that_is_not_finite_has_no_points(ready):
-    ready.questions.answers["sum(up)"] = NotFiniteError(
-        "the value is +Inf, expected a finite number"
-    )
-    ready.analysis()
-    await ready.settle()
-    status = ready.status
-    assert (status["state"], status.get("pass"), status.get("warning")) == ("Completed", None, None)
-    (result,) = json.loads(status["raw"])["objectiveResults"]
-    assert (result["value"], result["error"]) == (0, "value '+Inf' is not a finite number")
 
 
 @pytest.mark.parametrize("first", [answer("9", END), NoValuesError("no values in query result")])
@@ -614,17 +282,6 @@ async def test_what_it_has_just_written_is_not_done_twice(ready):
     # The watch is behind.
     assert await ready.analyses.reconcile("prod/release") is None
     assert ready.writes == 1
-
-
-async def test_a_query_that_crashes_is_a_fault_like_others(ready):
-    ready.questions.answers["sum(up)"] = [RuntimeError("a bug"), "4"]
-    ready.analysis()
-    assert await ready.settle() == 10
-    assert ready.status["storedValues"]["ready"]["errMsg"] == (
-        "the query crashed: see the log of the controller"
-    )
-    await ready.settle(10)
-    assert ready.status["state"] == "Completed"
 
 
 async def test_without_objectives_there_is_nothing_to_reach(ready):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from helpers.task_controllers import TaskControllers, definition_of, maps, settle
 from helpers.task_objects import definition
@@ -11,12 +9,6 @@ from helpers.task_objects import definition
 KEY = "prod/hello"
 NAME = "keptnfn-hello"
 STATUS = "/keptntaskdefinitions/hello/status"
-
-
-@pytest.fixture
-async def controllers(client):
-    async with TaskControllers(client) as found:
-        yield found
 
 
 async def until_named(controllers, name, key=KEY):

@@ -1,0 +1,172 @@
+"""A controller of analyses, whose clock the test moves and whose queries the test answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    METRICS_PROVIDERS,
+)
+from harbourmaster.controller.evaluation.analyses import Analyses
+from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
+from harbourmaster.controller.evaluation.settings import MetricsSettings
+from harbourmaster.evaluation.model import (
+    Analysis,
+    AnalysisDefinition,
+    AnalysisValueTemplate,
+    Provider,
+)
+from harbourmaster.providers.model import Answer, Sample
+from helpers.stored import sync
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+END = START.timestamp()
+FROZEN = {"from": "2026-03-01T11:55:00Z", "to": "2026-03-01T12:00:00Z"}
+
+
+def answer(value, time=END - 300):
+    return Answer(value, (Sample(time, float(value)),))
+
+
+class Questions:
+    """In place of the providers: what each query gets, and who asked what.
+
+    A query is answered by a value, an error, or a future; a list has one of them for each time.
+    """
+
+    def __init__(self):
+        self.answers = {}
+        self.asked = []
+        self.providers = []
+
+    async def ask(self, provider, question, _shared=None):
+        self.providers.append(provider.metadata.key)
+        self.asked.append((provider.metadata.name, question))
+        found = self.answers[question.query]
+        if isinstance(found, list):
+            found = found.pop(0)
+        if isinstance(found, asyncio.Future):
+            found = await found
+        if isinstance(found, Exception):
+            raise found
+        return found if isinstance(found, Answer) else answer(found)
+
+    @property
+    def queries(self):
+        return [question.query for _, question in self.asked]
+
+
+class ControllerProcess:
+    """One controller, at a time that only the test moves."""
+
+    def __init__(self, api, client, events):
+        self.api = api
+        self.client = client
+        self.events = events
+        self.now = START
+        self.questions = Questions()
+        self.restart()
+
+    def restart(self):
+        """Forget all that a process knows."""
+        self.caches = MetricCaches(self.client)
+        self.woken = asyncio.Event()
+        self.analyses = Analyses(
+            MetricContext(
+                client=self.client,
+                caches=self.caches,
+                settings=MetricsSettings(),
+                questions=self.questions,
+                events=self.events,
+                now=lambda: self.now,
+            ),
+            lambda _key: self.woken.set(),
+        )
+        self.sync()
+
+    def sync(self):
+        """Bring the caches to what is stored."""
+        sync(
+            self.api,
+            (self.caches.analyses, ANALYSES, Analysis),
+            (self.caches.definitions, ANALYSIS_DEFINITIONS, AnalysisDefinition),
+            (self.caches.templates, ANALYSIS_VALUE_TEMPLATES, AnalysisValueTemplate),
+            (self.caches.providers, METRICS_PROVIDERS, Provider),
+        )
+
+    def analysis(self, *, timeframe=None, status=None, definition=None, **args):
+        obj = {
+            "metadata": {"name": "release", "namespace": "prod"},
+            "spec": {
+                "timeframe": timeframe or {"recent": "5m"},
+                "analysisDefinition": definition or {"name": "checks"},
+                "args": args,
+            },
+        }
+        self.api.put(ANALYSES, obj if status is None else {**obj, "status": status})
+
+    def definition(self, *objectives, namespace="prod", passing=90):
+        """Each objective is a template's name and its fields."""
+        spec = {
+            "objectives": [
+                {"analysisValueTemplateRef": {"name": name, **place}, **fields}
+                for name, place, fields in objectives
+            ],
+            "totalScore": {"passPercentage": passing, "warningPercentage": 50},
+        }
+        metadata = {"name": "checks", "namespace": namespace}
+        self.api.put(ANALYSIS_DEFINITIONS, {"metadata": metadata, "spec": spec})
+
+    def template(self, name, query=None, namespace="prod", provider=None):
+        spec = {"provider": provider or {"name": "prom"}, "query": query or name}
+        metadata = {"name": name, "namespace": namespace}
+        self.api.put(ANALYSIS_VALUE_TEMPLATES, {"metadata": metadata, "spec": spec})
+
+    def provider(self, name="prom", namespace="prod", kind="prometheus", server="http://prom"):
+        spec = {"type": kind, "targetServer": server}
+        metadata = {"name": name, "namespace": namespace}
+        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
+
+    async def look(self, seconds=0.0):
+        """Reconcile so many seconds later, with up-to-date caches."""
+        self.now += timedelta(seconds=seconds)
+        self.sync()
+        return await self.analyses.reconcile("prod/release")
+
+    async def settle(self, seconds=0.0):
+        """Reconcile as often as something has changed, and return the last wait."""
+        self.woken.clear()
+        await self.look(seconds)
+        while True:
+            before = self.state()
+            if self.is_asking:
+                await self.woken.wait()
+                self.woken.clear()
+            wait = await self.look()
+            if not self.is_asking and self.state() == before:
+                return wait
+
+    @property
+    def is_asking(self):
+        run = self.analyses._runs.get("prod/release")
+        return run is not None and bool(run.asked)
+
+    def state(self):
+        return json.dumps(self.status)
+
+    @property
+    def status(self):
+        return self.api.get(ANALYSES, "release", "prod").get("status")
+
+    @property
+    def writes(self):
+        return len([each for each in self.api.requests if each.verb == "patch"])
+
+
+def objective(name, weight=1, **target):
+    return (name, {}, {"target": target, "weight": weight})

@@ -1,0 +1,48 @@
+"""Pods and their owners, which ``harbourmaster why`` is to explain, and our registration."""
+
+from __future__ import annotations
+
+NAMESPACE = "shop"
+
+
+def pod(name="cart-1", owner=None, labels=None, **spec):
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"uid-{name}",
+        "labels": {"app": "cart"} if labels is None else labels,
+        "creationTimestamp": "2026-03-01T12:00:00Z",
+    }
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    containers = [{"name": "c", "image": "registry.example.com/cart:1"}]
+    spec = {"containers": containers, "schedulerName": "default-scheduler", **spec}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def reference(kind, name):
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": name,
+        "uid": f"uid-{name}",
+        "controller": True,
+    }
+
+
+def template(**spec):
+    found = pod(**spec)
+    return {"metadata": {"labels": found["metadata"]["labels"]}, "spec": found["spec"]}
+
+
+def put_owner(api, resource, found, **metadata):
+    """Put a workload with a template under the uid by which ``reference`` names it."""
+    metadata = {"name": "cart", "namespace": NAMESPACE, **metadata}
+    api.put(resource, {"metadata": metadata, "spec": {"template": found}})
+    api.get(resource, "cart", NAMESPACE)["metadata"]["uid"] = "uid-cart"
+
+
+def registration(**entry):
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    webhook = {"name": "pods.harbourmaster.dev", "rules": [rule], **entry}
+    return {"metadata": {"name": "harbourmaster"}, "webhooks": [webhook]}

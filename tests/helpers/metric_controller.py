@@ -1,0 +1,144 @@
+"""A controller of KeptnMetrics, whose clock the test moves and whose queries the test answers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client import CollectorRegistry
+
+from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
+from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
+from harbourmaster.controller.evaluation.metrics import MetricReconciler
+from harbourmaster.controller.evaluation.settings import MetricsSettings
+from harbourmaster.controller.evaluation.telemetry import MetricSchedule
+from harbourmaster.evaluation.model import Metric, Provider
+from harbourmaster.evaluation.schedule import slots, stable_hash
+from harbourmaster.providers.model import Answer, Sample
+from helpers.stored import sync
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NAME = "prometheus"
+
+
+def answer(*values, shown=None, raw=None):
+    text = str(values[0]) if shown is None else shown
+    samples = tuple(Sample(START.timestamp() + time, value) for time, value in enumerate(values))
+    return Answer(text, samples, f'"{text}"'.encode() if raw is None else raw)
+
+
+class Asked:
+    """In place of Questions: answers by query are given, raised, or waited for."""
+
+    def __init__(self):
+        self.said = {}
+        self.seen = []
+
+    async def ask(self, provider, question, shared=None):
+        self.seen.append((provider.metadata.name, question))
+        found = self.said.get(question.query, answer(4))
+        if isinstance(found, asyncio.Future):
+            found = await found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class World:
+    """One controller, at a time that only the test moves."""
+
+    def __init__(self, api, client, events):
+        self.api = api
+        self.client = client
+        self.events = events
+        self.now = START
+        self.questions = Asked()
+        self.registry = CollectorRegistry()
+        self.schedule = MetricSchedule(self.registry)
+        self.restart()
+
+    def restart(self):
+        """Forget all that a process knows."""
+        self.caches = MetricCaches(self.client)
+        self.woken = []
+        context = MetricContext(
+            client=self.client,
+            caches=self.caches,
+            settings=MetricsSettings(),
+            questions=self.questions,
+            events=self.events,
+            now=lambda: self.now,
+            schedule=self.schedule,
+        )
+        self.metrics = MetricReconciler(context, self.woken.append)
+        self.sync()
+
+    def sync(self):
+        """Bring the caches to what is stored."""
+        sync(
+            self.api,
+            (self.caches.metrics, KEPTN_METRICS, Metric),
+            (self.caches.providers, METRICS_PROVIDERS, Provider),
+        )
+
+    def provider(self, name=NAME, namespace="prod", server="http://prometheus.example.com"):
+        metadata = {"name": name, "namespace": namespace}
+        spec = {"type": "prometheus", "targetServer": server}
+        self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
+
+    def metric(self, name="cpus", *, status=None, labels=None, namespace="prod", **spec):
+        metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+        spec = {"provider": {"name": NAME}, "query": "cpus", "fetchIntervalSeconds": 60, **spec}
+        obj = {"metadata": metadata, "spec": spec}
+        if status is None and (namespace, name) in self.api.objects.all(KEPTN_METRICS):
+            status = self.api.get(KEPTN_METRICS, name, namespace).get("status")
+        self.api.put(KEPTN_METRICS, obj if status is None else {**obj, "status": status})
+
+    def edit(self, name="cpus", **spec):
+        obj = self.api.get(KEPTN_METRICS, name, "prod")
+        metadata = {"name": name, "namespace": "prod"}
+        self.api.put(KEPTN_METRICS, {**obj, "metadata": metadata, "spec": {**obj["spec"], **spec}})
+
+    async def look(self, seconds=0.0, name="cpus"):
+        """Reconcile so many seconds later, and again where an answer came; the wait afterwards."""
+        self.now += timedelta(seconds=seconds)
+        self.sync()
+        list(self.metrics.due(None))
+        key = f"prod/{name}"
+        wait = await self.metrics.reconcile(key)
+        return await self.answered(name) if wait is None else wait
+
+    async def answered(self, name="cpus"):
+        """Let answers come, and have them written."""
+        await settle()
+        wait = None
+        while (key := f"prod/{name}") in self.woken:
+            self.woken.remove(key)
+            wait = await self.metrics.reconcile(key)
+            self.sync()
+            list(self.metrics.due([key]))
+        return wait
+
+    def status(self, name="cpus"):
+        return self.api.get(KEPTN_METRICS, name, "prod").get("status", {})
+
+    @property
+    def writes(self):
+        return len([each for each in self.api.requests if each.verb == "patch"])
+
+    @property
+    def asked(self):
+        return len(self.questions.seen)
+
+    def sample(self, name):
+        return self.registry.get_sample_value(name)
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def cpus(interval=60.0, question=("prod/prometheus", "cpus", "", ""), name="cpus", count=1):
+    """The slots of a metric here."""
+    return slots(interval, stable_hash(*question), stable_hash(f"prod/{name}"), count)

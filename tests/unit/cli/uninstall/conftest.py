@@ -1,0 +1,22 @@
+"""An API server that knows what an installation may consist of."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.cli.installed import CLUSTER_WIDE, HELD_BY_USERS, IN_NAMESPACE
+from harbourmaster.cli.uninstall import undoing
+from helpers.fake_api import FakeApi
+
+
+@pytest.fixture(autouse=True)
+def _fields_unknown_to_the_fake(monkeypatch):
+    monkeypatch.setattr(undoing, "_WAITING", "")
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        for resource in (*IN_NAMESPACE, *CLUSTER_WIDE, *HELD_BY_USERS):
+            found.define(resource)
+        yield found

@@ -1,0 +1,145 @@
+"""``harbourmaster uninstall`` releases pods at gates and deletes those in the scheduler."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
+from helpers.uninstalling import calls, done, names, put, run
+
+
+def pod(api, name, *gates, annotations=None):
+    spec = {"schedulingGates": [{"name": gate} for gate in gates]}
+    return api.put(
+        PODS,
+        {
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations or {}},
+            "spec": spec,
+        },
+    )
+
+
+def gates(api, name):
+    found = api.get(PODS, name, "shop")
+    return [gate["name"] for gate in found["spec"].get("schedulingGates", [])]
+
+
+async def test_gates_go_from_every_page_and_others_stay(api, client):
+    for number in range(600):
+        pod(api, f"ledger-{number}", "example.com/quota", GATE)
+    told = await done(client)
+    assert "gates: released 600 pods" in told
+    assert all(gates(api, name) == ["example.com/quota"] for name in names(api, PODS))
+    assert api.get(PODS, "ledger-7", "shop")["metadata"]["annotations"] == {RELEASED: "true"}
+
+
+async def test_a_pod_that_changes_meanwhile_is_looked_at_again(api, client):
+    pod(api, "moved", "example.com/quota", GATE)
+    pod(api, "gone", GATE)
+    listed = client.list
+
+    async def list_then_change(resource, *args, **options):
+        page = await listed(resource, *args, **options)
+        if resource is PODS and args == (None,) and "gone" in names(api, PODS):
+            pod(api, "moved", GATE)
+            api.remove(PODS, "gone", "shop")
+        return page
+
+    client.list = list_then_change
+    await done(client)
+    assert gates(api, "moved") == []
+
+
+async def test_gates_are_left_to_a_registered_keptn(api, client):
+    entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
+    put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
+    pod(api, "ledger", GATE)
+    told = await done(client)
+    assert "gates: left to Keptn, whose webhook is registered" in told
+    assert gates(api, "ledger") == [GATE]
+
+
+WORKLOAD = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}
+MADE = {"kind": "ReplicaSet", "name": "ledger-1", "controller": True}
+
+
+def scheduled(api, name, *, annotations=WORKLOAD, owners=(MADE,), **spec):
+    """A pod in our scheduler, unless the spec says otherwise."""
+    metadata = {"name": name, "namespace": "shop", "annotations": annotations}
+    metadata["ownerReferences"] = list(owners)
+    return api.put(
+        PODS, {"metadata": metadata, "spec": {"schedulerName": "keptn-scheduler", **spec}}
+    )
+
+
+async def test_pods_in_the_scheduler_are_deleted_if_their_owner_recreates_them(api, client):
+    scheduled(api, "ledger-1")
+    scheduled(api, "provisional", annotations={"gates.harbourmaster.dev/parent": "unresolved"})
+    scheduled(api, "bound", nodeName="n1")
+    scheduled(api, "elsewhere", schedulerName="default-scheduler")
+    code, told = await run(client)
+    assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
+    assert "pods in keptn-scheduler: deleted 2 pods, for their owners to recreate" in told
+    assert sorted(names(api, PODS)) == ["bound", "elsewhere"]
+    code, told = await run(client)
+    assert (code, [line for line in told if "keptn-scheduler" in line]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"owners": ()}, id="nobody makes it anew"),
+        pytest.param({"owners": ({**MADE, "controller": False},)}, id="nor who only has it"),
+        pytest.param({"owners": ({**MADE, "kind": "Job"},)}, id="one that counts it as failed"),
+        pytest.param({"annotations": {}}, id="it names the scheduler itself"),
+    ],
+)
+async def test_others_in_the_scheduler_stay_and_are_named(api, client, given):
+    scheduled(api, "lonely", **given)
+    told = await done(client, code=1)
+    assert "pods in keptn-scheduler: 1 pod that no owner recreates: shop/lonely" in told
+    assert told[-1] == (
+        "left: 1 pod in keptn-scheduler, which gets no answers now: shop/lonely: delete them, and "
+        "remove schedulerName keptn-scheduler from what creates them"
+    )
+    assert names(api, PODS) == ["lonely"]
+
+
+async def test_a_pod_that_returns_to_the_scheduler_is_named(api, client):
+    scheduled(api, "ledger-1")
+    deleted = client.delete
+
+    async def make_anew(resource, name, *args, **options):
+        await deleted(resource, name, *args, **options)
+        if resource is PODS:
+            scheduled(api, "ledger-2")
+
+    client.delete = make_anew
+    told = await done(client, code=1)
+    assert told[-1].startswith("left: 1 pod in keptn-scheduler")
+    assert "shop/ledger-2" in told[-1]
+
+
+async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, client):
+    scheduled(api, "ledger-1")
+    scheduled(api, "lonely", owners=())
+    told = await done(client, dry_run=True)
+    assert (
+        "pods in keptn-scheduler: would delete 1 pod, for their owners to recreate; "
+        "1 pod that no owner recreates: shop/lonely"
+    ) in told
+    for other in ("packer", ""):
+        code, told = await run(client, scheduler=other)
+        assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
+        assert sorted(names(api, PODS)) == ["ledger-1", "lonely"]
+
+
+async def test_the_scheduler_is_left_to_a_registered_keptn(api, client):
+    entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
+    put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
+    scheduled(api, "ledger-1")
+    told = await done(client)
+    assert "pods in keptn-scheduler: left to Keptn, whose webhook is registered" in told
+    assert names(api, PODS) == ["ledger-1"]

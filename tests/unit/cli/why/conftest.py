@@ -1,0 +1,36 @@
+"""``harbourmaster why`` as it is run against a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, NAMESPACES, POLICIES
+from harbourmaster.cli.main import main
+from helpers.commands import kubeconfig
+from helpers.explained import NAMESPACE, registration
+from helpers.objects import cluster_policy, policy
+
+SSD = cluster_policy("disks", pods={"app": "cart"}, nodeSelector={"disk": "ssd"})
+OTHERS = cluster_policy("others", pods={"app": "till"}, nodeName="n1")
+LOCAL = policy("local", NAMESPACE, tolerations=[{"key": "pool", "operator": "Exists"}])
+
+
+@pytest.fixture
+def why(api, tmp_path, capsys):
+    """Return ``why(*arguments)``: the exit code, and what was printed on both streams."""
+    api.put(MUTATING_WEBHOOKS, registration())
+    api.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    for each in (SSD, OTHERS):
+        api.put(CLUSTER_POLICIES, each)
+    api.put(POLICIES, LOCAL)
+    path = kubeconfig(tmp_path, api.url)
+
+    async def run(*arguments):
+        command = ["why", *arguments, "--kubeconfig", path]
+        code = await asyncio.to_thread(main, command)
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    return run

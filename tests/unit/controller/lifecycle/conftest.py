@@ -1,0 +1,13 @@
+"""Controllers of tasks and their definitions, on a fake API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.task_controllers import TaskControllers
+
+
+@pytest.fixture
+async def controllers(client):
+    async with TaskControllers(client) as found:
+        yield found

@@ -1,0 +1,179 @@
+"""What others change in the configurations is repaired; a fight about it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+
+import pytest
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
+from harbourmaster.certs.authority import create_authority
+from harbourmaster.controller.registration import certificates
+from harbourmaster.registration import fights
+from helpers.registered import CONFIGURATIONS, HOME, NAME, bundles_of, data_of, entry, with_data
+from helpers.registering import CONFIGURATIONS_PATH, SECRETS_PATH
+
+# Together they take as long as a thousand others.
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
+async def test_a_deleted_configuration_comes_back(setting, api, events, resource):
+    setting.start()
+    await setting.settled()
+    api.remove(resource, NAME)
+    await setting.settled()
+    assert await events.until("DriftRepaired") == (
+        f"{resource.kind} harbourmaster was deleted by hand and is created again: "
+        "to keep your own configurations, set registerWebhooks to false"
+    )
+
+
+async def test_a_hand_edit_is_undone_and_the_event_names_the_setting(setting, events, metrics):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    entry(configuration)["failurePolicy"] = "Fail"
+    configuration["metadata"]["annotations"] = {"example.com/note": "theirs"}
+    setting.put(MUTATING_WEBHOOKS, configuration)
+    assert await events.until("DriftRepaired") == (
+        "failurePolicy of pods.harbourmaster.dev was set to Fail by hand and is Ignore again: "
+        "change the setting webhook.failurePolicy instead"
+    )
+    found = setting.get(MUTATING_WEBHOOKS)
+    assert entry(found)["failurePolicy"] == "Ignore"
+    assert found["metadata"]["annotations"] == {"example.com/note": "theirs"}
+    repairs = metrics.registration.repairs.labels(MUTATING_WEBHOOKS.kind, "failurePolicy")
+    assert repairs._value.get() == 1
+
+
+@pytest.mark.parametrize(
+    "bundle", ["Z2FyYmFnZQ==", None, "theirs"], ids=["garbage", "none", "a foreign authority"]
+)
+async def test_a_foreign_bundle_is_replaced_at_once(setting, events, bundle):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[VALIDATING_WEBHOOKS])
+    if bundle == "theirs":
+        bundle = certificates.base64.b64encode(create_authority(setting.now).certificate)
+        bundle = bundle.decode()
+    client = entry(configuration, "policies.harbourmaster.dev")["clientConfig"]
+    client["caBundle"] = bundle
+    if bundle is None:
+        del client["caBundle"]
+    setting.put(VALIDATING_WEBHOOKS, configuration)
+    await events.until("DriftRepaired")
+    assert set(bundles_of(setting.get(VALIDATING_WEBHOOKS))) == {
+        data_of(setting.secret())["ca.crt"]
+    }
+
+
+async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics):
+    setting.start()
+    await setting.settled()
+
+    async def other():
+        while True:
+            found = setting.get(MUTATING_WEBHOOKS)
+            if found and entry(found)["failurePolicy"] != "Fail":
+                changed = copy.deepcopy(found)
+                entry(changed)["failurePolicy"] = "Fail"
+                setting.put(MUTATING_WEBHOOKS, changed)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    assert "once a minute" in await events.until("FieldFight")
+    updates = len(api.seen("update", CONFIGURATIONS_PATH))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
+    assert len(events.of("FieldFight")) == 1
+    # All else is repaired as ever, certificates too.
+    changed = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
+    entry(changed)["timeoutSeconds"] = 30
+    setting.put(MUTATING_WEBHOOKS, changed)
+    await setting.until(lambda: entry(setting.get(MUTATING_WEBHOOKS))["timeoutSeconds"] == 3)
+
+
+async def test_so_does_one_about_the_whole_configuration(setting, api, events):
+    setting.start()
+    await setting.settled()
+
+    async def other():
+        while True:
+            if setting.get(MUTATING_WEBHOOKS):
+                api.remove(MUTATING_WEBHOOKS, NAME)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    assert "once a minute" in await events.until("FieldFight")
+    made = len(api.seen("create", "mutatingwebhook"))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("create", "mutatingwebhook")) == made
+
+
+async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events):
+    setting.start()
+    await setting.settled()
+    names = (f"n-{number}.example.com" for number in itertools.count())
+
+    async def other():
+        while True:
+            found = setting.get(MUTATING_WEBHOOKS)
+            if found and not any("example.com" in each["name"] for each in found["webhooks"]):
+                changed = copy.deepcopy(found)
+                changed["webhooks"].append({**entry(changed), "name": next(names)})
+                setting.put(MUTATING_WEBHOOKS, changed)
+            await asyncio.sleep(0.005)
+
+    setting.background(other())
+    await events.until("FieldFight")
+    updates = len(api.seen("update", CONFIGURATIONS_PATH))
+    await asyncio.sleep(0.3)
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
+
+
+async def test_many_webhooks_added_at_once_are_no_fight(setting, events):
+    setting.start()
+    changed = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    others = [{**entry(changed), "name": f"n-{number}.example.com"} for number in range(100)]
+    changed["webhooks"] += others
+    setting.put(MUTATING_WEBHOOKS, changed)
+    await setting.until(lambda: len(setting.get(MUTATING_WEBHOOKS)["webhooks"]) < len(others))
+    await events.until("DriftRepaired", len(others))
+    assert events.of("FieldFight") == []
+
+
+async def test_a_secret_that_may_not_be_written_does_not_stop_repairs(setting, api, events):
+    setting.start()
+    await setting.settled()
+    api.forbid("update", SECRETS)
+    setting.put(SECRETS, with_data(setting.secret(), tls_key=b"x"))
+    await api.until_seen("update", SECRETS_PATH)
+    api.remove(MUTATING_WEBHOOKS, NAME)
+    await events.until("DriftRepaired")
+    api.heal()
+    await setting.until(lambda: data_of(setting.secret())["tls.key"] != b"x")
+
+
+async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
+    setting.start()
+    await setting.settled()
+    api.remove(NAMESPACES, HOME)
+    uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
+    for each in CONFIGURATIONS:
+        # As the garbage collector does.
+        api.remove(each, NAME)
+    configurations = await setting.settled()
+    assert len(configurations) == 2
+    for configuration in configurations.values():
+        assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
+
+
+async def test_an_owner_removed_by_hand_is_put_back(setting, events):
+    setting.start()
+    configuration = copy.deepcopy((await setting.settled())[MUTATING_WEBHOOKS])
+    del configuration["metadata"]["ownerReferences"]
+    setting.put(MUTATING_WEBHOOKS, configuration)
+    assert "metadata.ownerReferences was removed by hand" in await events.until("DriftRepaired")
+    (owner,) = setting.get(MUTATING_WEBHOOKS)["metadata"]["ownerReferences"]
+    assert owner["uid"] == setting.uid

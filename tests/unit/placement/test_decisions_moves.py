@@ -1,0 +1,279 @@
+"""The cases of krake-spec 8 about moves and their limits, by their numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from helpers.placing import AB, NOW, ago, application, cluster, decided, decided_all, reason
+
+# Moves
+
+
+@pytest.mark.parametrize(("seconds", "on"), [(59, "a"), (60, "b"), (61, "b")])
+def test_r1_r2_an_application_moves_to_a_better_cluster_after_the_hold_off(seconds, on):
+    found = decided(application(on="a", scheduled=seconds), *AB, m=0.1, n=0.9)
+    assert list(found.chosen) == [on]
+    if on == "a":
+        assert found.scores == {}
+        assert found.reason == f"it must not move again until {ago(-1)}"
+    else:
+        assert found.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
+
+
+MOVE = {"on_unreachable": "Move"}
+
+
+def reached(status, reason):
+    return {"type": "Reachable", "status": status, "reason": reason, "message": "why"}
+
+
+NO_ANSWER = {"state": "Offline", "conditions": [reached("False", "NoAnswer")]}
+NODE_NOT_READY = {
+    "state": "NotReady",
+    "conditions": [
+        reached("True", "Answers"),
+        {"type": "NodesReady", "status": "False", "reason": "NodeNotReady", "message": "node n"},
+    ],
+}
+
+
+@pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
+def test_an_unreachable_cluster_keeps_its_applications(status):
+    found = decided(application(on="a"), cluster("a", status=status), cluster("b"))
+    assert found.stays
+    assert found.outcome == "Stayed"
+    assert found.reason.startswith("'a' is excluded (it is ")
+    assert found.reason.endswith("; it stays there (placement.onUnreachable: Stay)")
+    assert decided(application(), cluster("a", status=status), cluster("b")).chosen == ["b"]
+
+
+@pytest.mark.parametrize("status", [{"state": "Offline"}, NO_ANSWER])
+def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
+    clusters = (cluster("a", status=status), cluster("b"))
+    found = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
+    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
+    assert found.reason.startswith("'a' is excluded (it is ")
+
+
+@pytest.mark.parametrize("rules", [{}, MOVE])
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"state": "Offline", "conditions": [reached("False", "InvalidCredentials")]},
+        {"state": "Connecting", "conditions": [reached("Unknown", "Connecting")]},
+        {"state": "Connecting"},
+        {"state": "Pending"},
+        {},
+    ],
+)
+def test_only_silence_is_a_failover_whatever_the_setting(rules, status):
+    clusters = (cluster("a", status=status), cluster("b"))
+    assert decided(application(on="a"), *clusters, rules=rules).stays
+    assert decided(application(), *clusters, rules=rules).chosen == ["b"]
+
+
+@pytest.mark.parametrize("rules", [{}, MOVE])
+@pytest.mark.parametrize(
+    "change",
+    [{"spec": {"unschedulable": True}}, {"deletionTimestamp": ago(1)}, {"labels": {"x": "z"}}],
+)
+def test_people_can_send_applications_away_from_an_unreachable_cluster(rules, change):
+    app = application(on="a", labels=["x is y"])
+    silent = cluster("a", **{"status": NO_ANSWER, "labels": {"x": "y"}, **change})
+    found = decided(app, silent, cluster("b", labels={"x": "y"}), rules=rules)
+    assert (found.outcome, found.chosen) == ("Moved", ["b"])
+
+
+@pytest.mark.parametrize("rules", [{}, MOVE])
+@pytest.mark.parametrize("status", [{"state": "NotReady"}, {"state": "Unhealthy"}, NODE_NOT_READY])
+def test_nodes_that_are_not_ready_stop_new_placements_only(rules, status):
+    sick = cluster("a", {"m": 1}, status=status)
+    found = decided(application(on="a"), sick, cluster("b", {"n": 1}), rules=rules, m=0.5, n=0.5)
+    assert found.stays
+    assert found.scores == pytest.approx({"a": 0.6 / 1.1, "b": 0.5})
+    alone = decided(application(on="a"), sick, rules=rules, m=0.5)
+    assert (alone.outcome, alone.stays) == ("Stayed", True)
+    new = decided(application(), sick, cluster("b", {"n": 1}), rules=rules, m=0.9, n=0.1)
+    assert new.chosen == ["b"]
+    assert reason(new, "a").startswith("it")
+
+
+def test_unready_nodes_do_not_prevent_moves():
+    sick = cluster("a", {"m": 1}, status=NODE_NOT_READY)
+    better = decided(application(on="a"), sick, cluster("b", {"n": 1}), m=0.1, n=0.9)
+    assert (better.outcome, better.chosen, better.is_elective) == ("Moved", ["b"], True)
+    limited = application(on="a", metrics=["n > 0.5"])
+    found = decided(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
+    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
+
+
+CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+STATEFUL = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "db"},
+    "spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]},
+}
+RECREATE = {"placement.harbourmaster.dev/migration-volumes": "Recreate"}
+
+
+@pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
+def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
+    app = application(on="a", manifests=[manifest])
+    better = decided(app, *AB, m=0.1, n=0.9)
+    assert (better.outcome, better.stays) == ("Stayed", True)
+    assert better.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
+    kind = manifest["kind"]
+    assert better.reason == (
+        f"'b' has the best score, 0.9, but a move would lose the volumes of its {kind}: to allow "
+        "it, set the annotation placement.harbourmaster.dev/migration-volumes to Recreate"
+    )
+    limited = application(on="a", manifests=[manifest], metrics=["n > 0.5"])
+    assert decided(limited, *AB, m=0.1, n=0.9).stays
+    lost = {"on_metrics_loss": "Move"}
+    assert decided(app, *AB, rules=lost, m="no answer", n=0.9).stays
+    silent = (cluster("a", status=NO_ANSWER), cluster("b"))
+    assert decided(app, *silent, rules=MOVE).stays
+
+
+@pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
+def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manifest):
+    allowed = application(on="a", manifests=[manifest], annotations=RECREATE)
+    assert decided(allowed, *AB, m=0.1, n=0.9).chosen == ["b"]
+    silent = (cluster("a", status=NO_ANSWER), cluster("b"))
+    assert decided(allowed, *silent, rules=MOVE).chosen == ["b"]
+    wanted = application(on="a", manifests=[manifest], labels=["x is y"])
+    assert decided(wanted, cluster("a"), cluster("b", labels={"x": "y"})).chosen == ["b"]
+    assert decided(application(manifests=[manifest]), *AB, m=0.1, n=0.9).chosen == ["b"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {**STATEFUL, "spec": {}},
+        {**STATEFUL, "spec": {"volumeClaimTemplates": []}},
+        {**STATEFUL, "spec": "nonsense"},
+        {**STATEFUL, "apiVersion": "example.com/v1"},
+        {**CLAIM, "apiVersion": "example.com/v1"},
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "spec": [1]},
+        {"kind": 5, "spec": None},
+        {},
+    ],
+)
+def test_manifests_without_volumes_may_move(manifest):
+    app = application(on="a", manifests=[manifest])
+    assert decided(app, *AB, m=0.1, n=0.9).chosen == ["b"]
+
+
+def test_r4_a_cluster_that_does_not_match_any_more_is_left_at_once():
+    app = application(on="a", scheduled=5, labels=["x is y"], generation=2)
+    found = decided(app, cluster("a"), cluster("b", labels={"x": "y"}))
+    assert found.chosen == ["b"]
+
+
+def test_a_deleted_cluster_is_left_at_once():
+    found = decided(application(on="gone", scheduled=5), cluster("b"))
+    assert found.chosen == ["b"]
+    assert found.reason.startswith("'gone' is excluded (it no longer exists)")
+
+
+def test_r9_an_application_that_may_not_move_stays():
+    found = decided(application(on="a", migration=False), *AB, m=0.1, n=0.9)
+    assert found.stays
+    assert list(found.chosen) == ["a"]
+
+
+def test_r10_an_application_that_may_not_move_is_placed():
+    assert decided(application(migration=False), *AB, m=0.1, n=0.9).chosen == ["b"]
+
+
+@pytest.mark.parametrize("clusters", [[], [cluster("a", status={"state": "Offline"})]])
+def test_r12_an_application_that_may_not_move_stays_on_a_missing_cluster(clusters):
+    found = decided(application(on="a", migration=False), *clusters, cluster("b"))
+    assert found.stays
+    assert list(found.chosen) == ["a"]
+
+
+def test_r13_after_a_failed_move_the_application_stays_for_a_while():
+    app = application(on="a", status={"suspendedUntil": ago(-100)})
+    assert decided(app, *AB, m=0.1, n=0.9).stays
+    later = NOW + timedelta(seconds=100)
+    assert decided(app, *AB, now=later, m=0.1, n=0.9).chosen == ["b"]
+
+
+@pytest.mark.parametrize(("rule", "on"), [(True, "a"), (False, "b")])
+def test_the_hold_off_may_leave_out_changed_applications(rule, on):
+    app = application(on="a", scheduled=5, generation=2)
+    found = decided(app, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9)
+    assert list(found.chosen) == [on]
+    same = application(on="a", scheduled=5)
+    assert decided(same, *AB, rules={"hold_off_on_update": rule}, m=0.1, n=0.9).stays
+
+
+@pytest.mark.parametrize("time", ["", "nonsense", ago(-86400)])
+def test_an_invalid_time_of_the_last_move_is_ignored(time):
+    app = application(on="a", status={"scheduledTime": time})
+    assert decided(app, *AB, m=0.1, n=0.9).chosen == ["b"]
+
+
+def test_r21_one_bad_application_is_the_only_one():
+    apps = [application(f"app-{number}") for number in range(99)]
+    poison = application("poison", metrics=["load > abc"])
+    found = decided_all([*apps[:50], poison, *apps[50:]], cluster("a"))
+    assert [each.outcome for each in found].count("Placed") == 99
+    assert found[50].outcome == "InvalidConstraint"
+
+
+# Limits
+
+
+def test_only_so_many_move_to_one_cluster_in_a_pass():
+    apps = [application(f"app-{number}", on="a") for number in range(8)]
+    found = decided_all(apps, *AB, rules={"moves_per_target": 3}, m=0.1, n=0.9)
+    assert [each.outcome for each in found] == ["Moved"] * 3 + ["Stayed"] * 5
+    assert found[3].reason.endswith("but this pass allows no more moves there")
+    free = decided_all(apps, *AB, rules={"moves_per_target": 0}, m=0.1, n=0.9)
+    assert [each.outcome for each in free] == ["Moved"] * 8
+
+
+def test_who_must_move_moves_whatever_the_limit_and_counts():
+    clusters = (
+        cluster("a", status={"state": "Offline"}),
+        cluster("b", {"n": 1}),
+        cluster("c", {"m": 1}),
+    )
+    apps = [application(f"app-{number}", on="a") for number in range(5)]
+    apps += [application("late", on="c")]
+    found = decided_all(apps, *clusters, rules={"moves_per_target": 2, **MOVE}, m=0.1, n=0.9)
+    assert [each.outcome for each in found] == ["Moved"] * 5 + ["Stayed"]
+
+
+def test_first_placements_are_no_moves():
+    apps = [application(f"app-{number}") for number in range(5)]
+    found = decided_all(apps, cluster("a"), rules={"moves_per_target": 2})
+    assert {each.outcome for each in found} == {"Placed"}
+
+
+def test_a_tie_of_full_and_open_clusters_goes_to_the_open_ones():
+    clusters = (cluster("a", {"m": 1}), cluster("b", {"n": 1}), cluster("c", {"n": 1}))
+    apps = [application(f"app-{number}", on="a") for number in range(6)]
+    found = decided_all(apps, *clusters, rules={"moves_per_target": 3}, m=0.1, n=0.9)
+    assert Counter(each.target.name for each in found) == {"b": 3, "c": 3}
+
+
+@pytest.mark.parametrize(
+    ("moves", "limit", "outcome"),
+    [([10, 20], 2, "Stayed"), ([10, 3601], 2, "Moved"), ([10, 20], 0, "Moved"), ([10], 2, "Moved")],
+)
+def test_an_application_moves_only_so_often_in_an_hour(moves, limit, outcome):
+    app = application(on="a", status={"recentMoves": [ago(each) for each in moves]})
+    found = decided(app, *AB, rules={"moves_per_application": limit}, m=0.1, n=0.9)
+    assert found.outcome == outcome
+
+
+def test_an_application_that_has_moved_too_often_still_leaves_what_is_gone():
+    app = application(on="gone", status={"recentMoves": [ago(10)] * 5})
+    assert decided(app, *AB, rules={"moves_per_application": 1}, m=0.1, n=0.9).outcome == "Moved"
