@@ -11,8 +11,10 @@ from harbourmaster.playground.installation import Installation
 from helpers.controller import connected
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
-from helpers.member_planes import members_of
+from helpers.member_planes import members_of, two_planes
 from helpers.patience import TEST_SECONDS
+from helpers.placed import ensure_definitions
+from helpers.placing_flow import flow_in
 from helpers.planes import plane_for
 from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions
@@ -100,6 +102,20 @@ async def admin(control_plane):
 async def doctored(deployed):
     """A client of the control plane of ``deployed``."""
     async with connected(deployed.plane.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def planes(control_plane, tmp_path_factory):
+    """Two member API servers without any controllers; what they don't do, the tests do."""
+    ensure_definitions(control_plane)
+    with two_planes(tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture
+async def world(request, control_plane):
+    async with flow_in(control_plane, request.node.name) as found:
         yield found
 
 

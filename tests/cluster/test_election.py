@@ -1,4 +1,4 @@
-"""Candidates as processes against the real API server: killed, stopped, told to end, cut off."""
+"""Candidates as processes against the real API server: stopped and told to end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def started(candidates, names):
 def test_a_leader_alone_leaves_an_empty_lease(candidates, lease):
     leader, _ = started(candidates, "a")
     candidates.send(leader, signal.SIGTERM)
-    candidates.wait(leader)
+    assert candidates.wait(leader) == 0
     spec = lease()
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("", 1)
     assert spec["renewTime"].endswith("Z")

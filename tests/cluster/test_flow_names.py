@@ -149,8 +149,16 @@ VOCABULARIES = {
 
 @pytest.mark.parametrize(
     ("controller_flags", "vocabulary"),
-    [((f"--lifecycle-event-vocabulary={each}",), each) for each in VOCABULARIES],
-    ids=VOCABULARIES,
+    [
+        # The default.
+        ((), "keptn"),
+        *(
+            ((f"--lifecycle-event-vocabulary={each}",), each)
+            for each in VOCABULARIES
+            if each != "keptn"
+        ),
+    ],
+    ids=["keptn", *(each for each in VOCABULARIES if each != "keptn")],
 )
 async def test_a_vocabulary_has_all_of_its_names_and_none_of_the_other(flow, harbour, vocabulary):
     wanted, unwanted, endings = VOCABULARIES[vocabulary]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import uuid
 
 import pytest
 
@@ -13,39 +11,24 @@ from harbourmaster.api.resources import (
     APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,
-    DEFINITIONS,
     DEPLOYMENTS,
-    NAMESPACES,
     Resource,
 )
 from harbourmaster.placement.manifests import DOMAIN, UID_LABEL
-from helpers.member_planes import two_planes
 from helpers.placed import (
     Member,
     changed_kubeconfig,
     config_map,
     deployment,
-    ensure_definitions,
+    is_released,
     is_true,
+    ready,
+    reason_of,
+    theirs,
 )
-from helpers.placing_flow import flow_in
 from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def planes(control_plane, tmp_path_factory):
-    """Two member API servers without any controllers; what they don't do, the tests do."""
-    ensure_definitions(control_plane)
-    with two_planes(tmp_path_factory) as found:
-        yield found
-
-
-@pytest.fixture
-async def world(request, control_plane):
-    async with flow_in(control_plane, request.node.name) as found:
-        yield found
 
 
 @pytest.fixture
@@ -92,6 +75,28 @@ async def test_what_names_no_namespace_lands_where_the_kubeconfig_says(world, pl
         assert await one.names() == {"placed"}
 
 
+async def test_everything_leaves_the_old_cluster_before_anything_comes_to_the_new_one(
+    both, members
+):
+    one, two = members
+    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    await both.application(*manifests, to="one")
+    await both.until_running("one")
+    # One that does not go at once: the other cluster has to wait for it.
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+    await both.schedule("two")
+    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
+    await asyncio.sleep(1)
+    assert await two.names() == set()
+    status = await both.until(lambda status: status.phase == "Migrating")
+    assert status.running_on.name == "one"
+    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+    await both.until_running("two")
+    assert await one.names() == set()
+    assert await two.names() == {"first", "second"}
+    assert "Migrating" in both.told()
+
+
 async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both, members):
     one, two = members
     await both.application(config_map("first", one.namespace), to="one")
@@ -106,20 +111,6 @@ async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both
     assert await one.names() == {"first"}
     await two.client.delete(CONFIG_MAPS, "first", two.namespace)
     await both.until_running("two")
-
-
-async def ready(member, name):
-    """As the controllers of the member would say it."""
-    found = await member.until(DEPLOYMENTS, name, lambda found: found is not None)
-    count = found["spec"]["replicas"]
-    status = {
-        "observedGeneration": found["metadata"]["generation"],
-        "replicas": count,
-        "updatedReplicas": count,
-        "availableReplicas": count,
-        "readyReplicas": count,
-    }
-    await member.edit(DEPLOYMENTS, name, {"status": status}, "status")
 
 
 async def test_create_first_keeps_the_old_one_until_the_new_one_is_ready(both, members):
@@ -155,6 +146,19 @@ async def test_what_others_change_or_delete_is_mended(both, members):
     assert found["metadata"]["uid"] != uid
     await one.edit(CONFIG_MAPS, "kept", {"metadata": {"labels": None}})
     await one.until(CONFIG_MAPS, "kept", lambda found: "labels" in found["metadata"])
+
+
+async def test_readiness_follows_the_cluster(both, members):
+    one, _ = members
+    await both.application(deployment("web", one.namespace), to="one")
+    status = await both.until(lambda status: is_true(status, "Deployed"))
+    assert reason_of(status, "Ready") == "ObjectsNotReady"
+    await ready(one, "web")
+    await both.until(lambda status: is_true(status, "Ready"))
+    await one.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
+    status = await both.until(lambda status: not is_true(status, "Ready"))
+    message = next(each.message for each in status.conditions if each.type == "Ready")
+    assert message == f"Deployment {one.namespace}/web: 0 of 1 are available"
 
 
 async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
@@ -206,20 +210,6 @@ async def test_an_object_of_another_application_is_not_taken(both, members):
     await both.delete(name="second")
     await both.until_gone(name="second")
     assert (await one.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
-
-
-async def theirs(member, name="settings", **data):
-    """An object of another team."""
-    value = ApplyPatch(config_map(name, member.namespace, **data), "somebody")
-    await member.client.patch(CONFIG_MAPS, name, value, member.namespace)
-
-
-def is_released(found):
-    """Whether nothing of the object is ours any more."""
-    metadata = found["metadata"]
-    marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
-    managers = {each["manager"] for each in metadata.get("managedFields", ())}
-    return not any(DOMAIN in each for each in (*marks, *managers))
 
 
 async def test_what_was_there_before_survives_a_move_and_a_deletion(both, members):
@@ -362,108 +352,6 @@ async def test_a_field_that_somebody_took_from_us_is_taken_back_or_told(both, me
     await both.delete()
     await both.until_gone()
     assert await one.get(CONFIG_MAPS, "settings") is None
-
-
-def namespace(name):
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-@pytest.fixture
-async def wide(world, planes):
-    """As ``both``, and the clusters allow objects without a namespace."""
-    async with world.deploying():
-        for name, plane in zip(("one", "two"), planes, strict=True):
-            await world.cluster(name, plane, allowClusterScoped=True)
-        await world.until_online("one", "two")
-        yield world
-
-
-@pytest.mark.parametrize("policy", ["Force", "Abort"])
-async def test_a_namespace_of_another_team_survives_with_what_it_holds(wide, members, policy):
-    one, two = members
-    await theirs(one, "theirs", a="precious")
-    # The other cluster has it as well: nothing is told apart by chance.
-    await theirs(two, "theirs", a="precious")
-    manifests = namespace(one.namespace), config_map("ours", one.namespace)
-    await wide.application(*manifests, to="one", conflictPolicy=policy)
-    if policy == "Force":
-        await wide.until_running("one")
-        await wide.schedule("two")
-        await wide.until_running("two")
-        assert await one.names() == {"theirs"}
-    else:
-        message = await wide.until_fault("ObjectExists")
-        assert message.startswith(f"Namespace {one.namespace}: exists and ")
-    await wide.delete()
-    await wide.until_gone()
-    for member in (one, two):
-        assert await member.names() == {"theirs"}
-        found = await member.get(NAMESPACES, member.namespace)
-        assert "deletionTimestamp" not in found["metadata"]
-        assert is_released(found)
-
-
-async def test_a_namespace_of_ours_is_kept_while_it_holds_objects_of_others(wide, members):
-    one, _ = members
-    name = f"made-{uuid.uuid4().hex[:8]}"
-    await wide.application(namespace(name), config_map("ours", name), to="one")
-    status = await wide.until_running("one")
-    assert {each.origin for each in status.inventory[0].objects} == {"Made"}
-    guest = Member(one.client, name)
-    await theirs(guest, "theirs", a="precious")
-    owned = deployment("web", name)
-    owner = json.loads(await one.client.create(DEPLOYMENTS, owned, name))["metadata"]["uid"]
-    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner}
-    part = config_map("part", name)
-    part["metadata"]["ownerReferences"] = [reference]
-    await one.client.create(CONFIG_MAPS, part, name)
-    await wide.delete()
-    await wide.until_gone()
-    assert await guest.names() == {"theirs", "part"}
-    found = await guest.get(NAMESPACES, name)
-    assert "deletionTimestamp" not in found["metadata"]
-    assert is_released(found)
-    (told,) = [each for each in wide.events.sent if each[-2] == "NamespaceKept"]
-    # What belongs to something else there is not counted.
-    assert f"Namespace {name} stays on cluster one: it holds " in told[-1]
-    assert "ConfigMap theirs" in told[-1]
-    assert "Deployment web" in told[-1]
-    assert "part" not in told[-1]
-
-
-async def test_a_namespace_of_ours_that_holds_nothing_else_is_deleted(wide, members):
-    one, _ = members
-    name = f"made-{uuid.uuid4().hex[:8]}"
-    await wide.application(namespace(name), config_map("ours", name), to="one")
-    await wide.until_running("one")
-    owner = (await one.get(CONFIG_MAPS, "ours", name))["metadata"]["uid"]
-    part = config_map("part", name)
-    part["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": "ours", "uid": owner}
-    ]
-    await one.client.create(CONFIG_MAPS, part, name)
-    await wide.delete()
-    # No controller of the member's ends it here.
-    await one.until(NAMESPACES, name, lambda found: found["metadata"].get("deletionTimestamp"))
-    assert await one.get(CONFIG_MAPS, "ours", name) is None
-
-
-async def test_a_definition_of_ours_is_kept_while_others_have_objects_of_it(wide, members):
-    one, _ = members
-    boats = Resource(f"{one.namespace}.example.com", "v1", "boats", "Boat")
-    await wide.application(open_definition(boats), to="one")
-    await wide.until_running("one")
-    boat = {
-        "apiVersion": boats.api_version,
-        "kind": "Boat",
-        "metadata": {"name": "tug", "namespace": one.namespace},
-    }
-    await one.client.create(boats, boat, one.namespace)
-    await wide.delete()
-    await wide.until_gone()
-    found = await one.get(DEFINITIONS, f"boats.{boats.group}")
-    assert "deletionTimestamp" not in found["metadata"]
-    assert await one.get(boats, "tug") is not None
 
 
 def plugin(config):

@@ -10,17 +10,19 @@ import json
 import msgspec
 import yaml
 
-from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.patches import ApplyPatch, MergePatch
 from harbourmaster.api.resources import (
     APPLICATIONS,
     CLUSTERS,
     CONFIG_MAPS,
+    DEPLOYMENTS,
     PLACEMENT_GROUP,
     SECRETS,
 )
 from harbourmaster.controller.placement.deployment import DeploymentControllers
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
+from harbourmaster.placement.manifests import DOMAIN
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.namespaced import Namespaced
@@ -223,6 +225,34 @@ class Member:
 
 def is_true(status, name):
     return any(each.type == name and each.status == "True" for each in status.conditions)
+
+
+async def ready(member, name):
+    """As the controllers of the member would say it."""
+    found = await member.until(DEPLOYMENTS, name, lambda found: found is not None)
+    count = found["spec"]["replicas"]
+    status = {
+        "observedGeneration": found["metadata"]["generation"],
+        "replicas": count,
+        "updatedReplicas": count,
+        "availableReplicas": count,
+        "readyReplicas": count,
+    }
+    await member.edit(DEPLOYMENTS, name, {"status": status}, "status")
+
+
+async def theirs(member, name="settings", **data):
+    """An object of another team."""
+    value = ApplyPatch(config_map(name, member.namespace, **data), "somebody")
+    await member.client.patch(CONFIG_MAPS, name, value, member.namespace)
+
+
+def is_released(found):
+    """Whether nothing of the object is ours any more."""
+    metadata = found["metadata"]
+    marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    managers = {each["manager"] for each in metadata.get("managedFields", ())}
+    return not any(DOMAIN in each for each in (*marks, *managers))
 
 
 def reason_of(status, name):

@@ -43,8 +43,9 @@ def test_nothing_is_left_out_but_empty_metadata():
         ('"\\/', '"\\"\\\\/"'),
         ("\n\r\t\b\f\x01\x7f", '"\\n\\r\\t\\b\\f\\u0001\x7f"'),
         ("grün 😀", '"grün 😀"'),
+        ({"<": ">"}, '{"\\u003c":"\\u003e"}'),
     ],
 )
-def test_strings_are_escaped_as_go_does(given, written):
+def test_strings_and_keys_are_escaped_as_go_does(given, written):
     assert go_json(given) == written
     assert json.loads(written) == given

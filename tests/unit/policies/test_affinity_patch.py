@@ -204,6 +204,17 @@ def test_pod_affinity_is_merged_without_exact_duplicates(sub):
     assert after(before, policy) == policy
 
 
+def test_pod_terms_that_mean_the_same_are_not_added():
+    one, other = (pod_term("h", namespaces=[*names]) for names in ("xy", "yx"))
+    assert operations(near(one)["affinity"], near(other)["affinity"]) == []
+
+
+def test_pod_terms_that_differ_are_added():
+    one, other = {"topologyKey": "h"}, {"topologyKey": "h", "namespaceSelector": {}}
+    before, policy = near(one)["affinity"], near(other)["affinity"]
+    assert after(before, policy) == near(one, other)["affinity"]
+
+
 DUPLICATES = {
     "nodeAffinity": preferences(preference(1, "a", "A"), preference(1, "a", "A")),
     "podAffinity": near(pod_term("h"), pod_term("h")),

@@ -92,6 +92,7 @@ async def test_the_hold_off_has_a_fixed_end_that_no_event_puts_off():
     assert await stage.look() == 60
     assert stage.on() == "two"
     assert len(stage.status()["recentMoves"]) == 1
+    assert [reason for *_, reason, _ in stage.events.sent] == ["Rescheduled"]
 
 
 async def test_a_pass_that_changes_nothing_writes_nothing():
@@ -206,6 +207,8 @@ async def test_one_that_cannot_be_written_or_read_harms_no_other():
     assert set(errors) == {f"{NAMESPACE}/cursed"}
     assert stage.condition(name="poison")["reason"] == "InvalidConstraint"
     assert stage.status("poison")["phase"] == "Degraded"
+    told = [(name, reason) for _, name, _, reason, _ in stage.events.sent]
+    assert ("poison", "InvalidConstraint") in told
 
 
 async def test_what_is_refused_is_tried_again_only_after_a_change():
