@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.settings import AdmissionSettings
 
 
-class Difference(Struct, frozen=True):
+class ReplayDifference(Struct, frozen=True):
     """A recorded case whose answer has changed; None if there was none."""
 
     id: Any
@@ -67,7 +67,7 @@ def _check(stream: BinaryIO, arguments: Arguments) -> int:
                 count += 1
                 yield line
 
-    wrong = print_lines(compared(cases(), arguments.settings), Failure, Difference)
+    wrong = print_lines(compared(cases(), arguments.settings), Failure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
@@ -93,7 +93,7 @@ def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> Result |
 
 def compared(
     lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
-) -> Iterator[Difference | Failure]:
+) -> Iterator[ReplayDifference | Failure]:
     """The cases whose answer is not, byte by byte, the one that was recorded."""
     for line in lines:
         case = read_case(line)
@@ -104,4 +104,4 @@ def compared(
         else:
             now = answer_case(case, settings).response
             if now is None or bytes(now) != bytes(case.response):
-                yield Difference(case.id, case.response, now)
+                yield ReplayDifference(case.id, case.response, now)

@@ -17,7 +17,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.reviews import kind_of, name_of, object_in
 from harbourmaster.cli.why.asking import (
-    Inputs,
+    AdmissionInputs,
     as_asked,
     ask,
     inputs_of,
@@ -172,22 +172,22 @@ def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
     return code
 
 
-def _given(arguments: Arguments) -> tuple[Inputs, int]:
+def _given(arguments: Arguments) -> tuple[AdmissionInputs, int]:
     """Policies, namespaces and owners of files, and the exit code that these files deserve."""
     if arguments.policies is None:
-        return Inputs(), DONE
+        return AdmissionInputs(), DONE
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         complain(str(problem))
     values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
     policies = policies_of(each for each in values if is_policy_kind(*kind_of(each)))
-    return Inputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
+    return AdmissionInputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
 
 
 async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], client: Client) -> int:
     live = Installation(client, arguments.installed_in)
     for question in questions:
-        inputs = Inputs()
+        inputs = AdmissionInputs()
         if question.case is None:
             request = decode_review(question.body).request
             namespace = (request.namespace if request else None) or NAMESPACE
@@ -196,7 +196,7 @@ async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], clie
     return DONE
 
 
-def _report(arguments: Arguments, question: _Question, inputs: Inputs) -> Report:
+def _report(arguments: Arguments, question: _Question, inputs: AdmissionInputs) -> Report:
     """The report; a case brings what it is answered by, for all else that is ``inputs``."""
     case = question.case
     if case is not None:
@@ -205,7 +205,7 @@ def _report(arguments: Arguments, question: _Question, inputs: Inputs) -> Report
             excluded=case.excluded,
             parents=parents_of(case.parents),
         )
-        inputs = Inputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
+        inputs = AdmissionInputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
         answered = ask(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
     else:
         answered = ask(question.body, inputs)
