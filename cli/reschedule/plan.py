@@ -33,7 +33,7 @@ from harbourmaster.controller.validation import validate
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.model import PendingPod, Toleration
-from harbourmaster.rescheduling.plans import Candidate
+from harbourmaster.rescheduling.plans import CandidateNode
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -55,7 +55,7 @@ class ShownPlan(Struct, frozen=True):
     """
 
     pod: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateNode, ...]
     reasons: dict[str, int]
     unsupported: tuple[str, ...]
     nodes: int
@@ -212,7 +212,7 @@ def summary(shown: ShownPlan) -> str:
     return f"{many(len(best.victims), 'pod')} would have to move from {best.node}"
 
 
-def _candidate(number: int, candidate: Candidate) -> list[str]:
+def _candidate(number: int, candidate: CandidateNode) -> list[str]:
     terms = ", ".join(f"{name} {value}" for name, value in candidate.score if name != "node")
     found = [f"{number}. {candidate.node}, tier {candidate.tier}", f"   score: {terms}"]
     rows = [("POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS")] if candidate.victims else []
