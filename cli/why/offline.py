@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
@@ -32,7 +33,7 @@ from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
-from harbourmaster.webhook.cases import DEFAULTS, Case, Failure, read_case
+from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, read_case
 from harbourmaster.webhook.parents import parents_of
 from harbourmaster.webhook.review import (
     MAX_BODY_BYTES,
@@ -54,7 +55,7 @@ class _Question(Struct, frozen=True):
     """A review, and what it is to be answered by; None for what the command was given."""
 
     body: bytes
-    case: Case | None
+    case: ReplayCase | None
     words: Background
     seen: str
 
@@ -141,7 +142,7 @@ def _record(text: bytes) -> _Question | str:
     case = None
     if "review" in keys:
         found = read_case(text)
-        if isinstance(found, Failure):
+        if isinstance(found, LineFailure):
             return found.error
         case, text = found, bytes(found.review)
     elif "request" not in keys:
