@@ -22,7 +22,7 @@ from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.explain import Candidate, Explanation, explain
+from harbourmaster.policies.explain import ExplainedPolicy, Explanation, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.cases import DEFAULTS
@@ -58,7 +58,7 @@ _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 _decode_parent: Final = msgspec.json.Decoder(ParentObject).decode
 
 
-class DatedPolicy(Candidate, frozen=True):
+class DatedPolicy(ExplainedPolicy, frozen=True):
     """A policy, and when it was created where that is known."""
 
     created: str = ""
