@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 
-from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.lines import LineFailure, line_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-
-class Failure(Struct, frozen=True):
-    """Why a line is not a case."""
-
-    id: Any
-    error: str
+    from msgspec import Struct
 
 
-class _Identified(Struct, frozen=True):
-    id: Any = None
-
-
-_identified: Final = msgspec.json.Decoder(_Identified)
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def answer_file(path: Path, answer: Callable[[bytes], Struct]) -> int:
     """Answer each line of a file; returns the exit code, 1 where a line was not a case."""
     with opened(path) as stream:
-        return 1 if print_lines(answered(stream, answer), Failure) else 0
+        return 1 if print_lines(answered(stream, answer), LineFailure) else 0
 
 
 def answered(lines: Iterable[bytes], answer: Callable[[bytes], Struct]) -> Iterator[Struct]:
-    """Answer each line that is not blank; a Failure where ``answer`` raises MalformedError."""
+    """Answer each line that is not blank; a LineFailure where ``answer`` raises MalformedError."""
     for line in lines:
         if line.strip():
             try:
                 yield answer(line)
             except MalformedError as error:
-                yield Failure(_id_of(line), str(error))
+                yield line_failure(line, error)
 
 
 def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:
@@ -60,10 +50,3 @@ def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:
 def opened(path: Path) -> BinaryIO:
     """The file, or standard input for ``-``."""
     return sys.stdin.buffer if str(path) == "-" else path.open("rb")
-
-
-def _id_of(line: bytes) -> Any:  # noqa: ANN401
-    try:
-        return decode(_identified, line, "").id
-    except MalformedError:
-        return None

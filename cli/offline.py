@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
+from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli import program
 from harbourmaster.cli.lines import opened, print_lines
-from harbourmaster.webhook.cases import DEFAULTS, Failure, answer_case, read_case
+from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import MALFORMED, answer
 from harbourmaster.webhook.sources import Sources, load
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-    from harbourmaster.webhook.cases import Result
+    from harbourmaster.webhook.cases import ReplayResult
     from harbourmaster.webhook.settings import AdmissionSettings
 
 
-class Difference(Struct, frozen=True):
+class ReplayDifference(Struct, frozen=True):
     """A recorded case whose answer has changed; None if there was none."""
 
     id: Any
@@ -54,7 +55,7 @@ def replay(arguments: Arguments) -> int:
     with opened(arguments.file) as stream:
         if arguments.check:
             return _check(stream, arguments)
-        return 1 if print_lines(replayed(stream, arguments.settings), Failure) else 0
+        return 1 if print_lines(replayed(stream, arguments.settings), LineFailure) else 0
 
 
 def _check(stream: BinaryIO, arguments: Arguments) -> int:
@@ -67,7 +68,7 @@ def _check(stream: BinaryIO, arguments: Arguments) -> int:
                 count += 1
                 yield line
 
-    wrong = print_lines(compared(cases(), arguments.settings), Failure, Difference)
+    wrong = print_lines(compared(cases(), arguments.settings), LineFailure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
@@ -78,30 +79,30 @@ def _check(stream: BinaryIO, arguments: Arguments) -> int:
 
 def replayed(
     lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
-) -> Iterator[Result | Failure]:
+) -> Iterator[ReplayResult | LineFailure]:
     """Answer each line that is not blank, in order."""
     for line in lines:
         if line.strip():
             yield replay_case(line, settings)
 
 
-def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> Result | Failure:
+def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> ReplayResult | LineFailure:
     """Answer one case, or say why it is invalid; ``settings`` are for a case without its own."""
     case = read_case(line)
-    return case if isinstance(case, Failure) else answer_case(case, settings)
+    return case if isinstance(case, LineFailure) else answer_case(case, settings)
 
 
 def compared(
     lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
-) -> Iterator[Difference | Failure]:
+) -> Iterator[ReplayDifference | LineFailure]:
     """The cases whose answer is not, byte by byte, the one that was recorded."""
     for line in lines:
         case = read_case(line)
-        if isinstance(case, Failure):
+        if isinstance(case, LineFailure):
             yield case
         elif not bytes(case.response):
-            yield Failure(case.id, "the case has no response to compare with")
+            yield LineFailure(case.id, "the case has no response to compare with")
         else:
             now = answer_case(case, settings).response
             if now is None or bytes(now) != bytes(case.response):
-                yield Difference(case.id, case.response, now)
+                yield ReplayDifference(case.id, case.response, now)

@@ -33,7 +33,7 @@ PAGE_SIZE: Final = 500
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 
 
-class Page(Struct, frozen=True, gc=False):
+class ListPage(Struct, frozen=True, gc=False):
     """A part of a list. ``continue_token`` is empty on the last one."""
 
     items: tuple[msgspec.Raw, ...]
@@ -130,7 +130,7 @@ class Client:
         resource_version: str = "",
         metadata_only: bool = False,
         retries: int | None = None,
-    ) -> Page:
+    ) -> ListPage:
         """One page. A ``continue_token`` too old is a GoneError."""
         query = {
             "limit": str(limit),
@@ -143,7 +143,7 @@ class Client:
         request = Request("list", "GET", resource.path(namespace), _given(query), accept=accept)
         body = await self._transport.answer(request, retries=retries)
         found = self._read(_decode_list, body, _PART_OF_LISTED, request)
-        return Page(
+        return ListPage(
             items=found.items or (),
             resource_version=found.metadata.resource_version,
             continue_token=found.metadata.continue_token or "",

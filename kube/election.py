@@ -23,9 +23,9 @@ from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.deadline import Deadman, elapsed, run_while
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.kube.lease import (
+    LeaseWait,
     StepDown,
     Timing,
-    Wait,
     acquired,
     decide,
     decide_as_leader,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.lease import Lease, LeaseSpec, Observation
+    from harbourmaster.kube.lease import Lease, LeaseObservation, LeaseSpec
 
 _T = TypeVar("_T")
 
@@ -103,7 +103,7 @@ class LeaderElection:
         self._log = get_logger("election").bind(lease=f"{namespace}/{name}", identity=self.identity)
         self._fault = ""
 
-        self._seen: Observation | None = None
+        self._seen: LeaseObservation | None = None
         self._lease: Lease | None = None
         """As it is stored in our name; None where that is not known."""
         self._last: Lease = self._blank
@@ -169,7 +169,7 @@ class LeaderElection:
         now = self._clock()
         self._seen = observe(self._seen, found, now, self._timing.lease_duration)
         action = decide(self._seen, self.identity, now, self._written)
-        if isinstance(action, Wait):
+        if isinstance(action, LeaseWait):
             return False
         base, seconds, at = found or self._blank, self._timing.whole_duration, self._stamp()
         try:

@@ -25,7 +25,7 @@ _PASSING: Final = frozenset(
 """Refusals that say nothing against the resource version of a watch."""
 
 
-class Plan(Struct, frozen=True, gc=False):
+class WatchRecovery(Struct, frozen=True, gc=False):
     """How to go on. ``quiet``: not logged, as watches often end this way."""
 
     relist: bool
@@ -33,7 +33,9 @@ class Plan(Struct, frozen=True, gc=False):
     quiet: bool = False
 
 
-def after_fault(error: ApiError, *, listing: bool, failures: int, relisted: bool = False) -> Plan:
+def after_fault(
+    error: ApiError, *, listing: bool, failures: int, relisted: bool = False
+) -> WatchRecovery:
     """Decide from the fault and the number of those before it since the last contact.
 
     ``relisted``: an immediate list was tried since then and did not help.
@@ -42,10 +44,10 @@ def after_fault(error: ApiError, *, listing: bool, failures: int, relisted: bool
     # If the resource is missing, the list says so.
     if isinstance(error, GoneError) or (isinstance(error, NotFoundError) and not listing):
         # The server is back: what was missed is listed at once.
-        return Plan(relist=True, at_once=not relisted, quiet=first)
+        return WatchRecovery(relist=True, at_once=not relisted, quiet=first)
     refused = HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR
     hopeless = refused and error.status not in _PASSING
-    return Plan(
+    return WatchRecovery(
         relist=listing or hopeless or failures + 1 >= RELIST_AFTER,
         # Permissions need a person; broken streams usually recover by themselves.
         quiet=first and not listing and not isinstance(error, (UnauthorizedError, ForbiddenError)),

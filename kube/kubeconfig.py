@@ -24,7 +24,7 @@ from harbourmaster.kube.connection import Connection, server_url
 from harbourmaster.kube.credentials import TokenFile, fixed_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.oidc import OidcToken, Provider
-from harbourmaster.kube.plugins import Command, PluginToken
+from harbourmaster.kube.plugins import PluginCommand, PluginToken
 from harbourmaster.kube.trust import client_context, load_pair, verifying_context
 from harbourmaster.telemetry.text import reason
 
@@ -184,7 +184,7 @@ def _credentials(
 
 def _command(
     section: dict[str, Any], folder: Path, cluster: dict[str, Any], source: str
-) -> Command:
+) -> PluginCommand:
     try:
         provider = ExecProvider(ConfigNode("exec", section))
     except (ConfigException, TypeError, KeyError):
@@ -198,7 +198,7 @@ def _command(
     # As in a shell: a bare name is looked for in PATH, anything else stands beside the file.
     if os.sep in program:
         program = str(folder / program)
-    return Command(
+    return PluginCommand(
         arguments=(program, *arguments),
         environment={str(name): str(value) for name, value in provider.env.items()},
         api_version=provider.api_version,

@@ -134,7 +134,7 @@ class Timing(Struct, frozen=True, gc=False):
         return math.ceil(self.lease_duration)
 
 
-class Observation(Struct, frozen=True):
+class LeaseObservation(Struct, frozen=True):
     """What a candidate knows: the last Lease seen, None for none, and its consequence."""
 
     lease: Lease | None
@@ -143,8 +143,8 @@ class Observation(Struct, frozen=True):
 
 
 def observe(
-    before: Observation | None, lease: Lease | None, now: float, default_duration: float
-) -> Observation:
+    before: LeaseObservation | None, lease: Lease | None, now: float, default_duration: float
+) -> LeaseObservation:
     """Take in what was read; ``now`` is the time after the answer.
 
     A Lease that was deleted or emptied by hand frees nobody: the promise to its last holder
@@ -154,11 +154,11 @@ def observe(
         return before
     promised = now if before is None else max(before.free_at, now)
     if lease is None:
-        return Observation(None, promised)
+        return LeaseObservation(None, promised)
     if lease.holder:
-        return Observation(lease, max(promised, now + _duration(lease.spec, default_duration)))
+        return LeaseObservation(lease, max(promised, now + _duration(lease.spec, default_duration)))
     given_back = lease.spec.lease_duration_seconds == _RELEASED_SECONDS
-    return Observation(lease, now if given_back else promised)
+    return LeaseObservation(lease, now if given_back else promised)
 
 
 def _same(one: Lease | None, other: Lease | None) -> bool:
@@ -180,7 +180,7 @@ class Renew(Struct, frozen=True, gc=False):
     """We hold it; renew it."""
 
 
-class Wait(Struct, frozen=True, gc=False):
+class LeaseWait(Struct, frozen=True, gc=False):
     """Another may be at work, until this time of our clock at least."""
 
     until: float
@@ -192,11 +192,11 @@ class StepDown(Struct, frozen=True, gc=False):
     holder: str
 
 
-Action: TypeAlias = Acquire | Renew | Wait
+Action: TypeAlias = Acquire | Renew | LeaseWait
 
 
 def decide(
-    observation: Observation, identity: str, now: float, written: Collection[str] = ()
+    observation: LeaseObservation, identity: str, now: float, written: Collection[str] = ()
 ) -> Action:
     """What a candidate does that does not lead.
 
@@ -207,7 +207,7 @@ def decide(
     lease = observation.lease
     if lease is not None and lease.holder == identity and lease.spec.renew_time in written:
         return Renew()
-    return Acquire() if now >= observation.free_at else Wait(observation.free_at)
+    return Acquire() if now >= observation.free_at else LeaseWait(observation.free_at)
 
 
 def decide_as_leader(lease: Lease | None, identity: str) -> Acquire | Renew | StepDown:

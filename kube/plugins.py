@@ -31,7 +31,7 @@ MARGIN: Final = timedelta(seconds=10)
 """How long before its end a credential is renewed."""
 
 
-class Command(Struct, frozen=True):
+class PluginCommand(Struct, frozen=True):
     """What to run. ``source`` names the kubeconfig in errors."""
 
     arguments: Sequence[str]
@@ -60,7 +60,7 @@ class PluginToken:
 
     def __init__(
         self,
-        command: Command,
+        command: PluginCommand,
         context: ssl.SSLContext | None,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -111,7 +111,7 @@ def _has_ended(credential: _Credential, now: datetime) -> bool:
     return end is not None and now >= end.astimezone(UTC) - MARGIN
 
 
-async def _run(command: Command) -> bytes:
+async def _run(command: PluginCommand) -> bytes:
     """The output of the plugin, which has ended when this returns."""
     # Cancelled within the start, asyncio would leave the plugin's own children running.
     starting = asyncio.ensure_future(_start(command))
@@ -136,7 +136,7 @@ async def _run(command: Command) -> bytes:
     return output
 
 
-async def _start(command: Command) -> asyncio.subprocess.Process:
+async def _start(command: PluginCommand) -> asyncio.subprocess.Process:
     spec: dict[str, Any] = {"interactive": False}
     if command.cluster is not None:
         spec["cluster"] = command.cluster
@@ -162,7 +162,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 await process.wait()
 
 
-def _fault(command: Command, text: str) -> ConnectionSettingsError:
+def _fault(command: PluginCommand, text: str) -> ConnectionSettingsError:
     return ConnectionSettingsError(
         f"{command.source}: the exec plugin {command.arguments[0]} {text}"
     )

@@ -38,7 +38,7 @@ _VERSION_LENGTH: Final = 10
 _HASH_LENGTH: Final = 8
 
 
-class Plan(Struct, frozen=True):
+class AppPlan(Struct, frozen=True):
     """What is to be done for a generation of an app, in this order.
 
     ``create`` says that its version is missing. ``is_blocked``: a version of that name is of a
@@ -56,13 +56,13 @@ def version_of(app: App) -> str:
     return app_version_name(app.metadata.name, app.spec.version, app.metadata.generation)
 
 
-def plan(app: App, versions: Iterable[AppVersion]) -> Plan:
+def plan(app: App, versions: Iterable[AppVersion]) -> AppPlan:
     """What the app lacks, given the existing versions of an app of that name."""
     name = version_of(app)
     found = {each.metadata.name: each for each in versions}
     present = found.pop(name, None)
     earlier = {generation_hash(number) for number in range(1, app.metadata.generation)}
-    return Plan(
+    return AppPlan(
         name=name,
         create=present is None,
         is_blocked=present is not None and not _is_ours(present, app),

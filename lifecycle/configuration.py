@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Configuration(Struct, frozen=True, gc=False):
+class LifecycleConfiguration(Struct, frozen=True, gc=False):
     """The values in force; the defaults are those of the kind. Durations in seconds."""
 
     block_deployment: bool = True

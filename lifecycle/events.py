@@ -167,7 +167,7 @@ _TEXTS: Final = {
 _NORMAL: Final = frozenset((STARTED, FINISHED, "StatusChanged"))
 
 
-class Event(Struct, frozen=True, gc=False):
+class LifecycleEvent(Struct, frozen=True, gc=False):
     """An event to emit; ``title`` is the type of its CloudEvent."""
 
     reason: str
@@ -178,7 +178,7 @@ class Event(Struct, frozen=True, gc=False):
 
 def events_of(
     phase: str, state: str, text: str, vocabulary: Vocabulary, *, warning: bool | None = None
-) -> tuple[Event, ...]:
+) -> tuple[LifecycleEvent, ...]:
     """The events that report a state of a phase, each reason once.
 
     Without ``text`` or ``warning`` they are those of the state. Raises KeyError for a state that is
@@ -196,21 +196,21 @@ def events_of(
     return tuple(_event(each, phase, text, is_warning=is_warning) for each in reasons[vocabulary])
 
 
-def documented_event(reason: str, vocabulary: Vocabulary) -> tuple[Event, ...]:
+def documented_event(reason: str, vocabulary: Vocabulary) -> tuple[LifecycleEvent, ...]:
     """The event about a creation or a deprecation, for which Keptn has none."""
     if vocabulary == "keptn" or reason not in ONLY_DOCUMENTED:
         return ()
     return (_event(reason, reason, "", is_warning=False),)
 
 
-def message(event: Event, namespace: str, name: str, version: str = "") -> str:
+def message(event: LifecycleEvent, namespace: str, name: str, version: str = "") -> str:
     """The text of an event; an unknown version is left out."""
     known = f", Version: {version}" if version else ""
     heading = event.title.partition(".")[0]
     return f"{heading}: {event.text} / Namespace: {namespace}, Name: {name}{known}"
 
 
-def _event(reason: str, phase: str, text: str, *, is_warning: bool) -> Event:
+def _event(reason: str, phase: str, text: str, *, is_warning: bool) -> LifecycleEvent:
     heading, state = LONG_NAMES[phase], reason.removeprefix(phase)
     title = _TITLES.get(reason) or (f"{heading}.{state}" if state else heading)
-    return Event(reason, title, ONLY_DOCUMENTED.get(reason, text), is_warning)
+    return LifecycleEvent(reason, title, ONLY_DOCUMENTED.get(reason, text), is_warning)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.lifecycle.scheduling import Candidate
+from harbourmaster.lifecycle.scheduling import CandidatePod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 class FilterQuestion(Struct, frozen=True):
     """``pod`` is to be placed on one of some nodes."""
 
-    pod: Candidate
+    pod: CandidatePod
     names: Raw
     nodes: list[Raw] | None
 
@@ -150,7 +150,7 @@ def filter_error(text: str) -> bytes:
 class PreemptionQuestion(Struct, frozen=True):
     """On which nodes others are to be evicted for ``pod``."""
 
-    pod: Candidate
+    pod: CandidatePod
     meta_victims: Raw
     victims: dict[str, Raw] | None
 
@@ -214,10 +214,10 @@ def _meta(raw: Raw) -> Raw:
     return Raw(_encode({"Pods": pods, "NumPDBViolations": found.num_pdb_violations}))
 
 
-def _candidate(pod: _Pod) -> Candidate:
+def _candidate(pod: _Pod) -> CandidatePod:
     metadata = pod.metadata
     owners: Sequence[OwnerReference] = metadata.owner_references or ()
-    return Candidate(
+    return CandidatePod(
         namespace=metadata.namespace,
         annotations=metadata.annotations or {},
         labels=metadata.labels or {},

@@ -39,7 +39,7 @@ WAITING_REASONS: Final = frozenset(
 """What a container waits for that does not start."""
 
 
-class Failure(Struct, frozen=True, gc=False):
+class NodeFailure(Struct, frozen=True, gc=False):
     """Something of a version failed on a node; ``reason`` is said before "on this node"."""
 
     node: str
@@ -77,7 +77,7 @@ def is_clear_wanted(version: WorkloadVersion) -> bool:
 
 
 def recorded(
-    version: WorkloadVersion, failures: Iterable[Failure], *, seconds: float, now: datetime
+    version: WorkloadVersion, failures: Iterable[NodeFailure], *, seconds: float, now: datetime
 ) -> tuple[FailedNode, ...]:
     """The nodes as they are to be recorded, those that expire last at the end.
 

@@ -54,7 +54,7 @@ class Function(Struct, frozen=True):
     command: str = ""
 
 
-class Container(Struct, frozen=True):
+class TaskContainer(Struct, frozen=True):
     """A container of the user's."""
 
     spec: dict[str, Any]
@@ -76,7 +76,7 @@ class Unusable(Struct, frozen=True):
 
 def resolve(
     task: Task, definition: TaskDefinition, find: Find
-) -> Function | Container | Missing | Unusable:
+) -> Function | TaskContainer | Missing | Unusable:
     """What ``task`` runs by its ``definition``; ``find`` looks up what that refers to."""
     name = definition.metadata.name
     kinds = _kinds(definition)
@@ -88,7 +88,7 @@ def resolve(
             f"and has {found}",
         )
     if definition.spec.container is not None:
-        return Container(definition.spec.container)
+        return TaskContainer(definition.spec.container)
     return _function(task, definition, find)
 
 

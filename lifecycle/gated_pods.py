@@ -50,7 +50,7 @@ class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class Waiting(Struct, frozen=True, gc=False):
+class ContainerWaiting(Struct, frozen=True, gc=False):
     """Why a container does not run yet."""
 
     reason: str = ""
@@ -59,7 +59,7 @@ class Waiting(Struct, frozen=True, gc=False):
 class ContainerState(Struct, frozen=True, gc=False):
     """The state of a container, as far as it waits."""
 
-    waiting: Waiting | None = None
+    waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.gates.names import JOB_NAME_LIMIT, digits, resource_name
-from harbourmaster.lifecycle.functions import PYTHON, Container
+from harbourmaster.lifecycle.functions import PYTHON, TaskContainer
 from harbourmaster.lifecycle.model import FAILED, SUCCEEDED
 from harbourmaster.lifecycle.task_context import context_text, parameters_text
 from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, inherited
@@ -99,7 +99,7 @@ def ttl_of(definition: TaskDefinition | None) -> int:
 def job_for(
     task: Task,
     definition: TaskDefinition,
-    program: Function | Container,
+    program: Function | TaskContainer,
     runners: Runners,
     *,
     config_map: str = "",
@@ -178,10 +178,10 @@ def _account(definition: TaskDefinition) -> dict[str, Any]:
 
 
 def _pod(
-    task: Task, program: Function | Container, runners: Runners, config_map: str
+    task: Task, program: Function | TaskContainer, runners: Runners, config_map: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     context = {"name": CONTEXT, "value": literal(context_text(task.spec.context))}
-    if isinstance(program, Container):
+    if isinstance(program, TaskContainer):
         return {"containers": [_own_container(program.spec, context)]}, _volumes(program.spec)
     extension = "py" if program.runtime == PYTHON else "ts"
     path = f"{_DIRECTORY}/function.{extension}"

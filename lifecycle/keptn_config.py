@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from harbourmaster.api.durations import format_duration, parse_duration
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import Config
 
 IN_FORCE: Final = "in force"
-_DEFAULTS: Final = Configuration()
+_DEFAULTS: Final = LifecycleConfiguration()
 _LONGEST: Final = 10**9
 """Seconds, some thirty years: more would overflow a time."""
 
@@ -36,7 +36,7 @@ def chosen(configs: Iterable[Config], namespaces: Sequence[str]) -> Config | Non
     )
 
 
-def configured(config: Config | None) -> tuple[Configuration, tuple[str, ...]]:
+def configured(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str, ...]]:
     """What it sets, and what is wrong with it: those fields have their defaults."""
     if config is None:
         return _DEFAULTS, ()
@@ -60,7 +60,7 @@ def configured(config: Config | None) -> tuple[Configuration, tuple[str, ...]]:
     if endpoint and not _is_url(endpoint):
         endpoint = ""
         problems.append("cloudEventsEndpoint is not an http or https URL; no CloudEvents are sent")
-    configuration = Configuration(
+    configuration = LifecycleConfiguration(
         block_deployment=spec.block_deployment,
         creation_request_timeout=request,
         observability_timeout=observability,

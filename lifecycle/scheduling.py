@@ -55,7 +55,7 @@ _REFUSALS: Final = re.compile(
 )
 
 
-class Candidate(Struct, frozen=True, gc=False):
+class CandidatePod(Struct, frozen=True, gc=False):
     """A pod that a scheduler asks about."""
 
     namespace: str = ""
@@ -80,7 +80,7 @@ FREE: Final = Permission()
 
 
 def permission(
-    pod: Candidate,
+    pod: CandidatePod,
     find: Callable[[str], WorkloadVersion | None],
     *,
     deadline: float,
@@ -104,7 +104,7 @@ def permission(
 
 
 def _permission(
-    pod: Candidate,
+    pod: CandidatePod,
     find: Callable[[str], WorkloadVersion | None],
     deadline: float,
     now: datetime,

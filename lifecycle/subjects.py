@@ -25,7 +25,7 @@ PROMOTION: Final = "promotion"
 """Check type of promotion tasks."""
 
 
-class Subject(Struct, frozen=True, gc=False):
+class EventSubject(Struct, frozen=True, gc=False):
     """``app`` is the name of the KeptnApp, ``fields`` are annotations of events."""
 
     app: str = ""
@@ -33,11 +33,11 @@ class Subject(Struct, frozen=True, gc=False):
     fields: Mapping[str, str] = {}
 
 
-def subject(obj: object) -> Subject:
+def subject(obj: object) -> EventSubject:
     """What is said of an object of the model; nothing of any other."""
     match obj:
         case App(metadata=metadata, spec=spec):
-            return Subject(
+            return EventSubject(
                 metadata.name,
                 spec.version,
                 {
@@ -47,7 +47,7 @@ def subject(obj: object) -> Subject:
                 },
             )
         case AppVersion(metadata=metadata, spec=spec):
-            return Subject(
+            return EventSubject(
                 spec.app_name,
                 spec.version,
                 {
@@ -57,12 +57,16 @@ def subject(obj: object) -> Subject:
                 },
             )
         case AppCreationRequest(spec=request):
-            return Subject(request.app_name, "", {"appName": request.app_name})
+            return EventSubject(request.app_name, "", {"appName": request.app_name})
         case Workload(metadata=metadata, spec=spec):
-            return Subject(spec.app, spec.version, _workload(spec.app, metadata.name, spec.version))
+            return EventSubject(
+                spec.app, spec.version, _workload(spec.app, metadata.name, spec.version)
+            )
         case WorkloadVersion(metadata=metadata, spec=spec):
             fields = _workload(spec.app, spec.workload_name, spec.version)
-            return Subject(spec.app, spec.version, {**fields, "workloadVersionName": metadata.name})
+            return EventSubject(
+                spec.app, spec.version, {**fields, "workloadVersionName": metadata.name}
+            )
         case Task(metadata=metadata, spec=spec):
             names = {"taskDefinitionName": spec.task_definition, "taskName": metadata.name}
             return _of_child(obj, names)
@@ -72,7 +76,7 @@ def subject(obj: object) -> Subject:
                 "evaluationName": metadata.name,
             }
             return _of_child(obj, names)
-    return Subject()
+    return EventSubject()
 
 
 def owners_of(child: Task | Evaluation) -> tuple[str, str, str, str]:
@@ -146,7 +150,7 @@ def _workload(app: str, name: str, version: str) -> dict[str, str]:
     return {"appName": app, "workloadName": name, "workloadVersion": version}
 
 
-def _of_child(child: Task | Evaluation, names: dict[str, str]) -> Subject:
+def _of_child(child: Task | Evaluation, names: dict[str, str]) -> EventSubject:
     app, app_version, workload, workload_version = owners_of(child)
     owners = {
         "appName": app,
@@ -154,4 +158,4 @@ def _of_child(child: Task | Evaluation, names: dict[str, str]) -> Subject:
         "workloadName": workload,
         "workloadVersion": workload_version,
     }
-    return Subject(app, workload_version or app_version, {**owners, **names})
+    return EventSubject(app, workload_version or app_version, {**owners, **names})

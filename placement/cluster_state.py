@@ -52,14 +52,14 @@ class NodeCondition(Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class Node(Struct, frozen=True):
+class ObservedNode(Struct, frozen=True):
     """A node as far as it counts."""
 
     name: str
     conditions: tuple[NodeCondition, ...] = ()
 
 
-class Observation(Struct, frozen=True):
+class ClusterObservation(Struct, frozen=True):
     """What was seen: ``fault`` says why the cluster, ``nodes_fault`` why its nodes can't be read.
 
     ``answers`` is None until it was asked; ``is_denied``: the fault is one of our credentials, of a
@@ -68,7 +68,7 @@ class Observation(Struct, frozen=True):
 
     answers: bool | None = None
     fault: str = ""
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[ObservedNode, ...] = ()
     nodes_fault: str = ""
     is_denied: bool = False
 
@@ -81,7 +81,11 @@ class ClusterStatusUpdate(Struct, frozen=True):
 
 
 def observe(
-    state: str, conditions: tuple[Condition, ...], seen: Observation, now: str, generation: int = 0
+    state: str,
+    conditions: tuple[Condition, ...],
+    seen: ClusterObservation,
+    now: str,
+    generation: int = 0,
 ) -> ClusterStatusUpdate:
     """The status after an observation, given the old one; ``now`` is RFC 3339.
 
@@ -122,7 +126,7 @@ def recorded(resources: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _nodes(seen: Observation) -> tuple[str, Condition]:
+def _nodes(seen: ClusterObservation) -> tuple[str, Condition]:
     """The state of a cluster that answers; the first thing that is wrong counts."""
     if seen.nodes_fault:
         return NOT_READY, Condition(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.names import dns_subdomain
 from harbourmaster.placement.errors import ConstraintError
-from harbourmaster.placement.lexer import Reader
+from harbourmaster.placement.lexer import ConstraintReader
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -42,7 +42,7 @@ class CustomResourceConstraint(Struct, frozen=True, gc=False):
 @lru_cache(maxsize=4096)
 def parse_custom_resource(expression: str) -> CustomResourceConstraint:
     """Read a constraint. Raises ConstraintError."""
-    reader = Reader(expression)
+    reader = ConstraintReader(expression)
     token = reader.word(_WHAT)
     reader.end()
     plural, dot, group = token.text.partition(".")

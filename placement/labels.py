@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from harbourmaster.placement.lexer import Kind, Reader
+from harbourmaster.placement.lexer import ConstraintReader, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class LabelConstraint(Struct, frozen=True):
 @lru_cache(maxsize=4096)
 def parse_label(expression: str) -> LabelConstraint:
     """Read a constraint. Raises ConstraintError."""
-    reader = Reader(expression)
+    reader = ConstraintReader(expression)
     key = reader.key("a label key")
     operator = reader.operator(_OPERATORS, _KNOWN)
     values = _list(reader) if operator in {"in", "not in"} else (reader.value(_VALUE),)
@@ -71,12 +71,12 @@ def parse_label(expression: str) -> LabelConstraint:
     return LabelConstraint(key, operator, values)
 
 
-def _list(reader: Reader) -> tuple[str, ...]:
+def _list(reader: ConstraintReader) -> tuple[str, ...]:
     """``(a, b)``, commas at the end as many as anybody likes."""
     reader.needs("(")
     values = [reader.value(_VALUE)]
     while reader.takes(","):
-        if reader.token.kind is Kind.WORD:
+        if reader.token.kind is TokenKind.WORD:
             values.append(reader.value(_VALUE))
             continue
         while reader.takes(","):

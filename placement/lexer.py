@@ -39,7 +39,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9_.]*[A-Za-z0-9_])?")
 _PART_RULE: Final = "letters, digits, '_', '-' and '.', with none of the last two at its ends"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is; the values are what a message says was expected."""
 
     WORD = "a word"
@@ -51,7 +51,7 @@ class Kind(Enum):
 class Token(Struct, frozen=True, gc=False):
     """A piece of a constraint and where it starts."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
 
@@ -67,7 +67,7 @@ class Token(Struct, frozen=True, gc=False):
         return f"'{shown}...'" if len(self.text) > _SHOWN else f"'{shown}'"
 
 
-class Reader:
+class ConstraintReader:
     """Reads a constraint token by token. Every method raises ConstraintError."""
 
     def __init__(self, expression: str) -> None:
@@ -89,14 +89,14 @@ class Reader:
     def word(self, what: str) -> Token:
         """The next token, which must be a word."""
         token = self.token
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             raise self.fault(f"expected {what}, found {token}")
         self._next += 1
         return token
 
     def takes(self, mark: str) -> bool:
         """Whether the next token is this mark; it is read then."""
-        is_next = self.token.kind is Kind.MARK and self.token.text == mark
+        is_next = self.token.kind is TokenKind.MARK and self.token.text == mark
         self._next += is_next
         return is_next
 
@@ -107,7 +107,7 @@ class Reader:
 
     def end(self) -> None:
         """Nothing may follow."""
-        if self.token.kind is not Kind.END:
+        if self.token.kind is not TokenKind.END:
             text = "expected the end: a constraint has one key, one operator and its values"
             raise self.fault(f"{text}, found {self.token}")
 
@@ -143,7 +143,9 @@ class Reader:
         row: tuple[str, ...] = ()
         for index in range(self._next, len(self._tokens)):
             row += keywords(self._tokens[index])
-            if row in operators and (best is None or self._tokens[index + 1].kind is not Kind.END):
+            if row in operators and (
+                best is None or self._tokens[index + 1].kind is not TokenKind.END
+            ):
                 best = index + 1, operators[row]
             if not any(each[: len(row)] == row for each in operators):
                 break
@@ -160,7 +162,7 @@ class Reader:
 
 def keywords(token: Token) -> tuple[str, ...]:
     """The keywords of which a word consists; the word itself where it is none."""
-    found = _split(token.text) if token.kind is Kind.WORD else None
+    found = _split(token.text) if token.kind is TokenKind.WORD else None
     return found or (token.text,)
 
 
@@ -188,10 +190,14 @@ def _is_part(text: str, longest: int) -> bool:
 def _tokens(expression: str) -> Iterator[Token]:
     position = 0
     while found := _TOKEN.match(expression, position):
-        for kind, group in ((Kind.SYMBOL, "symbol"), (Kind.MARK, "mark"), (Kind.WORD, "word")):
+        for kind, group in (
+            (TokenKind.SYMBOL, "symbol"),
+            (TokenKind.MARK, "mark"),
+            (TokenKind.WORD, "word"),
+        ):
             if found[group] is not None:
                 yield Token(kind, found[group], found.start(group))
         position = found.end()
     # Two, so that there is always one after the next.
-    end = Token(Kind.END, "", len(expression))
+    end = Token(TokenKind.END, "", len(expression))
     yield from (end, end)

@@ -71,7 +71,7 @@ _SERVER_FIELDS: Final = frozenset(
 """Of metadata, what only the API server may say; people paste it from kubectl."""
 
 
-class Owner(Struct, frozen=True, gc=False):
+class ManifestOwner(Struct, frozen=True, gc=False):
     """The application that an object belongs to."""
 
     uid: str
@@ -109,7 +109,7 @@ class Prepared(Struct, frozen=True):
         return tuple(item.ref for item in self.items)
 
 
-class Target(Struct, frozen=True):
+class ManifestTarget(Struct, frozen=True):
     """What the cluster says about manifests: ``scopes`` tells whether a kind has namespaces."""
 
     scopes: Mapping[tuple[str, str], bool]
@@ -158,7 +158,7 @@ def definitions(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str],
     return found
 
 
-def prepare(manifests: Sequence[Any], owner: Owner, target: Target) -> Prepared:
+def prepare(manifests: Sequence[Any], owner: ManifestOwner, target: ManifestTarget) -> Prepared:
     """The manifests as they are applied for ``owner``, whatever people have written there."""
     items: list[Item] = []
     faults: list[str] = []
@@ -219,7 +219,10 @@ class _FaultError(Exception):
 
 
 def _item(
-    manifest: object, owner: Owner, target: Target, own: Mapping[tuple[str, str], bool]
+    manifest: object,
+    owner: ManifestOwner,
+    target: ManifestTarget,
+    own: Mapping[tuple[str, str], bool],
 ) -> Item:
     """Raises _FaultError."""
     if not isinstance(manifest, dict):
@@ -252,7 +255,9 @@ def _item(
     return Item(ref, {**body, "metadata": kept})
 
 
-def _namespace(what: str, metadata: Mapping[str, Any], target: Target, *, namespaced: bool) -> str:
+def _namespace(
+    what: str, metadata: Mapping[str, Any], target: ManifestTarget, *, namespaced: bool
+) -> str:
     """Where an object belongs; empty for a cluster-scoped one. Raises _FaultError."""
     found = metadata.get("namespace") or ""
     if not isinstance(found, str):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from harbourmaster.placement.lexer import Reader
+from harbourmaster.placement.lexer import ConstraintReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ class MetricConstraint(Struct, frozen=True, gc=False):
 @lru_cache(maxsize=4096)
 def parse_metric(expression: str) -> MetricConstraint:
     """Read a constraint. Raises ConstraintError."""
-    reader = Reader(expression)
+    reader = ConstraintReader(expression)
     key = reader.key("the name of a metric")
     found = reader.operator(_OPERATORS, _KNOWN)
     token = reader.word("a number")

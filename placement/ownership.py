@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from harbourmaster.placement.inventory import ObjectRef
-    from harbourmaster.placement.manifests import Owner
+    from harbourmaster.placement.manifests import ManifestOwner
 
 ADOPTED_ANNOTATION: Final = f"{DOMAIN}/adopted"
 """The annotation of an adopted object; it survives a crash before the record is written."""
@@ -36,12 +36,12 @@ class Present(Struct, frozen=True, rename="camel"):
     managed_fields: tuple[dict[str, Any], ...] | None = None
 
 
-def is_ours(found: Present | None, owner: Owner) -> bool:
+def is_ours(found: Present | None, owner: ManifestOwner) -> bool:
     """Whether an object carries the application's label."""
     return found is not None and (found.labels or {}).get(UID_LABEL) == owner.uid
 
 
-def origin(found: Present | None, recorded: ObjectRef | None, owner: Owner) -> str:
+def origin(found: Present | None, recorded: ObjectRef | None, owner: ManifestOwner) -> str:
     """Whether an object existed before the application, or is made by applying it now.
 
     Without a record, as from an earlier version, an object counts as created only if it has our
@@ -60,7 +60,7 @@ def origin(found: Present | None, recorded: ObjectRef | None, owner: Owner) -> s
 
 
 def is_of_others(
-    kind: str, found: Present, owner: Owner, namespaced: Collection[tuple[str, str]]
+    kind: str, found: Present, owner: ManifestOwner, namespaced: Collection[tuple[str, str]]
 ) -> bool:
     """Whether an object would be missed by others when its namespace or its definition goes.
 
@@ -75,7 +75,7 @@ def is_of_others(
     return (kind, found.name) not in _AUTOMATIC and whole.isdisjoint(namespaced)
 
 
-def released(found: Present, owner: Owner) -> dict[str, Any]:
+def released(found: Present, owner: ManifestOwner) -> dict[str, Any]:
     """The patch that gives up ownership of an object; its values stay."""
     fields = [each for each in found.managed_fields or () if each.get("manager") != FIELD_MANAGER]
     metadata = {

@@ -28,7 +28,7 @@ _SHOWN: Final = 128
 _SCHEMES: Final = frozenset(("http", "https"))
 
 
-class Credentials(Struct, frozen=True, gc=False):
+class KeyReference(Struct, frozen=True, gc=False):
     """A key of a Secret; unlike Keptn's, it cannot be optional."""
 
     name: str = ""
@@ -39,7 +39,7 @@ class Server(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """The URL and credentials of a provider."""
 
     url: str = ""
-    secret_key_ref: Credentials | None = None
+    secret_key_ref: KeyReference | None = None
 
 
 class KafkaServer(Server, frozen=True, gc=False, rename="camel", kw_only=True):

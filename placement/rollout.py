@@ -74,7 +74,7 @@ class Record(Struct, frozen=True):
         return replace(self, inventory=placed(self.inventory, cluster, left))
 
 
-class Limits(Struct, frozen=True, gc=False):
+class RolloutLimits(Struct, frozen=True, gc=False):
     """Seconds that a move waits for deletion on the old cluster, or readiness on the new one."""
 
     delete_timeout: float = 60.0
@@ -110,7 +110,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     reach: Mapping[str, Reach] = {}
     """By existing cluster; a missing one has been deleted."""
     now: float = 0.0
-    limits: Limits = Limits()
+    limits: RolloutLimits = RolloutLimits()
     order: MigrationOrder = "DeleteFirst"
     is_ending: bool = False
     is_released: bool = True

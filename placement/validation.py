@@ -72,7 +72,7 @@ class SubmittedApplication(Application, frozen=True, kw_only=True):
     spec: SubmittedApplicationSpec = SubmittedApplicationSpec()
 
 
-class Check(Struct, frozen=True):
+class KindCheck(Struct, frozen=True):
     """What objects of a kind are read as, and how they are judged."""
 
     model: type[Struct]
@@ -303,11 +303,11 @@ PARSED: Final[dict[str, Language]] = {
 """The language of each list of constraints."""
 
 
-def _check(model: type[Struct], faults: Callable[[Any], Iterator[FieldError]]) -> Check:
-    return Check(model, lambda found: list(faults(found)))
+def _check(model: type[Struct], faults: Callable[[Any], Iterator[FieldError]]) -> KindCheck:
+    return KindCheck(model, lambda found: list(faults(found)))
 
 
-CHECKS: Final[dict[str, Check]] = {
+CHECKS: Final[dict[str, KindCheck]] = {
     "Application": _check(SubmittedApplication, _application),
     "Cluster": _check(Cluster, _cluster),
     "Cloud": _check(Cloud, _backend),

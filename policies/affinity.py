@@ -10,7 +10,7 @@ from harbourmaster.policies.model import AFFINITY, PREFERRED, REQUIRED
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.product import (
-    TooLargeError,
+    ProductTooLargeError,
     conjunction,
     node_terms,
     selector_conflict,
@@ -130,7 +130,7 @@ class AffinityMerge:
                 skip_conflicts=self._skip_conflicts,
                 brought=self._terms_before,
             )
-        except TooLargeError as error:
+        except ProductTooLargeError as error:
             self._too_large.append((reference, requirement, str(error)))
             return
         if self._terms is not None:

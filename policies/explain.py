@@ -64,7 +64,7 @@ class Contribution(Struct, frozen=True, rename="camel", omit_defaults=True):
     why: str = ""
 
 
-class Candidate(Struct, frozen=True):
+class ExplainedPolicy(Struct, frozen=True):
     """A policy: compiled, and as it stands in the API, where that could be decoded."""
 
     compiled: CompiledPolicy
@@ -116,7 +116,7 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     pointer: str,
     namespace: str,
     namespace_labels: dict[str, str],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ExplainedPolicy],
     options: MergeOptions,
     *,
     whose: str = "the pod",
@@ -146,7 +146,7 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     )
 
 
-def _unmatched(candidate: Candidate, subject: MatchSubject) -> PolicyReport:
+def _unmatched(candidate: ExplainedPolicy, subject: MatchSubject) -> PolicyReport:
     compiled = candidate.compiled
     mismatch = why_unmatched(compiled, candidate.source, subject)
     return PolicyReport(compiled.reference, False, compiled.fault or "", mismatch)

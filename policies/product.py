@@ -79,7 +79,7 @@ class Conflict(Struct, frozen=True, gc=False):
     """Whether the policy's requirements that exclude others were left out for it."""
 
 
-class TooLargeError(Exception):
+class ProductTooLargeError(Exception):
     """The product would pass a bound; the text says which."""
 
 
@@ -131,7 +131,8 @@ def conjunction(
     alternatives, its node selector included, can be satisfied with any of the policy's. They are
     ANDed all the same (decision D3), but with ``skip_conflicts`` the policy's requirements on the
     keys in question are then left out. ``brought`` is what the pod had before any policy: as many
-    terms are no more than it asked for. Raises TooLargeError before anything is compared or built.
+    terms are no more than it asked for. Raises ProductTooLargeError before anything is compared or
+    built.
     """
     context = _context(node_selector, policy.constrained)
     start = pod
@@ -207,13 +208,13 @@ def _bounded_size(
     policy: Requirement,
     brought: NodeTerms | None,
 ) -> int:
-    """Bound the bytes of the product from above. Raises TooLargeError."""
+    """Bound the bytes of the product from above. Raises ProductTooLargeError."""
     multiplied, factor = len(open_keys), len(policy.terms.terms)
     count = len(alternatives) - multiplied + multiplied * factor
     if count > MAX_TERMS:
         limit = max(MAX_TERMS, len(set(brought.keys)) if brought else 0)
         if count > limit:
-            raise TooLargeError(f"{count} terms, more than {limit}")
+            raise ProductTooLargeError(f"{count} terms, more than {limit}")
     added = multiplied * policy.terms.size
     size = start.size * factor + added
     if size <= MAX_BYTES:
@@ -223,7 +224,7 @@ def _bounded_size(
         for key, term in alternatives.items()
     )
     if size > MAX_BYTES and not (factor == 1 and added <= MAX_BYTES and _is_oversized(brought)):
-        raise TooLargeError(f"about {size // 1024} KiB, more than {MAX_BYTES // 1024} KiB")
+        raise ProductTooLargeError(f"about {size // 1024} KiB, more than {MAX_BYTES // 1024} KiB")
     return size
 
 

@@ -32,7 +32,7 @@ MAX_REPLANS: Final = 2
 """Further plans on a node whose room was lost."""
 
 
-class State(Enum):
+class FlowState(Enum):
     """The state of a flow."""
 
     DETECTED = "DETECTED"
@@ -47,7 +47,9 @@ class State(Enum):
     BACKOFF = "BACKOFF"
 
 
-LIVE: Final = frozenset((State.RESERVE, State.VERIFY, State.EVICT, State.DRAIN, State.BIND))
+LIVE: Final = frozenset(
+    (FlowState.RESERVE, FlowState.VERIFY, FlowState.EVICT, FlowState.DRAIN, FlowState.BIND)
+)
 """States with a reservation, or with one that is being written."""
 
 
@@ -102,7 +104,7 @@ class EvictionFlow(Struct, frozen=True, kw_only=True):
     uid: str
     key: str
     owner: str = ""
-    state: State = State.DETECTED
+    state: FlowState = FlowState.DETECTED
     since: float
     seen: float
     """When it was first seen without a node."""
@@ -137,12 +139,12 @@ class EvictionFlow(Struct, frozen=True, kw_only=True):
         """Whether a node is reserved for it."""
         return self.state in LIVE
 
-    def at(self, state: State, now: float, **changes: object) -> EvictionFlow:
+    def at(self, state: FlowState, now: float, **changes: object) -> EvictionFlow:
         """The same in another state."""
         return replace(self, state=state, since=now, **changes)
 
 
-class Inputs(Struct, frozen=True):
+class FlowInputs(Struct, frozen=True):
     """What a decision depends on. Victims are given by UID."""
 
     observation: Observation
@@ -160,7 +162,7 @@ class Inputs(Struct, frozen=True):
     """Whether the preemption in progress for it is stuck."""
 
 
-class Step(Struct, frozen=True):
+class FlowStep(Struct, frozen=True):
     """The flow after a decision, the action, and the seconds until it must be decided again."""
 
     flow: EvictionFlow
@@ -195,7 +197,7 @@ def preemption_is_stuck(
     return seconds >= STUCK_SECONDS and bool(found) and all(now - end > overdue for end in found)
 
 
-def advance(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+def advance(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
     """The next step for the pod."""
     ended = _ended(flow, seen)
     if ended is not None:
@@ -205,83 +207,83 @@ def advance(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
     return _advance_waiting(flow, seen, now, times)
 
 
-def _ended(flow: EvictionFlow, seen: Inputs) -> Step | None:
+def _ended(flow: EvictionFlow, seen: FlowInputs) -> FlowStep | None:
     if seen.observation is Observation.BOUND:
-        return Step(flow, Action.DONE)
+        return FlowStep(flow, Action.DONE)
     if not seen.is_on:
-        return Step(flow, Action.CANCEL, why="rescheduling is switched off")
+        return FlowStep(flow, Action.CANCEL, why="rescheduling is switched off")
     if seen.observation is Observation.GONE:
-        return Step(flow, Action.CANCEL, why="the pod is gone")
+        return FlowStep(flow, Action.CANCEL, why="the pod is gone")
     if seen.observation is Observation.EXCUSED:
-        return Step(flow, Action.CANCEL, why="the pod is gated or no longer critical")
+        return FlowStep(flow, Action.CANCEL, why="the pod is gated or no longer critical")
     return None
 
 
-def _advance_waiting(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+def _advance_waiting(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
     is_triggered = seen.observation is Observation.WAITING or (
         seen.observation is Observation.NOMINATED and seen.is_stuck
     )
     if not is_triggered:
         if seen.observation is Observation.QUIET and flow.settled_from is None:
-            return Step(flow)
+            return FlowStep(flow)
         # The scheduler acts now, which makes earlier results stale.
-        return Step(flow.at(State.DETECTED, now, settled_from=None))
+        return FlowStep(flow.at(FlowState.DETECTED, now, settled_from=None))
     if flow.settled_from is None:
         flow = replace(flow, settled_from=now)
     left = (flow.settled_from or 0.0) + times.settle - now
     if left > 0 and not seen.is_stuck:
-        return Step(flow, wait=left)
-    if flow.state is State.BACKOFF and now < flow.retry_at:
-        return Step(flow, wait=flow.retry_at - now)
-    if flow.state is State.NOFIT:
-        return Step(flow)
-    if flow.state is State.WAIT_FIT:
+        return FlowStep(flow, wait=left)
+    if flow.state is FlowState.BACKOFF and now < flow.retry_at:
+        return FlowStep(flow, wait=flow.retry_at - now)
+    if flow.state is FlowState.NOFIT:
+        return FlowStep(flow)
+    if flow.state is FlowState.WAIT_FIT:
         left = (flow.since if flow.fits_from is None else flow.fits_from) - now
         left += WAIT_FIT_SECONDS
-        return Step(flow, wait=left) if left > 0 else Step(flow, Action.MISMATCH)
-    if flow.state is State.PLAN:
-        return Step(flow, Action.PLAN)
-    return Step(flow, Action.QUALIFY)
+        return FlowStep(flow, wait=left) if left > 0 else FlowStep(flow, Action.MISMATCH)
+    if flow.state is FlowState.PLAN:
+        return FlowStep(flow, Action.PLAN)
+    return FlowStep(flow, Action.QUALIFY)
 
 
-def _advance_live(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+def _advance_live(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
     if not seen.node_is_there:
-        return Step(flow, Action.REPLAN, why="the node is gone")
+        return FlowStep(flow, Action.REPLAN, why="the node is gone")
     if seen.observation is Observation.NOMINATED and not flow.accepted and not seen.is_stuck:
-        return Step(flow, Action.CANCEL, why="the scheduler preempts for the pod")
+        return FlowStep(flow, Action.CANCEL, why="the scheduler preempts for the pod")
     left = (flow.deadline or now) - now
     if left <= 0:
-        return Step(flow, Action.TIMEOUT)
+        return FlowStep(flow, Action.TIMEOUT)
     found = _LIVE_STATES[flow.state](flow, seen, now, times)
     if found.action is Action.WAIT and (found.wait is None or found.wait > left):
         return replace(found, wait=left)
     return found
 
 
-def _verify(flow: EvictionFlow, _seen: Inputs, now: float, times: Times) -> Step:
+def _verify(flow: EvictionFlow, _seen: FlowInputs, now: float, times: Times) -> FlowStep:
     left = max(flow.since + times.verify, flow.retry_at) - now
-    return Step(flow, wait=left) if left > 0 else Step(flow, Action.VERIFY)
+    return FlowStep(flow, wait=left) if left > 0 else FlowStep(flow, Action.VERIFY)
 
 
-def _evict(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+def _evict(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
     if seen.observation is Observation.NOMINATED:
         # The scheduler helps itself by now; what already terminates is all that goes.
-        return _drain(flow.at(State.DRAIN, now), seen, now, times)
+        return _drain(flow.at(FlowState.DRAIN, now), seen, now, times)
     if not seen.node_is_open:
-        return Step(flow, Action.REPLAN, why="the node no longer accepts the pod")
+        return FlowStep(flow, Action.REPLAN, why="the node no longer accepts the pod")
     left = flow.retry_at - now
-    return Step(flow, wait=left) if left > 0 else Step(flow, Action.EVICT)
+    return FlowStep(flow, wait=left) if left > 0 else FlowStep(flow, Action.EVICT)
 
 
-def _drain(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+def _drain(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
     here = (seen.staying | seen.leaving) & flow.accepted
     if not here:
-        return _bind(flow.at(State.BIND, now), seen, now, times)
+        return _bind(flow.at(FlowState.BIND, now), seen, now, times)
     limit = _gone_limit(flow, here, times)
     left = flow.since + limit - now
     if left > 0:
-        return Step(flow, wait=left)
-    return Step(flow, Action.MOVE, why="pods did not terminate in time")
+        return FlowStep(flow, wait=left)
+    return FlowStep(flow, Action.MOVE, why="pods did not terminate in time")
 
 
 def _gone_limit(flow: EvictionFlow, here: frozenset[str], times: Times) -> float:
@@ -293,29 +295,29 @@ def _gone_limit(flow: EvictionFlow, here: frozenset[str], times: Times) -> float
     return times.gone + max(graces, default=0)
 
 
-def _bind(flow: EvictionFlow, seen: Inputs, now: float, times: Times) -> Step:
+def _bind(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
     waited = now - flow.since
     if seen.has_room is False and waited >= LOST_SECONDS:
         if flow.replans < MAX_REPLANS:
-            again = flow.at(State.VERIFY, now, replans=flow.replans + 1, retry_at=0.0)
+            again = flow.at(FlowState.VERIFY, now, replans=flow.replans + 1, retry_at=0.0)
             return _verify(again, seen, now, times)
-        return Step(flow, Action.LOST, why="the room was taken by others")
+        return FlowStep(flow, Action.LOST, why="the room was taken by others")
     if waited >= times.bind:
-        return Step(flow, Action.FAIL, why="the scheduler does not place the pod there")
+        return FlowStep(flow, Action.FAIL, why="the scheduler does not place the pod there")
     wait = times.bind - waited
     if seen.has_room is False:
         wait = min(wait, LOST_SECONDS - waited)
-    return Step(flow, wait=wait)
+    return FlowStep(flow, wait=wait)
 
 
-def _reserve(flow: EvictionFlow, _seen: Inputs, _now: float, _times: Times) -> Step:
-    return Step(flow, Action.RESERVE)
+def _reserve(flow: EvictionFlow, _seen: FlowInputs, _now: float, _times: Times) -> FlowStep:
+    return FlowStep(flow, Action.RESERVE)
 
 
 _LIVE_STATES: Final = {
-    State.RESERVE: _reserve,
-    State.VERIFY: _verify,
-    State.EVICT: _evict,
-    State.DRAIN: _drain,
-    State.BIND: _bind,
+    FlowState.RESERVE: _reserve,
+    FlowState.VERIFY: _verify,
+    FlowState.EVICT: _evict,
+    FlowState.DRAIN: _drain,
+    FlowState.BIND: _bind,
 }

@@ -31,7 +31,7 @@ _SWEEP: Final = 4096
 """Number of keys at which expired ones are removed."""
 
 
-class Limits(Struct, frozen=True, gc=False):
+class EvictionLimits(Struct, frozen=True, gc=False):
     """The limits as configured."""
 
     evictions_per_minute: int = 20
@@ -41,7 +41,7 @@ class Limits(Struct, frozen=True, gc=False):
     attempts_per_owner: int = 10
 
 
-class Backoff(Struct, frozen=True, gc=False):
+class AttemptBackoff(Struct, frozen=True, gc=False):
     """Delays after failed attempts: ``first`` doubled each time up to ``limit``, ± ``jitter``."""
 
     first: float = 30.0
@@ -54,7 +54,7 @@ class Backoff(Struct, frozen=True, gc=False):
         return whole * (1 + self.jitter * (2 * chance - 1))
 
 
-class Bucket:
+class EvictionBucket:
     """``size`` tokens, refilled evenly over ``period`` seconds; a plan takes all or none."""
 
     def __init__(self, size: int, period: float) -> None:
@@ -96,11 +96,11 @@ class Bucket:
 class Budgets:
     """The evictions and the violations of disruption budgets that are left."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EvictionLimits) -> None:
         self._buckets = {
-            EVICTIONS_PER_MINUTE: Bucket(limits.evictions_per_minute, MINUTE),
-            EVICTIONS_PER_HOUR: Bucket(limits.evictions_per_hour, HOUR),
-            VIOLATIONS_PER_HOUR: Bucket(limits.pdb_violations_per_hour, HOUR),
+            EVICTIONS_PER_MINUTE: EvictionBucket(limits.evictions_per_minute, MINUTE),
+            EVICTIONS_PER_HOUR: EvictionBucket(limits.evictions_per_hour, HOUR),
+            VIOLATIONS_PER_HOUR: EvictionBucket(limits.pdb_violations_per_hour, HOUR),
         }
 
     def wait(self, evictions: int, violations: int, now: float) -> float | None:
@@ -178,7 +178,7 @@ class Recent:
 class Attempts:
     """Plans that were started, by pod and by owner, and when the next one may start."""
 
-    def __init__(self, limits: Limits, backoff: Backoff) -> None:
+    def __init__(self, limits: EvictionLimits, backoff: AttemptBackoff) -> None:
         self._limits = limits
         self._backoff = backoff
         self._of_pods: dict[str, int] = {}

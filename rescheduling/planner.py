@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from harbourmaster.rescheduling.classes import BARE, NON_DRAINABLE, new_grace
-from harbourmaster.rescheduling.plans import Candidate, Circumstances, Plan, Victim
-from harbourmaster.rescheduling.relocation import Places
+from harbourmaster.rescheduling.plans import CandidateNode, Circumstances, Plan, Victim
+from harbourmaster.rescheduling.relocation import RelocationNodes
 from harbourmaster.rescheduling.score import LEADING
 from harbourmaster.rescheduling.search import Search
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.model import Node, PendingPod, Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
-    from harbourmaster.rescheduling.search import Found
+    from harbourmaster.rescheduling.search import FoundNode
     from harbourmaster.rescheduling.victims import Movable
 
 _SHOWN: Final = 6
@@ -98,10 +98,10 @@ def _finished(steps: Generator[None, None, _Answer]) -> _Answer:
 
 
 def _by_stranded(
-    cluster: Cluster, search: Search, found: list[Found], settings: PlannerSettings
-) -> Generator[None, None, list[Candidate]]:
+    cluster: Cluster, search: Search, found: list[FoundNode], settings: PlannerSettings
+) -> Generator[None, None, list[CandidateNode]]:
     pods = [victim.pod for each in found for victim in each.choice.victims]
-    places = Places(cluster, pods, search.is_gone)
+    places = RelocationNodes(cluster, pods, search.is_gone)
     yield from places.survey()
     ordered = []
     for each in found:
@@ -115,10 +115,10 @@ def _by_stranded(
 
 
 def _candidate(
-    search: Search, found: Found, settings: PlannerSettings, stranded: int | None = None
-) -> Candidate:
+    search: Search, found: FoundNode, settings: PlannerSettings, stranded: int | None = None
+) -> CandidateNode:
     choice = found.choice
-    return Candidate(
+    return CandidateNode(
         found.node.name,
         choice.tier,
         tuple(

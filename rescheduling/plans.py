@@ -91,7 +91,7 @@ class Victim(Struct, frozen=True, gc=False, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
-class Candidate(Struct, frozen=True, gc=False):
+class CandidateNode(Struct, frozen=True, gc=False):
     """A node on which the pod fits after these have moved; in tier 0 it does as it is."""
 
     node: str
@@ -107,8 +107,8 @@ class Plan(Struct, frozen=True, gc=False, kw_only=True):
     words, the constraints that are not supported; then there is no candidate.
     """
 
-    candidate: Candidate | None = None
-    runners_up: tuple[Candidate, ...] = ()
+    candidate: CandidateNode | None = None
+    runners_up: tuple[CandidateNode, ...] = ()
     reasons: dict[str, int] = {}
     unsupported: tuple[str, ...] = ()
     evaluated: int = 0

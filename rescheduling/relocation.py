@@ -25,7 +25,7 @@ _SLICE: Final = 200
 """Nodes that are measured between two turns of the event loop."""
 
 
-class Places:
+class RelocationNodes:
     """The nodes with room for ordinary pods, in the resources that ``victims`` request."""
 
     def __init__(

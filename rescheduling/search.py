@@ -38,7 +38,7 @@ SLICE: Final = 50
 _BUDGET: Final = "a disruption budget forbids it"
 
 
-class Found(NamedTuple):
+class FoundNode(NamedTuple):
     """A node on which the pod fits after ``choice``; less by ``values`` is better."""
 
     values: Values
@@ -81,14 +81,14 @@ class Search:
         """The number of excluded nodes by reason."""
         return dict(Counter(reason for several in self._reasons.values() for reason in several))
 
-    def run(self) -> Generator[None, None, list[Found]]:
+    def run(self) -> Generator[None, None, list[FoundNode]]:
         """All nodes on which the pod can be placed, best first; yields between slices.
 
         Nodes that changed meanwhile are evaluated again at the end.
         """
         cluster = self._cluster
         against = conflicts.find(cluster, self._pending.pod, self.is_gone, self._reserved_pods())
-        found: dict[str, Found] = {}
+        found: dict[str, FoundNode] = {}
         judged: dict[str, int] = {}
 
         def judge(name: str) -> None:
@@ -109,7 +109,7 @@ class Search:
                 judge(name)
         return sorted(found.values(), key=lambda each: each.values)
 
-    def on(self, node: Node, pods: list[Pod]) -> Found | None:
+    def on(self, node: Node, pods: list[Pod]) -> FoundNode | None:
         """The choice on one node with exactly these pods on it, whatever the cluster has there."""
         present = [*pods, *self._reserved.get(node.name, ())]
         others = [*self._reserved_pods(but=node.name), *((each, node) for each in present)]
@@ -124,15 +124,17 @@ class Search:
             pod, self._settings, self._now
         )
 
-    def _judge(self, node: Node, pods: list[Pod], against: Conflicts) -> Found | None:
+    def _judge(self, node: Node, pods: list[Pod], against: Conflicts) -> FoundNode | None:
         """Choose the victims on a node, or note why it is excluded."""
         found = self._fit_in(node, pods, against)
-        if isinstance(found, Found):
+        if isinstance(found, FoundNode):
             return found
         self._reasons[node.name] = found
         return None
 
-    def _fit_in(self, node: Node, pods: list[Pod], against: Conflicts) -> Found | tuple[str, ...]:
+    def _fit_in(
+        self, node: Node, pods: list[Pod], against: Conflicts
+    ) -> FoundNode | tuple[str, ...]:
         """The choice on a node, or the reasons against it."""
         reasons = self._closing(node, against)
         if reasons:
@@ -156,7 +158,7 @@ class Search:
             return self._lacking(room)
         return self._choose(node, Occupancy(room, allocatable, sorted(movable)))
 
-    def _choose(self, node: Node, occupancy: Occupancy) -> Found | tuple[str, ...]:
+    def _choose(self, node: Node, occupancy: Occupancy) -> FoundNode | tuple[str, ...]:
         settings = self._settings
         self.evaluated += 1
         choice = choose(occupancy, self._ledger, may_violate=settings.allow_pdb_violation)
@@ -166,7 +168,7 @@ class Search:
             return (f"more than {settings.max_victims} pods would have to move",)
         has_non_drainable = any(each.flags & NON_DRAINABLE for each in occupancy.movable)
         values = self.scorer.values(node, choice, has_non_drainable=has_non_drainable)
-        return Found(values, node, choice)
+        return FoundNode(values, node, choice)
 
     def _closing(self, node: Node, against: Conflicts) -> tuple[str, ...]:
         """Why no eviction on the node helps."""

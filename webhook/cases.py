@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.api.lines import line_failure
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -20,12 +21,15 @@ from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
 
+if TYPE_CHECKING:
+    from harbourmaster.api.lines import LineFailure
+
 HTTP_OK: Final = 200
 HTTP_TOO_LARGE: Final = 413
 DEFAULTS: Final = AdmissionSettings()
 
 
-class Case(Struct, frozen=True, rename="camel"):
+class ReplayCase(Struct, frozen=True, rename="camel"):
     """One line; what it does not say is as where nothing is known."""
 
     review: Raw
@@ -44,7 +48,7 @@ class Case(Struct, frozen=True, rename="camel"):
     """What was answered; empty where nobody wrote it down."""
 
 
-class Result(Struct, frozen=True, rename="camel"):
+class ReplayResult(Struct, frozen=True, rename="camel"):
     """What is answered to a case."""
 
     id: Any
@@ -52,38 +56,26 @@ class Result(Struct, frozen=True, rename="camel"):
     response: Raw | None
 
 
-class Failure(Struct, frozen=True):
-    """Why a line is not a case."""
-
-    id: Any
-    error: str
-
-
-class _Identified(Struct, frozen=True):
-    id: Any = None
-
-
 class _Response(Struct, frozen=True):
     response: Raw
 
 
-_case_decoder: Final = msgspec.json.Decoder(Case)
-_id_decoder: Final = msgspec.json.Decoder(_Identified)
+_case_decoder: Final = msgspec.json.Decoder(ReplayCase)
 _response_decoder: Final = msgspec.json.Decoder(_Response)
 
 
-def read_case(line: bytes) -> Case | Failure:
+def read_case(line: bytes) -> ReplayCase | LineFailure:
     """The case in a line, or why it is none."""
     try:
         return decode(_case_decoder, line, "")
     except MalformedError as error:
-        return Failure(_id_of(line), str(error))
+        return line_failure(line, error)
 
 
-def answer_case(case: Case, settings: AdmissionSettings = DEFAULTS) -> Result:
+def answer_case(case: ReplayCase, settings: AdmissionSettings = DEFAULTS) -> ReplayResult:
     """Answer a case; ``settings`` are for one without its own."""
     if len(bytes(case.review)) > MAX_BODY_BYTES:
-        return Result(case.id, HTTP_TOO_LARGE, None)
+        return ReplayResult(case.id, HTTP_TOO_LARGE, None)
     snapshot = Snapshot(
         policy_set(read_policy(policy)[0] for policy in case.policies),
         namespaces_of(case.namespaces),
@@ -92,16 +84,9 @@ def answer_case(case: Case, settings: AdmissionSettings = DEFAULTS) -> Result:
     )
     engine = Engine(snapshot, case.settings or settings, hashed=case.hash)
     result, _ = answer(bytes(case.review), engine, may_patch=case.may_patch)
-    return Result(case.id, HTTP_OK, response_of(result))
+    return ReplayResult(case.id, HTTP_OK, response_of(result))
 
 
 def response_of(review: bytes) -> Raw:
     """The response in an AdmissionReview of ours, as it stands there."""
     return _response_decoder.decode(review).response
-
-
-def _id_of(line: bytes) -> Any:  # noqa: ANN401
-    try:
-        return decode(_id_decoder, line, "").id
-    except MalformedError:
-        return None

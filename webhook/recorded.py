@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.lines import LineFailure
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.version import hash_of
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.telemetry.metrics import NOT_KEPT, TOO_LARGE, UNFAITHFUL, WRITTEN
-from harbourmaster.webhook.cases import Failure, answer_case, read_case, response_of
+from harbourmaster.webhook.cases import answer_case, read_case, response_of
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import Decision
 from harbourmaster.webhook.parents import Parent
@@ -85,7 +86,7 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
         case["hash"] = found
     line = _encode(case)
     read = read_case(line)
-    answered = None if isinstance(read, Failure) else answer_case(read).response
+    answered = None if isinstance(read, LineFailure) else answer_case(read).response
     if answered is None or bytes(answered) != bytes(response):
         return None, UNFAITHFUL
     return line + b"\n", WRITTEN

@@ -49,7 +49,7 @@ _LABEL: Final = 9
 _CHECK: Final = 15
 
 
-class Report(Struct, frozen=True):
+class DoctorReport(Struct, frozen=True):
     """What ``-o json`` prints."""
 
     healthy: bool
@@ -81,7 +81,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
     return LEFT if bad else DONE
 
 
-async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -> Report:
+async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -> DoctorReport:
     """The whole report. Raises UnreachableError, UnauthorizedError, and NoPermissionError.
 
     Without a ``canary_namespace`` the canary tries one that webhooks select.
@@ -93,7 +93,7 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
     finally:
         await installation.close()
     healthy = all(one.severity in {"ok", "note"} for one in findings)
-    return Report(healthy, summary(findings), our_version(), findings)
+    return DoctorReport(healthy, summary(findings), our_version(), findings)
 
 
 async def _first(installation: Installation) -> Finding | None:
@@ -121,7 +121,7 @@ async def _first(installation: Installation) -> Finding | None:
     return None
 
 
-def lines(report: Report) -> list[str]:
+def lines(report: DoctorReport) -> list[str]:
     """The lines of the text output; the last one is the verdict."""
     found = []
     for one in report.findings:

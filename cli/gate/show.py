@@ -16,7 +16,7 @@ from msgspec import Struct
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client, say
-from harbourmaster.cli.live.reader import Reader, caller_name
+from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.release import (
@@ -57,7 +57,7 @@ _UNREAD: Final = frozenset(("KeptnAppVersion",))
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-class Waiting(Struct, frozen=True, rename="camel"):
+class WaitingPod(Struct, frozen=True, rename="camel"):
     """One pod as ``gate list`` shows it; ``age`` in seconds. ``orphaned``: no check releases it."""
 
     namespace: str
@@ -97,7 +97,7 @@ def clear(arguments: Arguments) -> int:
 async def _show(arguments: Arguments, client: Client) -> int:
     namespace: str | None = arguments.namespace
     unread: list[str] = []
-    reader = Reader(client)
+    reader = ClusterReader(client)
     try:
         pick = partial(_waiting_pod, arguments.scheduler)
         pods = await reader.listed(PODS, pick, namespace, field_selector=PENDING_PODS)
@@ -116,20 +116,20 @@ async def _show(arguments: Arguments, client: Client) -> int:
 
 def waiting(
     pods: Iterable[Pod], versions: Iterable[WorkloadVersion], now: datetime
-) -> list[Waiting]:
+) -> list[WaitingPod]:
     """The pods as they are shown, the oldest first."""
     by_key = {each.metadata.key: each for each in versions}
     found = [_waiting(pod, by_key, now) for pod in pods]
     return sorted(found, key=lambda one: (-one.age, one.namespace, one.pod))
 
 
-def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> Waiting:
+def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> WaitingPod:
     described = workload_of(pod.annotations, pod.labels)
     name = names_of_pod(described).version if described is not None else ""
     # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
     facts = Facts(version=versions.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
     found = gate_report(pod, facts, GateWaitRules(), now)
-    return Waiting(
+    return WaitingPod(
         namespace=pod.namespace,
         pod=pod.name,
         age=found.age,
@@ -142,7 +142,7 @@ def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> W
     )
 
 
-def table(found: Sequence[Waiting]) -> list[str]:
+def table(found: Sequence[WaitingPod]) -> list[str]:
     """The lines of the text output."""
     if not found:
         return ["No pod waits at a gate or in its scheduler."]

@@ -19,7 +19,7 @@ from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
 from harbourmaster.cli.installed import NAME
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.live.reader import Reader
+from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
@@ -48,7 +48,7 @@ def run(arguments: Arguments) -> int:
 
 
 async def _live(arguments: Arguments, client: Client) -> int:
-    reader = Reader(client)
+    reader = ClusterReader(client)
     try:
         found = [
             *await reader.listed(CLUSTER_POLICIES, decode_anything),
@@ -73,7 +73,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
     return LEFT if broken else DONE
 
 
-async def _kinds(reader: Reader) -> tuple[Kind, ...]:
+async def _kinds(reader: ClusterReader) -> tuple[Kind, ...]:
     """The kinds that the API server sends to the webhook; all kinds if that is unknown."""
     try:
         found = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))

@@ -22,7 +22,7 @@ from harbourmaster.cli.live.kinds import (
     decode_workload,
     metadata_in,
 )
-from harbourmaster.cli.live.reader import Reader, unreadable
+from harbourmaster.cli.live.reader import ClusterReader, unreadable
 from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.controller.settings import ControllerSettings
@@ -48,7 +48,7 @@ NOT_INSTALLED: Final = "no Deployment of Harbourmaster in namespace"
 _ASSUMED: Final = "assuming the default settings"
 
 
-class Installation(Reader):
+class Installation(ClusterReader):
     """One look at a cluster and at our installation in it."""
 
     def __init__(self, client: Client, namespace: str, canary_namespace: str = "") -> None:

@@ -106,7 +106,7 @@ async def caller_name(client: Client) -> str:
     return found or f"unknown ({os.environ.get('USER', '?')} on {socket.gethostname()})"
 
 
-class Reader:
+class ClusterReader:
     """One look at a cluster.
 
     ``faults`` has one line for each thing that ``attempt`` could not read.

@@ -27,11 +27,11 @@ from harbourmaster.cli.migrate.legacy import (
 )
 from harbourmaster.cli.migrate.model import (
     KEPTN,
-    Definition,
+    CalledService,
     Policy,
     Ref,
     Registration,
-    Service,
+    ReplacedDefinition,
     StuckPod,
 )
 from harbourmaster.cli.migrate.plan import KEEP_OBJECT
@@ -52,8 +52,7 @@ from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from harbourmaster.cli.live.webhooks import Configuration
-    from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
+    from harbourmaster.cli.live.webhooks import Configuration, Definition
     from harbourmaster.cli.migrate.model import System
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -72,7 +71,7 @@ def registration_of(
     return Registration(
         ref=Ref(kind.lower(), one.metadata.name),
         system=system,
-        services=tuple(Service(*each, answers.get(each)) for each in sorted(called)),
+        services=tuple(CalledService(*each, answers.get(each)) for each in sorted(called)),
         fails_closed=bool(closed),
         covers_pods=any(entry.covers("", "pods") for entry in asked),
         of_certmanager=bool(one.metadata.annotations.get(OF_CERTMANAGER)),
@@ -80,11 +79,11 @@ def registration_of(
 
 
 def definition_of(
-    one: StoredDefinition, objects: int | None, converter: Service | None
-) -> Definition:
+    one: Definition, objects: int | None, converter: CalledService | None
+) -> ReplacedDefinition:
     """A CRD of theirs, projected; ``converter`` is None if Harbourmaster converts."""
     metadata = one.metadata
-    return Definition(
+    return ReplacedDefinition(
         name=metadata.name,
         system=system_of_group(one.spec.group) or KEPTN,
         stored_versions=one.stored,

@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.migrate.model import KUPID, SEVERITIES, Command, Finding, delete, title
+from harbourmaster.cli.migrate.model import (
+    KUPID,
+    SEVERITIES,
+    Command,
+    MigrationFinding,
+    delete,
+    title,
+)
 from harbourmaster.cli.migrate.plan import conversion_off, corrected, forgotten, kept, released
 
 if TYPE_CHECKING:
@@ -77,7 +84,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
 _SEVERITY: Final = {code: severity for severity, texts in TEXTS.items() for code in texts}
 
 
-def findings(observed: Observed) -> tuple[Finding, ...]:
+def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
     """All findings, the most severe first."""
     found = (
         *_registrations(observed),
@@ -92,14 +99,14 @@ def findings(observed: Observed) -> tuple[Finding, ...]:
 
 def _finding(
     code: str, subject: Ref | str, command: Command | None = None, more: str = "", **parts: str
-) -> Finding:
+) -> MigrationFinding:
     """A finding with the text of its code, ``parts`` put into it and ``more`` behind it."""
     severity = _SEVERITY[code]
     text = TEXTS[severity][code].format(**parts)
-    return Finding(code, severity, str(subject), f"{text}{more}", command)
+    return MigrationFinding(code, severity, str(subject), f"{text}{more}", command)
 
 
-def _registrations(observed: Observed) -> Iterator[Finding]:
+def _registrations(observed: Observed) -> Iterator[MigrationFinding]:
     for one in observed.registrations:
         if one.is_broken:
             dead = ", ".join(str(service) for service in one.services if not service.answers)
@@ -111,7 +118,7 @@ def _registrations(observed: Observed) -> Iterator[Finding]:
             yield _finding("webhook-registered", one.ref)
 
 
-def _definitions(observed: Observed) -> Iterator[Finding]:
+def _definitions(observed: Observed) -> Iterator[MigrationFinding]:
     for one in observed.definitions:
         if one.conversion is not None:
             code = "conversion-broken" if one.is_unconverted else "conversion"
@@ -123,7 +130,7 @@ def _definitions(observed: Observed) -> Iterator[Finding]:
             yield _finding("objects-uncounted", one.ref)
 
 
-def _releases(observed: Observed) -> Iterator[Finding]:
+def _releases(observed: Observed) -> Iterator[MigrationFinding]:
     for release in observed.releases:
         name = f"{release.namespace}/{release.name}"
         owned = [one for one in observed.definitions if one.release == name]
@@ -141,7 +148,7 @@ def _releases(observed: Observed) -> Iterator[Finding]:
             yield _finding("gardener-deletes-definitions", one.ref, kept(one))
 
 
-def _keptn(observed: Observed) -> Iterator[Finding]:
+def _keptn(observed: Observed) -> Iterator[MigrationFinding]:
     # Once we are at work, a pod behind the gate is one of ours that waits for its checks.
     served = observed.ours.does_keptns_work
     yield from _stuck(
@@ -165,12 +172,12 @@ def _keptn(observed: Observed) -> Iterator[Finding]:
         yield _finding("metrics-address", "Service metrics-operator-service")
 
 
-def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[Finding]:
+def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[MigrationFinding]:
     for pod in stuck:
         code = _waiting(pod)
         if pod.failure:
             why = f"{pod.failure}: see harbourmaster why pod {pod.namespace}/{pod.name}"
-            yield Finding(code, _SEVERITY[code], str(pod.ref), why)
+            yield MigrationFinding(code, _SEVERITY[code], str(pod.ref), why)
         else:
             lost = "" if pod.is_owned else "; nothing recreates this pod, so keep its manifest"
             yield _finding(code, pod.ref, released(pod), more="" if pod.gate is not None else lost)
@@ -179,14 +186,14 @@ def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[Finding]:
         more = counts[code] - sum(_waiting(pod) == code for pod in observed.pods)
         if more > 0:
             why = "the same; the next run lists more of them"
-            yield Finding(code, _SEVERITY[code], f"{more} more pods", why)
+            yield MigrationFinding(code, _SEVERITY[code], f"{more} more pods", why)
 
 
 def _waiting(pod: StuckPod) -> str:
     return "pod-unscheduled" if pod.gate is None else "pod-gated"
 
 
-def _policies(observed: Observed) -> Iterator[Finding]:
+def _policies(observed: Observed) -> Iterator[MigrationFinding]:
     stored = sum(one.objects or 0 for one in observed.definitions if one.system == KUPID)
     if stored and not observed.is_running(KUPID) and not observed.ours.is_ready:
         yield _finding("policies-idle", many(stored, "policy", "policies"))
@@ -201,7 +208,7 @@ def _policies(observed: Observed) -> Iterator[Finding]:
                 yield _finding("policy-included", one.ref, namespaces=", ".join(one.gained))
 
 
-def _remains(observed: Observed) -> Iterator[Finding]:
+def _remains(observed: Observed) -> Iterator[MigrationFinding]:
     if observed.is_installed(KUPID):
         yield _finding("paths", "kupid's manifests")
     for work in observed.workloads:

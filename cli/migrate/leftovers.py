@@ -25,7 +25,14 @@ from harbourmaster.cli.live.kinds import decode_binding
 from harbourmaster.cli.live.reader import together
 from harbourmaster.cli.live.webhooks import decode_api_service
 from harbourmaster.cli.migrate.legacy import role_of, system_of, system_of_namespace
-from harbourmaster.cli.migrate.model import KEPTN, Leftover, OldNamespace, Ref, Release, Service
+from harbourmaster.cli.migrate.model import (
+    KEPTN,
+    CalledService,
+    Leftover,
+    OldNamespace,
+    Ref,
+    Release,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.migrate.model import Definition, System
+    from harbourmaster.cli.migrate.model import ReplacedDefinition, System
 
 _IN_NAMESPACE: Final = (
     DISRUPTION_BUDGETS,
@@ -68,7 +75,7 @@ class Leftovers:
 
     async def _api_services(self) -> list[Leftover]:
         return [
-            Leftover(Ref("apiservice", one.metadata.name), KEPTN, Service(*called))
+            Leftover(Ref("apiservice", one.metadata.name), KEPTN, CalledService(*called))
             for one in await self._live.listed(API_SERVICES, decode_api_service)
             if (called := one.client.called) and called[1].startswith("metrics-operator")
         ]
@@ -92,7 +99,7 @@ class Leftovers:
             and not one.deletion_timestamp
         ]
 
-    async def releases(self, definitions: list[Definition]) -> list[Release]:
+    async def releases(self, definitions: list[ReplacedDefinition]) -> list[Release]:
         """The Helm releases that made their definitions, if Helm still has a record of them."""
         owners = {one.release: one.system for one in definitions if one.release}
         found = []

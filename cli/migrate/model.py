@@ -32,7 +32,7 @@ class Ref(Struct, frozen=True, order=True):
         return f"{self.kind} {self.name}{where}"
 
 
-class Service(Struct, frozen=True, order=True):
+class CalledService(Struct, frozen=True, order=True):
     """A Service that somebody calls. ``answers`` is None where that could not be found out."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Registration(Struct, frozen=True):
 
     ref: Ref
     system: System
-    services: tuple[Service, ...] = ()
+    services: tuple[CalledService, ...] = ()
     fails_closed: bool = False
     """Whether some entry refuses what it could not look at."""
     covers_pods: bool = False
@@ -62,7 +62,7 @@ class Registration(Struct, frozen=True):
         return self.fails_closed and any(service.answers is False for service in self.services)
 
 
-class Definition(Struct, frozen=True):
+class ReplacedDefinition(Struct, frozen=True):
     """A CRD of theirs. ``objects`` is None where they can't be counted."""
 
     name: str
@@ -70,7 +70,7 @@ class Definition(Struct, frozen=True):
     stored_versions: tuple[str, ...] = ()
     storage_version: str = ""
     objects: int | None = 0
-    conversion: Service | None = None
+    conversion: CalledService | None = None
     """Where its versions are converted, unless by Harbourmaster."""
     is_injected: bool = False
     """Whether Keptn's certificate manager writes the CA of the conversion."""
@@ -97,7 +97,7 @@ class Definition(Struct, frozen=True):
         return self.conversion is not None and self.conversion.answers is False
 
 
-class Workload(Struct, frozen=True):
+class ReplacedWorkload(Struct, frozen=True):
     """A Deployment of theirs. ``role``: kupid, lifecycle, metrics, certificates or scheduler."""
 
     ref: Ref
@@ -120,7 +120,7 @@ class Leftover(Struct, frozen=True):
 
     ref: Ref
     system: System
-    service: Service | None = None
+    service: CalledService | None = None
 
 
 class OldNamespace(Struct, frozen=True):
@@ -199,8 +199,8 @@ class Observed(Struct, frozen=True):
 
     ours: Ours
     registrations: tuple[Registration, ...] = ()
-    definitions: tuple[Definition, ...] = ()
-    workloads: tuple[Workload, ...] = ()
+    definitions: tuple[ReplacedDefinition, ...] = ()
+    workloads: tuple[ReplacedWorkload, ...] = ()
     releases: tuple[Release, ...] = ()
     gardener: tuple[Ref, ...] = ()
     """ControllerRegistrations and ManagedResources that bring kupid back."""
@@ -283,7 +283,7 @@ class Command(Struct, frozen=True):
         return f"{line} > {shlex.quote(self.output)}" if self.output else line
 
 
-class Finding(Struct, frozen=True):
+class MigrationFinding(Struct, frozen=True):
     """One thing that somebody should know, and what to do about it, if anything."""
 
     code: str
@@ -293,7 +293,7 @@ class Finding(Struct, frozen=True):
     command: Command | None = None
 
 
-class Step(Struct, frozen=True):
+class MigrationStep(Struct, frozen=True):
     """A step of the migration: after each one every policy lives and pods can be created."""
 
     code: str

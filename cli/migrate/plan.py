@@ -16,69 +16,83 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import escape
 from harbourmaster.cli.migrate.legacy import INJECTED
-from harbourmaster.cli.migrate.model import KEPTN, KUPID, Command, Ref, Step, delete, kubectl
+from harbourmaster.cli.migrate.model import (
+    KEPTN,
+    KUPID,
+    Command,
+    MigrationStep,
+    Ref,
+    delete,
+    kubectl,
+)
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import REMOVED_KEY
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.migrate.model import Definition, Observed, Policy, Release, StuckPod
+    from harbourmaster.cli.migrate.model import (
+        Observed,
+        Policy,
+        Release,
+        ReplacedDefinition,
+        StuckPod,
+    )
 
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
 ROLLOUT_TIMEOUT: Final = "120s"
 STEPS: Final = (
-    Step(
+    MigrationStep(
         "unblock",
         "Remove webhooks and conversions that get no answer",
         "until then no pods can be created, or objects cannot be read",
     ),
-    Step(
+    MigrationStep(
         "back-up",
         "Save every object of their kinds to a file",
         "if something goes wrong, kubectl apply -f restores them",
     ),
-    Step(
+    MigrationStep(
         "keep",
         "Protect the definitions and their objects from deletion",
         "helm uninstall deletes what its record lists, so the record is deleted; Gardener keeps"
         " what is annotated",
     ),
-    Step(
+    MigrationStep(
         "install",
         "Install Harbourmaster beside what it replaces and wait until it serves",
         "both answer for a while, with the same result; a gap would admit pods without their"
         " policies and gates",
     ),
-    Step(
+    MigrationStep(
         "mend",
         "Correct the policies that Harbourmaster refuses",
         "kupid accepted them, and Harbourmaster would skip them",
     ),
-    Step(
+    MigrationStep(
         "silence",
         "Delete their webhook configurations",
         "without a configuration, no request waits for their webhooks when they stop",
     ),
-    Step(
+    MigrationStep(
         "stop",
         "Stop their controllers",
         "kupid registers itself at each start, so its configurations are deleted again; if a"
         " garden cluster has a ControllerRegistration, delete it there first",
     ),
-    Step(
+    MigrationStep(
         "take-over",
         "Let Harbourmaster do Keptn's work",
         "it continues where Keptn stopped, with the same objects: pods that wait are released once"
         " their checks have passed, and metrics are fetched and served to HPAs again",
     ),
-    Step(
+    MigrationStep(
         "free",
         "Release the pods that wait for Keptn",
         "nothing else releases them: gates are removed, and a pod for Keptn's scheduler is"
         " deleted so that its owner recreates it; a pod without an owner is saved to a file"
         " first; a pod whose check failed stays",
     ),
-    Step("remove", "Delete their other objects", "nothing uses them any more"),
-    Step(
+    MigrationStep("remove", "Delete their other objects", "nothing uses them any more"),
+    MigrationStep(
         "namespaces",
         "Delete their namespaces",
         "namespaces that contain your objects are not listed: they stay",
@@ -93,7 +107,7 @@ _METRICS_APIS: Final = frozenset(
 """A cluster has them once; installing us leads them to us."""
 
 
-def plan(observed: Observed) -> tuple[Step, ...]:
+def plan(observed: Observed) -> tuple[MigrationStep, ...]:
     """The steps that remain, in order; none where nothing of theirs is left but definitions.
 
     Where something could not be read, only the first: what was not seen might be lost by the rest.
@@ -126,7 +140,7 @@ def plan(observed: Observed) -> tuple[Step, ...]:
     return () if all(step.code == "back-up" for step in remaining) else tuple(remaining)
 
 
-def _going(observed: Observed) -> list[Definition]:
+def _going(observed: Observed) -> list[ReplacedDefinition]:
     """The definitions whose system is removed: one that is installed, and a dead Keptn.
 
     Of a dead Keptn something must remain to which a definition refers. All else that was observed
@@ -141,14 +155,14 @@ def _going(observed: Observed) -> list[Definition]:
     ]
 
 
-def _unblock(observed: Observed, definitions: list[Definition]) -> list[Command]:
+def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
     broken = [delete(one.ref) for one in observed.registrations if one.is_broken]
     if _adopts_at_once(observed):
         return [*broken, Command(("make", _target(observed)))]
     return [*broken, *(conversion_off(one) for one in definitions if one.is_unconverted)]
 
 
-def _back_up(definitions: list[Definition]) -> list[Command]:
+def _back_up(definitions: list[ReplacedDefinition]) -> list[Command]:
     return [
         kubectl("get", one.name, "--all-namespaces", "-o", "yaml", output=f"{one.name}.yaml")
         for one in definitions
@@ -199,7 +213,7 @@ def _rolled_out(observed: Observed, role: str) -> Command:
     )
 
 
-def _silence(observed: Observed, definitions: list[Definition]) -> list[Command]:
+def _silence(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
     injected = [one.name for one in definitions if one.is_injected]
     return [
         *(kubectl("label", "crd", name, f"{INJECTED}-") for name in injected),
@@ -268,12 +282,12 @@ def forgotten(release: Release) -> Command:
     )
 
 
-def kept(definition: Definition) -> Command:
+def kept(definition: ReplacedDefinition) -> Command:
     """The command that has Gardener keep a definition when its ManagedResource is deleted."""
     return kubectl("annotate", "crd", definition.name, f"{KEEP_OBJECT}=true", "--overwrite")
 
 
-def conversion_off(definition: Definition) -> Command:
+def conversion_off(definition: ReplacedDefinition) -> Command:
     """The command that has the API server convert by itself: it changes only apiVersion."""
     value = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
     return kubectl("patch", "crd", definition.name, "--type=merge", "-p", value)

@@ -22,7 +22,7 @@ from harbourmaster.cli.migrate.survey import observe
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from harbourmaster.cli.migrate.model import Finding, Step
+    from harbourmaster.cli.migrate.model import MigrationFinding, MigrationStep
     from harbourmaster.kube.client import Client
 
 SHOWN: Final = 20
@@ -52,8 +52,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
 
 
 def reported(
-    found: tuple[Finding, ...],
-    steps: tuple[Step, ...],
+    found: tuple[MigrationFinding, ...],
+    steps: tuple[MigrationStep, ...],
     unread: tuple[str, ...],
     chosen: tuple[str, ...] = (),
 ) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _text(command: Command, chosen: tuple[str, ...]) -> str:
     return Command((name, *chosen, *rest), command.output).text
 
 
-def _told(found: tuple[Finding, ...], chosen: tuple[str, ...]) -> list[str]:
+def _told(found: tuple[MigrationFinding, ...], chosen: tuple[str, ...]) -> list[str]:
     if not found:
         return ["Nothing of kupid or Keptn was found."]
     lines = []
@@ -115,7 +115,7 @@ def _told(found: tuple[Finding, ...], chosen: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def _planned(steps: tuple[Step, ...], chosen: tuple[str, ...]) -> list[str]:
+def _planned(steps: tuple[MigrationStep, ...], chosen: tuple[str, ...]) -> list[str]:
     if not steps:
         return []
     lines = ["", "Steps; run harbourmaster migrate again after each of them:"]

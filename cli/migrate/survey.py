@@ -50,11 +50,11 @@ from harbourmaster.cli.migrate.legacy import (
 from harbourmaster.cli.migrate.model import (
     KUPID,
     PODS_SHOWN,
+    CalledService,
     Observed,
     Ours,
     Ref,
-    Service,
-    Workload,
+    ReplacedWorkload,
 )
 from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
@@ -65,9 +65,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.live.webhooks import Configuration
-    from harbourmaster.cli.live.webhooks import Definition as StoredDefinition
-    from harbourmaster.cli.migrate.model import Definition, Policy, Registration, StuckPod
+    from harbourmaster.cli.live.webhooks import Configuration, Definition
+    from harbourmaster.cli.migrate.model import Policy, Registration, ReplacedDefinition, StuckPod
     from harbourmaster.controller.settings import ControllerSettings
 
 T = TypeVar("T")
@@ -172,7 +171,7 @@ class _Survey:
         slices = await self._live.listed(SLICES, decode_slice, namespace, label_selector=selector)
         return any(one.is_ready for one in slices)
 
-    async def _stored_definitions(self) -> list[StoredDefinition]:
+    async def _stored_definitions(self) -> list[Definition]:
         """One by one: the schemas of all of a cluster's CRDs in one answer are too much."""
         names = [one.name for one in await self._live.metadata(DEFINITIONS)]
         bodies = await together(
@@ -184,14 +183,14 @@ class _Survey:
         )
         return [decode_definition(each) for each in bodies]
 
-    async def _definition(self, one: StoredDefinition) -> Definition:
+    async def _definition(self, one: Definition) -> ReplacedDefinition:
         converter = None
         if one.converter and one.converter[0] != self._live.namespace:
-            converter = Service(*one.converter, await self._is_answered(*one.converter))
+            converter = CalledService(*one.converter, await self._is_answered(*one.converter))
         objects = await self._live.attempt(self._live.count(resource_of(one)), None)
         return definition_of(one, objects, converter)
 
-    async def _workloads(self) -> list[Workload]:
+    async def _workloads(self) -> list[ReplacedWorkload]:
         found = []
         for metadata in await self._live.metadata(DEPLOYMENTS):
             role = role_of(metadata)
@@ -199,7 +198,7 @@ class _Survey:
                 continue
             body = await self._live.get(DEPLOYMENTS, metadata.name, metadata.namespace)
             found.append(
-                Workload(
+                ReplacedWorkload(
                     ref=Ref("deployment", metadata.name, metadata.namespace),
                     system=role[0],
                     role=role[1],
@@ -224,9 +223,7 @@ class _Survey:
             ],
         )
 
-    async def _judged(
-        self, pods: list[StuckPod], stored: list[StoredDefinition]
-    ) -> tuple[StuckPod, ...]:
+    async def _judged(self, pods: list[StuckPod], stored: list[Definition]) -> tuple[StuckPod, ...]:
         """The same pods with their failed checks."""
         names = {
             f"{pod.namespace}/{names_of_pod(pod.workload).version}" for pod in pods if pod.workload
@@ -308,7 +305,7 @@ class _Survey:
         ]
 
 
-def resource_of(one: StoredDefinition) -> Resource:
+def resource_of(one: Definition) -> Resource:
     """The kind that a CRD defines, in the version in which it is stored."""
     spec = one.spec
     namespaced = spec.scope == "Namespaced"

@@ -57,7 +57,7 @@ class SampleFault(Struct, frozen=True):
     error: str
 
 
-class Case(Struct, frozen=True, rename="camel", kw_only=True):
+class PlacementCase(Struct, frozen=True, rename="camel", kw_only=True):
     """One line: all that a pass would see, and the object that is decided about."""
 
     id: Any = None
@@ -70,7 +70,7 @@ class Case(Struct, frozen=True, rename="camel", kw_only=True):
     magnum_cluster: str | None = None
 
 
-class Answer(Struct, frozen=True):
+class PlacementAnswer(Struct, frozen=True):
     """What was decided, by names; ``chosen`` are those that tie."""
 
     candidates: list[str]
@@ -86,7 +86,7 @@ class Decided(Struct, frozen=True):
     """The answer to a case."""
 
     id: Any
-    decision: Answer
+    decision: PlacementAnswer
 
 
 class _Kind(Struct, frozen=True):
@@ -94,7 +94,7 @@ class _Kind(Struct, frozen=True):
 
 
 _expressions: Final = msgspec.json.Decoder(Expression)
-_cases: Final = msgspec.json.Decoder(Case)
+_cases: Final = msgspec.json.Decoder(PlacementCase)
 _kinds: Final = msgspec.json.Decoder(_Kind)
 _decoders: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
@@ -128,7 +128,7 @@ def decided(line: bytes) -> Decided:
     return Decided(case.id, answer(_decision(case, world, seen)))
 
 
-def answer(decision: Decision) -> Answer:
+def answer(decision: Decision) -> PlacementAnswer:
     """A decision by names."""
     excluded: dict[str, str] = {}
     for each in decision.verdicts:
@@ -141,7 +141,7 @@ def answer(decision: Decision) -> Answer:
         for each in decision.verdicts
         if not each.target.unready and (not each.target.measured.fault or not each.reason)
     ]
-    return Answer(
+    return PlacementAnswer(
         candidates=ready,
         matched=[each.target.label for each in decision.verdicts if not each.reason],
         excluded=excluded,
@@ -152,7 +152,7 @@ def answer(decision: Decision) -> Answer:
     )
 
 
-def _decision(case: Case, world: Snapshot, seen: Pass) -> Decision:
+def _decision(case: PlacementCase, world: Snapshot, seen: Pass) -> Decision:
     asked = [
         (field, text)
         for field, text in (

@@ -38,7 +38,7 @@ class RefusedError(ValueError):
     """An object that can't be taken over; the text is one line and says why."""
 
 
-class Source(Struct, frozen=True):
+class KrakeObject(Struct, frozen=True):
     """An object of Krake's: which one, and what it says."""
 
     api: str
@@ -54,10 +54,10 @@ class Source(Struct, frozen=True):
         return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
 
 
-class Taken(Struct, frozen=True):
+class KrakeConversion(Struct, frozen=True):
     """The result for an object, and notes for its owner, one line each."""
 
-    source: Source
+    source: KrakeObject
     objects: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
 
@@ -72,7 +72,7 @@ class Taken(Struct, frozen=True):
 class _Taking:
     """One object while it is converted."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: KrakeObject) -> None:
         self.source = source
         self.spec = source.spec
         self.notes: list[str] = []
@@ -149,14 +149,14 @@ class _Taking:
         return {} if given == _DEFAULT_BACKOFF else given
 
 
-def source_of(value: Fields) -> Source:
+def source_of(value: Fields) -> KrakeObject:
     """The object that a document describes. Raises RefusedError if it is not one of Krake's."""
     api, kind = value.get("api"), value.get("kind")
     if not isinstance(api, str) or not isinstance(kind, str):
         raise RefusedError("is not an object of Krake, which has an api and a kind")
     metadata = _fields(value.get("metadata"), "metadata")
     status = _fields(value.get("status"), "status")
-    return Source(
+    return KrakeObject(
         api=api,
         kind=kind,
         name=str(metadata.get("name") or ""),
@@ -168,7 +168,7 @@ def source_of(value: Fields) -> Source:
     )
 
 
-def taken(source: Source, default_namespace: str) -> Taken:
+def taken(source: KrakeObject, default_namespace: str) -> KrakeConversion:
     """Convert an object. Raises RefusedError."""
     convert = _KINDS.get((source.api, source.kind))
     if convert is None:
@@ -193,7 +193,7 @@ def taken(source: Source, default_namespace: str) -> Taken:
     }
     if fault := fault_of(found):
         raise RefusedError(fault)
-    return Taken(source, (*taking.before, found), tuple(taking.notes))
+    return KrakeConversion(source, (*taking.before, found), tuple(taking.notes))
 
 
 def _application(taking: _Taking, _metadata: Fields) -> Fields:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.cli.live.files import dump, read_paths
-from harbourmaster.cli.placement.krake import RefusedError, Taken, source_of, taken
+from harbourmaster.cli.placement.krake import KrakeConversion, RefusedError, source_of, taken
 from harbourmaster.serving.documents import Problem
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _WEIGHTED: Final = (
 class Outcome(Struct, frozen=True):
     """The objects in the order of their sources, and the lines of the report."""
 
-    taken: tuple[Taken, ...]
+    taken: tuple[KrakeConversion, ...]
     notes: tuple[str, ...]
     refused: tuple[str, ...]
 
@@ -49,7 +49,7 @@ def import_krake(arguments: Arguments) -> int:
 
 def imported(documents: Iterable[Document | Problem], default_namespace: str) -> Outcome:
     """Convert the objects; of those that would become the same object, none is taken."""
-    found: list[Taken] = []
+    found: list[KrakeConversion] = []
     refused: list[str] = []
     for document in documents:
         if isinstance(document, Problem):
@@ -75,9 +75,9 @@ def imported(documents: Iterable[Document | Problem], default_namespace: str) ->
     return Outcome(tuple(kept), tuple(notes), tuple(refused))
 
 
-def _apart(found: list[Taken]) -> tuple[list[Taken], list[str]]:
+def _apart(found: list[KrakeConversion]) -> tuple[list[KrakeConversion], list[str]]:
     """The objects whose new names are unique, and why the others are refused."""
-    of_key: dict[tuple[str, str, str], list[Taken]] = defaultdict(list)
+    of_key: dict[tuple[str, str, str], list[KrakeConversion]] = defaultdict(list)
     of_namespace: dict[str, set[str]] = defaultdict(set)
     for each in found:
         of_key[each.key].append(each)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.model import CandidateRecord, TargetReference, Term
 
 
-class Shown(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """What ``--output json`` prints."""
 
     application: str
@@ -74,10 +74,10 @@ async def _why(arguments: Arguments, client: Client) -> int:
     return DONE if report.decision is not None else LEFT
 
 
-def reported(found: Application) -> Shown:
+def reported(found: Application) -> ShownApplication:
     """The report about an application."""
     status = found.status
-    return Shown(
+    return ShownApplication(
         application=found.metadata.key,
         generation=found.metadata.generation,
         scheduled_generation=status.scheduled_generation,
@@ -92,7 +92,7 @@ def reported(found: Application) -> Shown:
     )
 
 
-def lines(shown: Shown) -> Iterator[str]:
+def lines(shown: ShownApplication) -> Iterator[str]:
     """The lines of the text output."""
     yield f"{shown.application}: {_where(shown)}"
     found = shown.scheduled
@@ -126,7 +126,7 @@ def lines(shown: Shown) -> Iterator[str]:
             yield f"    {text}"
 
 
-def _where(shown: Shown) -> str:
+def _where(shown: ShownApplication) -> str:
     if not shown.scheduled_to:
         return "it is not placed"
     text = f"it is placed on '{shown.scheduled_to}' since {shown.scheduled_time}"

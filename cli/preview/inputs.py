@@ -32,7 +32,7 @@ from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.kinds import Condition
 from harbourmaster.cli.preview.compare import difference
 from harbourmaster.cli.preview.fitting import Places
-from harbourmaster.cli.preview.model import Policies, Workload
+from harbourmaster.cli.preview.model import ChangedWorkload, PreviewedPolicies
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.pods import KINDS
@@ -104,7 +104,7 @@ def _say_the_same(one: CompiledPolicy, other: CompiledPolicy) -> bool:
 
 def previewed(
     now: ByReference, given: ByReference, deleted: list[str], *, is_all: bool
-) -> tuple[ByReference, Policies]:
+) -> tuple[ByReference, PreviewedPolicies]:
     """The policies that would be in force, and what is new about them. Raises UnusableError."""
     then = {} if is_all else dict(now)
     then.update(given)
@@ -115,7 +115,7 @@ def previewed(
         then.pop(reference, None)
     kept = now.keys() & then.keys()
     changed = {each for each in kept if not _say_the_same(now[each], then[each])}
-    return then, Policies(
+    return then, PreviewedPolicies(
         added=tuple(sorted(then.keys() - now.keys())),
         changed=tuple(sorted(changed)),
         removed=tuple(sorted(now.keys() - then.keys())),
@@ -185,7 +185,7 @@ _namespaces: Final = msgspec.json.Decoder(NamespaceObject)
 _KINDS: Final = {kind.name: kind for kind in KINDS.values() if kind.version == "v1"}
 
 
-class Inputs:
+class PreviewInputs:
     """A cluster; ``take`` objects of the kinds in FIRST, then ``begin``, then of those in THEN."""
 
     def __init__(self, excluded: frozenset[str]) -> None:
@@ -221,12 +221,12 @@ class Inputs:
         except MalformedError as error:
             self.faults.append(f"{kind}{_name_of(raw)}: {error}")
 
-    def changed(self) -> Iterator[Workload]:
+    def changed(self) -> Iterator[ChangedWorkload]:
         """The workloads that would change, by their names."""
         places = Places(self.nodes.values(), self.pods.values(), self._labels)
         for key, found in sorted(self._found.items()):
             pods = [self.pods[uid] for uid in sorted(self._members.get(key, ()))]
-            yield Workload(
+            yield ChangedWorkload(
                 kind=key.kind,
                 namespace=key.namespace,
                 name=key.name,

@@ -30,7 +30,7 @@ class Fit(Struct, frozen=True, rename="camel"):
     reasons: dict[str, int] = {}
 
 
-class Workload(Struct, frozen=True, rename="camel"):
+class ChangedWorkload(Struct, frozen=True, rename="camel"):
     """A workload whose pods would get something else; ``path`` is where its pod spec stands."""
 
     kind: str
@@ -50,7 +50,7 @@ class Workload(Struct, frozen=True, rename="camel"):
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class Policies(Struct, frozen=True, rename="camel"):
+class PreviewedPolicies(Struct, frozen=True, rename="camel"):
     """What is previewed, by reference."""
 
     added: tuple[str, ...] = ()
@@ -71,12 +71,12 @@ class Totals(Struct, frozen=True, rename="camel"):
     unjudged: int = 0
 
 
-class Report(Struct, frozen=True, rename="camel"):
+class PreviewReport(Struct, frozen=True, rename="camel"):
     """A preview; ``namespaces`` count the workloads that change."""
 
-    policies: Policies
+    policies: PreviewedPolicies
     totals: Totals
     namespaces: dict[str, int]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[ChangedWorkload, ...]
     notes: tuple[str, ...] = ()
     """What could not be looked at, and what must be known to read the rest."""

@@ -14,12 +14,12 @@ from msgspec import Struct
 
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.live.files import dump
-from harbourmaster.cli.preview.model import Workload
+from harbourmaster.cli.preview.model import ChangedWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.cli.preview.model import Change, Fit, Policies, Report
+    from harbourmaster.cli.preview.model import Change, Fit, PreviewedPolicies, PreviewReport
 
 LIMIT: Final = 60_000
 """Characters of a comment; GitHub takes 65,536."""
@@ -33,7 +33,7 @@ _TICKS: Final = re.compile("`+")
 class Alike(Struct, frozen=True):
     """Workloads with the same changes and warnings."""
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[ChangedWorkload, ...]
 
     @property
     def pods(self) -> int:
@@ -53,9 +53,9 @@ class Alike(Struct, frozen=True):
         return list(difflib.unified_diff(now, then, n=2, lineterm=""))[2:]
 
 
-def alike(workloads: Iterable[Workload]) -> list[Alike]:
+def alike(workloads: Iterable[ChangedWorkload]) -> list[Alike]:
     """Groups, those of most workloads first."""
-    groups: dict[bytes, list[Workload]] = {}
+    groups: dict[bytes, list[ChangedWorkload]] = {}
     for each in workloads:
         key = msgspec.json.encode((each.changes, each.warnings))
         groups.setdefault(key, []).append(each)
@@ -72,7 +72,7 @@ def _side(changes: Iterable[Change], *, then: bool) -> list[str]:
     return dump(fields).splitlines() if fields else []
 
 
-def text(report: Report) -> Iterator[str]:
+def text(report: PreviewReport) -> Iterator[str]:
     """The lines, most important first."""
     yield from summary(report)
     for note in report.notes:
@@ -94,7 +94,7 @@ def text(report: Report) -> Iterator[str]:
             yield f"  warning: {warning}"
 
 
-def summary(report: Report) -> Iterator[str]:
+def summary(report: PreviewReport) -> Iterator[str]:
     """What is said in any form of the text."""
     totals = report.totals
     yield f"Policies: {policies(report.policies)}."
@@ -117,7 +117,7 @@ def summary(report: Report) -> Iterator[str]:
         yield f"{many(totals.unjudged, 'pod')}: whether they fit is unknown."
 
 
-def policies(found: Policies) -> str:
+def policies(found: PreviewedPolicies) -> str:
     """What is new about the policies."""
     parts = [
         f"{len(names)} {verb} ({shown(list(names))})"
@@ -138,7 +138,7 @@ def namespaces(counts: dict[str, int]) -> str:
     return ", ".join(found[:_NAMESPACES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _stranded(report: Report) -> list[tuple[str, Fit]]:
+def _stranded(report: PreviewReport) -> list[tuple[str, Fit]]:
     """The workloads whose pods would no longer fit any node."""
     return [(each.title, each.fit) for each in report.workloads if each.fit and each.fit.lost]
 
@@ -147,7 +147,7 @@ def _reasons(fit: Fit) -> list[str]:
     return [f"{many(count, 'node')}: {reason}" for reason, count in fit.reasons.items()]
 
 
-def markdown(report: Report) -> Iterator[str]:
+def markdown(report: PreviewReport) -> Iterator[str]:
     """The lines; groups of changes are left out where it gets too long."""
     found = ["### Preview of scheduling policies", ""]
     found += [f"- {escaped(line)}" for line in summary(report)]
@@ -171,7 +171,7 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
-def _table(report: Report) -> list[str]:
+def _table(report: PreviewReport) -> list[str]:
     stranded = _stranded(report)
     if not stranded:
         return []

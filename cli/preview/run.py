@@ -21,16 +21,16 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
 )
 from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, UnreadableError
-from harbourmaster.cli.live.reader import Reader
+from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.preview.inputs import (
     FIRST,
     THEN,
-    Inputs,
+    PreviewInputs,
     UnusableError,
     of_files,
     previewed,
 )
-from harbourmaster.cli.preview.model import Policies, Report, Totals
+from harbourmaster.cli.preview.model import PreviewedPolicies, PreviewReport, Totals
 from harbourmaster.cli.preview.printing import markdown, text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 
@@ -56,7 +56,7 @@ def preview(arguments: Arguments) -> int:
     try:
         run = _Run(arguments)
         if arguments.cluster:
-            return run_with_client(arguments, lambda client: run.compare(Reader(client)))
+            return run_with_client(arguments, lambda client: run.compare(ClusterReader(client)))
         return asyncio.run(run.compare(run.dump()))
     except (UnusableError, UnreadableError) as error:
         complain(str(error))
@@ -70,10 +70,10 @@ class _Run:
         """Read the policies. Raises UnusableError where that can't be done at all."""
         self._arguments = arguments
         names = arguments.excluded_namespaces.split(",")
-        self._inputs = Inputs(frozenset(name.strip() for name in names if name.strip()))
+        self._inputs = PreviewInputs(frozenset(name.strip() for name in names if name.strip()))
         self._problems: list[str] = []
         self._notes: list[str] = []
-        self._policies = Policies()
+        self._policies = PreviewedPolicies()
         self._left_out: list[Resource] = []
         """What the caller has no permission to read."""
         self._lacks_pods = False
@@ -105,7 +105,7 @@ class _Run:
         self._lacks_pods = not dump.has(PODS)
         return dump
 
-    async def compare(self, source: Reader | Dump) -> int:
+    async def compare(self, source: ClusterReader | Dump) -> int:
         """Read it, and print what would change; returns the exit code. Raises UnusableError."""
         inputs, arguments = self._inputs, self._arguments
         await self._read(source, FIRST)
@@ -126,7 +126,7 @@ class _Run:
         self._lacks_pods |= PODS in self._left_out
         return self._finish()
 
-    async def _read(self, source: Reader | Dump, resources: tuple[Resource, ...]) -> None:
+    async def _read(self, source: ClusterReader | Dump, resources: tuple[Resource, ...]) -> None:
         """Read objects, as far as there is permission; policies must be read."""
         for resource in resources:
             is_policy = resource in {CLUSTER_POLICIES, POLICIES}
@@ -153,13 +153,13 @@ class _Run:
         is_bad = bool(self._problems or self._inputs.faults)
         return LEFT if self._is_failed(report) or is_bad else DONE
 
-    def _report(self) -> Report:
+    def _report(self) -> PreviewReport:
         inputs = self._inputs
         workloads = tuple(inputs.changed())
         fits = [each.fit for each in workloads if each.fit is not None]
         names = Counter(each.namespace for each in workloads)
         found = self._policies
-        return Report(
+        return PreviewReport(
             policies=found,
             totals=Totals(
                 workloads=len(inputs.workloads),
@@ -180,7 +180,7 @@ class _Run:
             ),
         )
 
-    def _is_failed(self, report: Report) -> bool:
+    def _is_failed(self, report: PreviewReport) -> bool:
         asked, totals = self._arguments.fail_on, report.totals
         failed = []
         if "changed" in asked and totals.changed:

@@ -42,7 +42,7 @@ class _Case(Struct, frozen=True):
     id: Any = None
 
 
-class Result(Struct, frozen=True):
+class FitResult(Struct, frozen=True):
     """Whether the pod fits, and why not; None where that cannot be judged."""
 
     id: Any
@@ -58,7 +58,7 @@ def fit(arguments: Arguments) -> int:
     return answer_file(arguments.file, judge)
 
 
-def judge(line: bytes) -> Result:
+def judge(line: bytes) -> FitResult:
     """Answer one case. Raises MalformedError where it is invalid."""
     case = decode(_case_decoder, line, "")
     # A made-up node rarely has conditions.
@@ -73,7 +73,7 @@ def judge(line: bytes) -> Result:
     )
     beside = [each for each in present if _is_on(each, node)]
     verdict = fits(pending, node, beside, namespaces=namespaces)
-    return Result(case.id, verdict.fits, verdict.reasons)
+    return FitResult(case.id, verdict.fits, verdict.reasons)
 
 
 def _read(read: Callable[[Raw], Decoded], given: Raw, at: str) -> Decoded:

@@ -25,15 +25,15 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
 )
 from harbourmaster.cli.live.files import Dump, UnreadableError
-from harbourmaster.cli.live.reader import Reader
-from harbourmaster.cli.reschedule.state import State, survey
+from harbourmaster.cli.live.reader import ClusterReader
+from harbourmaster.cli.reschedule.state import ObservedCluster, survey
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.model import PendingPod, Toleration
-from harbourmaster.rescheduling.plans import Candidate
+from harbourmaster.rescheduling.plans import CandidateNode
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -48,14 +48,14 @@ _FREE: Final = 0
 """The tier of a node on which the pod fits without evictions."""
 
 
-class Shown(Struct, frozen=True):
+class ShownPlan(Struct, frozen=True):
     """What ``--output json`` prints: ``reasons`` and ``nodes`` count nodes.
 
     ``notes`` say what keeps the controller from doing it now.
     """
 
     pod: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CandidateNode, ...]
     reasons: dict[str, int]
     unsupported: tuple[str, ...]
     nodes: int
@@ -69,7 +69,7 @@ def plan(arguments: Arguments) -> int:
     if faults:
         complain("; ".join(map(str, faults)))
         return UNUSABLE
-    state = State(criteria_of(settings), *arguments.pod)
+    state = ObservedCluster(criteria_of(settings), *arguments.pod)
     if arguments.dump is None:
         return run_with_client(arguments, partial(_live, arguments, state))
     try:
@@ -92,9 +92,9 @@ def _lacks(file: Path, missing: list[str]) -> str:
     )
 
 
-async def _live(arguments: Arguments, state: State, client: Client) -> int:
+async def _live(arguments: Arguments, state: ObservedCluster, client: Client) -> int:
     try:
-        await survey(Reader(client), state)
+        await survey(ClusterReader(client), state)
     except ForbiddenError as error:
         complain(f"no plan: missing permission: {error.message}")
         return LEFT
@@ -104,7 +104,7 @@ async def _live(arguments: Arguments, state: State, client: Client) -> int:
     return _answer(arguments, state)
 
 
-def _answer(arguments: Arguments, state: State) -> int:
+def _answer(arguments: Arguments, state: ObservedCluster) -> int:
     report = report_of(state, arguments.settings.rescheduling, "/".join(arguments.pod))
     if isinstance(report, str):
         complain(f"{'/'.join(arguments.pod)}: {report}")
@@ -113,7 +113,9 @@ def _answer(arguments: Arguments, state: State) -> int:
     return DONE if report.candidates else LEFT
 
 
-def report_of(state: State, settings: ReschedulingSettings, shown: str) -> Shown | str:
+def report_of(
+    state: ObservedCluster, settings: ReschedulingSettings, shown: str
+) -> ShownPlan | str:
     """The plan for the pod that was asked about, or why there is nothing to plan."""
     asked = state.asked
     fault = why_not(asked, settings)
@@ -126,7 +128,7 @@ def report_of(state: State, settings: ReschedulingSettings, shown: str) -> Shown
         time.time(),
         state.around(),
     )
-    return Shown(
+    return ShownPlan(
         pod=shown,
         candidates=(found.candidate, *found.runners_up) if found.candidate else (),
         reasons=dict(sorted(found.reasons.items(), key=lambda each: (-each[1], each[0]))),
@@ -186,7 +188,7 @@ def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
     return found
 
 
-def lines(shown: Shown) -> list[str]:
+def lines(shown: ShownPlan) -> list[str]:
     """The lines of the text output."""
     found = [f"{shown.pod}: {summary(shown)}"]
     found += [f"note: {note}" for note in shown.notes]
@@ -198,7 +200,7 @@ def lines(shown: Shown) -> list[str]:
     return found
 
 
-def summary(shown: Shown) -> str:
+def summary(shown: ShownPlan) -> str:
     """The plan in one line."""
     if shown.unsupported:
         return f"no plan: unsupported constraints: {', '.join(shown.unsupported)}"
@@ -210,7 +212,7 @@ def summary(shown: Shown) -> str:
     return f"{many(len(best.victims), 'pod')} would have to move from {best.node}"
 
 
-def _candidate(number: int, candidate: Candidate) -> list[str]:
+def _candidate(number: int, candidate: CandidateNode) -> list[str]:
     terms = ", ".join(f"{name} {value}" for name, value in candidate.score if name != "node")
     found = [f"{number}. {candidate.node}, tier {candidate.tier}", f"   score: {terms}"]
     rows = [("POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS")] if candidate.victims else []

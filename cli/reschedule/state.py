@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.files import Dump
-    from harbourmaster.cli.live.reader import Reader
+    from harbourmaster.cli.live.reader import ClusterReader
     from harbourmaster.rescheduling.model import Criteria, Pod
 
 
-class State:
+class ObservedCluster:
     """A cluster as it was read; ``asked`` is the pod that was asked about, if it is there."""
 
     def __init__(self, criteria: Criteria, namespace: str, name: str) -> None:
@@ -60,7 +60,7 @@ class State:
         self.cluster.put_pod(found)
 
 
-async def survey(source: Reader | Dump, state: State) -> None:
+async def survey(source: ClusterReader | Dump, state: ObservedCluster) -> None:
     """Read a cluster, or a dump of one. Raises ApiError or UnreadableError."""
     for resource, read in state.readers.items():
         await source.listed(resource, read)

@@ -22,7 +22,7 @@ from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.explain import Candidate, Explanation, explain
+from harbourmaster.policies.explain import ExplainedPolicy, Explanation, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.cases import DEFAULTS
@@ -58,14 +58,14 @@ _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 _decode_parent: Final = msgspec.json.Decoder(ParentObject).decode
 
 
-class DatedPolicy(Candidate, frozen=True):
+class DatedPolicy(ExplainedPolicy, frozen=True):
     """A policy, and when it was created where that is known."""
 
     created: str = ""
     generation: int = 0
 
 
-class Inputs(Struct, frozen=True):
+class AdmissionInputs(Struct, frozen=True):
     """What the server would decide by, and what of it could not be read."""
 
     snapshot: Snapshot = Snapshot()
@@ -76,7 +76,9 @@ class Inputs(Struct, frozen=True):
     """Why the settings may be others."""
 
 
-async def inputs_of(live: Installation, namespace: str, owners: Sequence[Subject] = ()) -> Inputs:
+async def inputs_of(
+    live: Installation, namespace: str, owners: Sequence[Subject] = ()
+) -> AdmissionInputs:
     """Read what a cluster has of it, all at once."""
     everywhere, local, (known, problem), (settings, doubt) = await asyncio.gather(
         _policies(live, CLUSTER_POLICIES, None),
@@ -90,7 +92,7 @@ async def inputs_of(live: Installation, namespace: str, owners: Sequence[Subject
         parents=parents_of([_decode_parent(each.raw) for each in owners]),
     )
     problems = tuple(filter(None, (everywhere[1], local[1], problem)))
-    return Inputs(snapshot, settings, (*everywhere[0], *local[0]), problems, doubt)
+    return AdmissionInputs(snapshot, settings, (*everywhere[0], *local[0]), problems, doubt)
 
 
 async def _policies(
@@ -187,7 +189,9 @@ class _Listening(Engine):
         return super().fuse(decided, merged)
 
 
-def ask(body: bytes, inputs: Inputs, *, may_patch: bool = True, hashed: str = "") -> Answered:
+def ask(
+    body: bytes, inputs: AdmissionInputs, *, may_patch: bool = True, hashed: str = ""
+) -> Answered:
     """Answer the review in ``body`` and explain the answer."""
     is_off = "policies" not in inputs.settings.features
     candidates = () if is_off else inputs.policies

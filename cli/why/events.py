@@ -14,7 +14,7 @@ from harbourmaster.kube.errors import ApiError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harbourmaster.cli.live.reader import Reader
+    from harbourmaster.cli.live.reader import ClusterReader
 
 _EVENTS: Final = Resource("", "v1", "events", "Event")
 """In their old group: there one may ask for those of a uid."""
@@ -54,7 +54,7 @@ class Event(Struct, frozen=True, rename="camel"):
 _decode: Final = msgspec.json.Decoder(_StoredEvent).decode
 
 
-async def events_of(live: Reader, namespace: str, uid: str, *, of: str) -> tuple[Event, ...]:
+async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -> tuple[Event, ...]:
     """The newest events of ours about the object, the newest first; none where nobody may ask.
 
     ``of`` is the part of the controller that wrote them: ``lifecycle``, ``rescheduler``.

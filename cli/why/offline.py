@@ -11,13 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.reviews import kind_of, name_of, object_in
 from harbourmaster.cli.why.asking import (
-    Inputs,
+    AdmissionInputs,
     as_asked,
     ask,
     inputs_of,
@@ -32,7 +33,7 @@ from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
-from harbourmaster.webhook.cases import DEFAULTS, Case, Failure, read_case
+from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, read_case
 from harbourmaster.webhook.parents import parents_of
 from harbourmaster.webhook.review import (
     MAX_BODY_BYTES,
@@ -54,7 +55,7 @@ class _Question(Struct, frozen=True):
     """A review, and what it is to be answered by; None for what the command was given."""
 
     body: bytes
-    case: Case | None
+    case: ReplayCase | None
     words: Background
     seen: str
 
@@ -141,7 +142,7 @@ def _record(text: bytes) -> _Question | str:
     case = None
     if "review" in keys:
         found = read_case(text)
-        if isinstance(found, Failure):
+        if isinstance(found, LineFailure):
             return found.error
         case, text = found, bytes(found.review)
     elif "request" not in keys:
@@ -172,22 +173,22 @@ def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
     return code
 
 
-def _given(arguments: Arguments) -> tuple[Inputs, int]:
+def _given(arguments: Arguments) -> tuple[AdmissionInputs, int]:
     """Policies, namespaces and owners of files, and the exit code that these files deserve."""
     if arguments.policies is None:
-        return Inputs(), DONE
+        return AdmissionInputs(), DONE
     loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
     for problem in loaded.problems:
         complain(str(problem))
     values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
     policies = policies_of(each for each in values if is_policy_kind(*kind_of(each)))
-    return Inputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
+    return AdmissionInputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
 
 
 async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], client: Client) -> int:
     live = Installation(client, arguments.installed_in)
     for question in questions:
-        inputs = Inputs()
+        inputs = AdmissionInputs()
         if question.case is None:
             request = decode_review(question.body).request
             namespace = (request.namespace if request else None) or NAMESPACE
@@ -196,7 +197,7 @@ async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], clie
     return DONE
 
 
-def _report(arguments: Arguments, question: _Question, inputs: Inputs) -> Report:
+def _report(arguments: Arguments, question: _Question, inputs: AdmissionInputs) -> Report:
     """The report; a case brings what it is answered by, for all else that is ``inputs``."""
     case = question.case
     if case is not None:
@@ -205,7 +206,7 @@ def _report(arguments: Arguments, question: _Question, inputs: Inputs) -> Report
             excluded=case.excluded,
             parents=parents_of(case.parents),
         )
-        inputs = Inputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
+        inputs = AdmissionInputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
         answered = ask(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
     else:
         answered = ask(question.body, inputs)

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.live.reader import Reader
+    from harbourmaster.cli.live.reader import ClusterReader
 
 BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
 _MOST_OWNERS: Final = 4
 
 
-async def fetched(live: Reader, resource: Resource, namespace: str, name: str) -> Subject:
+async def fetched(live: ClusterReader, resource: Resource, namespace: str, name: str) -> Subject:
     """The object. Raises an ApiError."""
     raw = await live.get(resource, name, namespace)
     return Subject(resource.api_version, resource.kind, namespace, name, raw)
 
 
-async def owners_of(live: Reader, subject: Subject) -> tuple[tuple[Subject, ...], str]:
+async def owners_of(live: ClusterReader, subject: Subject) -> tuple[tuple[Subject, ...], str]:
     """The controllers above it, the nearest first, as far as kinds are known; and who is missing.
 
     Raises UnreachableError and UnauthorizedError.

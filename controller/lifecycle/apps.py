@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.lifecycle.apps import Plan
+    from harbourmaster.lifecycle.apps import AppPlan
     from harbourmaster.lifecycle.model import App
 
 LOOK_AGAIN: Final = 10.0
@@ -89,7 +89,7 @@ class Apps:
             await write_status(self._client, APPS, app.metadata, status)
         return None
 
-    async def _created(self, app: App, todo: Plan) -> bool:
+    async def _created(self, app: App, todo: AppPlan) -> bool:
         """Create the version with the current context; False if the name is taken."""
         namespace, name = app.metadata.namespace, app.metadata.name
         # Read live: an app and its context are applied together, and the watch may be behind.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
 from harbourmaster.telemetry.logging import get_logger
 
@@ -29,17 +29,17 @@ class ConfigurationHolder:
     def __init__(self, caches: LifecycleCaches, namespaces: Sequence[str]) -> None:
         self._store = caches.configs.store
         self._namespaces = tuple(namespaces)
-        self._current = Configuration()
-        self._listeners: list[Callable[[Configuration], None]] = []
+        self._current = LifecycleConfiguration()
+        self._listeners: list[Callable[[LifecycleConfiguration], None]] = []
         self._log = get_logger("keptn-config")
         caches.configs.subscribe(self._refresh)
 
     @property
-    def current(self) -> Configuration:
+    def current(self) -> LifecycleConfiguration:
         """The configuration now; the defaults if no KeptnConfig counts."""
         return self._current
 
-    def on_change(self, listener: Callable[[Configuration], None]) -> None:
+    def on_change(self, listener: Callable[[LifecycleConfiguration], None]) -> None:
         """Call ``listener`` with each new configuration. It must not raise."""
         self._listeners.append(listener)
 

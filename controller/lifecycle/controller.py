@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.controller import Reconciler
     from harbourmaster.controller.parts import Process
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.lifecycle.configuration import Configuration
+    from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 
 RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.CONFIG: Configs,
@@ -106,7 +106,7 @@ def start(process: Process) -> Part:
     }
     watches.Watches(caches, by_name).connect()
 
-    def note_configuration(_configuration: Configuration) -> None:
+    def note_configuration(_configuration: LifecycleConfiguration) -> None:
         # Their waits depend on it.
         for name in (watches.CREATION_REQUESTS, watches.WORKLOAD_VERSIONS):
             by_name[name].changed_all()

@@ -20,7 +20,7 @@ from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.reading import log_skipped, readable
 from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
-    Failure,
+    NodeFailure,
     expiry,
     is_clear_wanted,
     recorded,
@@ -53,7 +53,7 @@ class FailedNodes:
         self._tasks = caches.tasks.store
         self._started = caches.started_pods.store if caches.started_pods is not None else None
         # By key of a version and uid of a failed task: the failure of its Job, read once.
-        self._asked: dict[str, dict[str, Failure | None]] = {}
+        self._asked: dict[str, dict[str, NodeFailure | None]] = {}
         self._written = OwnWrites()
         self._skip = partial(log_skipped, get_logger("failed-nodes"))
 
@@ -87,7 +87,7 @@ class FailedNodes:
             return None
         return expiry(nodes, now)
 
-    def _of_pods(self, version: WorkloadVersion) -> Iterator[Failure]:
+    def _of_pods(self, version: WorkloadVersion) -> Iterator[NodeFailure]:
         if self._started is None:
             return
         metadata = version.metadata
@@ -95,7 +95,7 @@ class FailedNodes:
             if pod.failure is not None:
                 yield pod.failure
 
-    async def _of_tasks(self, version: WorkloadVersion) -> list[Failure]:
+    async def _of_tasks(self, version: WorkloadVersion) -> list[NodeFailure]:
         found = []
         asked = self._asked.get(version.metadata.key, {})
         for task in self._tasks.by_index(BY_PARENT, version.metadata.uid):
@@ -119,7 +119,7 @@ class FailedNodes:
             return False
         return (self._now() - parse(status.end_time)).total_seconds() < self._seconds
 
-    async def _of_job(self, task: Task) -> Failure | None:
+    async def _of_job(self, task: Task) -> NodeFailure | None:
         page = await self._client.list(
             PODS, task.metadata.namespace, label_selector=f"job-name={task.status.job_name}"
         )
@@ -129,7 +129,7 @@ class FailedNodes:
             return None
         _, node = max(pods)
         name = task.spec.task_definition
-        return Failure(node, f"task {name} failed", parse(task.status.end_time))
+        return NodeFailure(node, f"task {name} failed", parse(task.status.end_time))
 
     async def _record(
         self, version: WorkloadVersion, nodes: tuple[FailedNode, ...]

@@ -94,7 +94,7 @@ class Now(Struct, frozen=True):
     gated_pods: int
 
 
-class Source(Protocol):
+class GaugeSource(Protocol):
     """Where the gauges and the existing objects come from."""
 
     def now(self) -> Now:
@@ -121,7 +121,7 @@ class LifecycleMetrics(Collector):
         self._finished: dict[str, OrderedDict[tuple[str, ...], _Series]] = {
             kind: OrderedDict() for kind in FINISHED
         }
-        self._source: Source | None = None
+        self._source: GaugeSource | None = None
         self._cloud_events = Counter(
             CLOUD_EVENTS, "CloudEvents by outcome.", ("outcome",), registry=registry
         )
@@ -134,7 +134,7 @@ class LifecycleMetrics(Collector):
         )
         registry.register(self)
 
-    def lead(self, source: Source | None) -> None:
+    def lead(self, source: GaugeSource | None) -> None:
         """Show the state of ``source`` from now on; None if another replica leads."""
         self._source = source
 

@@ -149,7 +149,7 @@ class Signals:
                 events.FAILED if has_failed else events.FINISHED,
             )
 
-    def _send(self, obj: HasMetadata, phase: str, found: Iterable[events.Event]) -> None:
+    def _send(self, obj: HasMetadata, phase: str, found: Iterable[events.LifecycleEvent]) -> None:
         metadata = obj.metadata
         resource = obj.resource if isinstance(obj, Reference) else _RESOURCES[type(obj)]
         about = subject(obj)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from harbourmaster.api.times import parse
 from harbourmaster.gates.owners import DAEMON_SET, supported_owner
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.failed_nodes import Failure, Start, start_failure
+from harbourmaster.lifecycle.failed_nodes import NodeFailure, Start, start_failure
 from harbourmaster.lifecycle.gated_pods import decode_object
 from harbourmaster.lifecycle.workloads import names_of_pod
 
@@ -26,7 +26,7 @@ class StartedPod(Struct, frozen=True, gc=False):
 
     namespace: str = ""
     version: str = ""
-    failure: Failure | None = None
+    failure: NodeFailure | None = None
 
 
 _SOUND: Final = StartedPod()
@@ -56,7 +56,7 @@ def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
     return StartedPod(
         namespace=metadata.namespace,
         version=names_of_pod(described).version,
-        failure=Failure(found.spec.node_name, reason, at),
+        failure=NodeFailure(found.spec.node_name, reason, at),
     )
 
 

@@ -41,13 +41,13 @@ _NAMES: Final = 5
 _PATIENCE: Final = 60.0
 
 
-class Started(Struct, frozen=True):
+class StartedTask(Struct, frozen=True):
     """The task has a Job of this name."""
 
     job: str
 
 
-class Wait(Struct, frozen=True):
+class TaskWait(Struct, frozen=True):
     """What the task waits for; ``state`` is that of its event.
 
     A watch event wakes the task; if there is none, ``again`` is the seconds until a retry, or
@@ -61,7 +61,7 @@ class Wait(Struct, frozen=True):
     error: ApiError | None = None
 
 
-Step: TypeAlias = Started | Wait | Unusable
+Step: TypeAlias = StartedTask | TaskWait | Unusable
 """Unusable: it can never run."""
 
 
@@ -126,12 +126,12 @@ class Starter:
 
         return await self._made(task, job)
 
-    async def _missed(self, task: Task, missing: Missing) -> Wait | None:
+    async def _missed(self, task: Task, missing: Missing) -> TaskWait | None:
         """Wait for the definition, unless it exists and only the watch is behind."""
         known = task.status.reason == NO_DEFINITION
         if not known and is_name(missing.name) and await self._is_there(task, missing.name):
             return None
-        return Wait(NO_DEFINITION, missing.text)
+        return TaskWait(NO_DEFINITION, missing.text)
 
     async def _is_there(self, task: Task, name: str) -> bool:
         for namespace in self._namespaces(task):
@@ -162,11 +162,11 @@ class Starter:
                 if is_final(error):
                     return Unusable("JobInvalid", error.message)
                 return _refused(error)
-            return Started(name)
+            return StartedTask(name)
         text = f"Jobs of other owners have all {_NAMES} names that this task's Job can have"
-        return Wait("JobClash", text, "Failed", again=_PATIENCE)
+        return TaskWait("JobClash", text, "Failed", again=_PATIENCE)
 
-    async def _place(self, task: Task, program: Function) -> str | Wait | None:
+    async def _place(self, task: Task, program: Function) -> str | TaskWait | None:
         """The ConfigMap with the code, in the task's namespace; empty where a URL has it.
 
         None if the namespace is being deleted.
@@ -177,11 +177,11 @@ class Starter:
             return await self._copied(task, program)
         except ClashError as error:
             # The deletion of a ConfigMap that is not ours wakes nobody.
-            return Wait("FunctionClash", str(error), "Failed", again=_PATIENCE)
+            return TaskWait("FunctionClash", str(error), "Failed", again=_PATIENCE)
         except ApiError as error:
             return _refused(error)
 
-    async def _own_place(self, program: Function) -> str | Wait:
+    async def _own_place(self, program: Function) -> str | TaskWait:
         bearer, name = program.bearer.metadata, program.config_map
         if program.code:
             own = function_name(bearer.name)
@@ -192,7 +192,7 @@ class Starter:
             return name
         return name if await self._maps.code(bearer.namespace, name) else _no_code(program)
 
-    async def _copied(self, task: Task, program: Function) -> str | Wait:
+    async def _copied(self, task: Task, program: Function) -> str | TaskWait:
         """A copy, for this task alone, of the code of a definition in another namespace."""
         code = program.code
         if not code and program.config_map:
@@ -210,18 +210,18 @@ class Starter:
         return self._context.definition_namespaces(task.metadata.namespace)
 
 
-def _no_code(program: Function) -> Wait:
-    return Wait(
+def _no_code(program: Function) -> TaskWait:
+    return TaskWait(
         "FunctionNotFound",
         f"ConfigMap {program.config_map}, which KeptnTaskDefinition "
         f"{program.bearer.metadata.name} names, has no code yet",
     )
 
 
-def _refused(error: ApiError) -> Wait | None:
+def _refused(error: ApiError) -> TaskWait | None:
     """The wait after a refusal; None at the end of the namespace. Raises passing errors."""
     if is_end_of_namespace(error):
         return None
     if is_lasting(error):
-        return Wait("JobRefused", error.message, "Failed", error=error)
+        return TaskWait("JobRefused", error.message, "Failed", error=error)
     raise error

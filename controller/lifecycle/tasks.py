@@ -14,7 +14,7 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import JOBS, TASKS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.caches import BY_PARENT
-from harbourmaster.controller.lifecycle.task_starts import Started, Starter, Wait
+from harbourmaster.controller.lifecycle.task_starts import StartedTask, Starter, TaskWait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
@@ -127,10 +127,10 @@ class Tasks:
         step = await self._starter.start(task)
         if step is None:
             return None
-        if isinstance(step, Started):
+        if isinstance(step, StartedTask):
             await self._run(task, step.job)
             return None
-        if isinstance(step, Wait):
+        if isinstance(step, TaskWait):
             return await self._wait(task, step)
         await self._finish(task, JobResult(FAILED, step.reason, step.text), task.status.job_name)
         self._signals.emit(task, "CreateTask", "Failed", one_line(step.text, _MAX_TEXT))
@@ -150,7 +150,7 @@ class Tasks:
         if status != task.status:
             await self._write(task, status)
 
-    async def _wait(self, task: Task, wait: Wait) -> float | None:
+    async def _wait(self, task: Task, wait: TaskWait) -> float | None:
         """Report once what is missing; seconds until a retry. Raises the error, if there is one."""
         status = replace(
             task.status,

@@ -35,8 +35,8 @@ from harbourmaster.placement.manifests import (
     FIELD_MANAGER,
     NAMESPACES,
     UID_LABEL,
-    Owner,
-    Target,
+    ManifestOwner,
+    ManifestTarget,
     definitions,
     for_deletion,
     kinds,
@@ -101,7 +101,7 @@ class Claim(Struct, frozen=True):
     ``force`` takes over existing objects, and fields of others.
     """
 
-    owner: Owner
+    owner: ManifestOwner
     recorded: Mapping[Key, ObjectRef] = {}
     force: bool = True
 
@@ -135,7 +135,7 @@ _decode: Final = msgspec.json.Decoder(_Partial).decode
 
 
 async def prepared_for(
-    session: Session, manifests: Sequence[Any], owner: Owner, *, allow_cluster_scoped: bool
+    session: Session, manifests: Sequence[Any], owner: ManifestOwner, *, allow_cluster_scoped: bool
 ) -> Prepared:
     """The manifests as that cluster takes them. Raises ApiError where it does not say."""
     known = [each for each in manifests if isinstance(each, dict)]
@@ -151,7 +151,7 @@ async def prepared_for(
     return prepare(
         manifests,
         owner,
-        Target({**scopes, **brought}, session.namespace, allow_cluster_scoped),
+        ManifestTarget({**scopes, **brought}, session.namespace, allow_cluster_scoped),
     )
 
 
@@ -199,7 +199,7 @@ async def apply(
 async def delete(
     session: Session,
     refs: Iterable[ObjectRef],
-    owner: Owner,
+    owner: ManifestOwner,
     kept: frozenset[str] = frozenset(),
 ) -> DeleteReport:
     """Delete what we made in the background, those first that were applied last; release the rest.
@@ -282,7 +282,7 @@ def _adopted(body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _delete_one(
-    session: Session, ref: ObjectRef, owner: Owner, kept: frozenset[str]
+    session: Session, ref: ObjectRef, owner: ManifestOwner, kept: frozenset[str]
 ) -> ObjectRef | RefusedObject:
     try:
         resource = await session.discovery.resource(ref.api_version, ref.kind)
@@ -320,7 +320,7 @@ async def _delete_one(
 
 
 async def _left(
-    session: Session, ref: ObjectRef, there: Present, owner: Owner
+    session: Session, ref: ObjectRef, there: Present, owner: ManifestOwner
 ) -> RefusedObject | None:
     """Why an object of ours is not to be deleted; None where it is."""
     if origin(there, ref, owner) == ADOPTED:
@@ -341,7 +341,7 @@ async def _left(
     return RefusedObject(ref, _CONTAINERS[rank(ref)], text)
 
 
-async def _held(session: Session, ref: ObjectRef, owner: Owner) -> list[str]:
+async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[str]:
     """The objects of others in a namespace, or of a definition's kind: some, in words.
 
     Raises an ApiError where the cluster is in no state to say.

@@ -17,7 +17,7 @@ from harbourmaster.controller.placement.status_writer import RESYNC, Known, Stat
 from harbourmaster.kube.errors import ApiError, UnreachableError
 from harbourmaster.placement.deployed import FORCE
 from harbourmaster.placement.inventory import merged
-from harbourmaster.placement.manifests import Owner, Prepared
+from harbourmaster.placement.manifests import ManifestOwner, Prepared
 from harbourmaster.placement.rollout import (
     APPLY,
     CHECK,
@@ -28,9 +28,9 @@ from harbourmaster.placement.rollout import (
     Check,
     Delete,
     Done,
-    Limits,
     Reach,
     Rest,
+    RolloutLimits,
     SetFinalizer,
     Situation,
     Write,
@@ -94,7 +94,7 @@ class DeploymentPass:
         self._memory = memory
         self._wake = wake
         metadata = found.metadata
-        self._owner = Owner(
+        self._owner = ManifestOwner(
             metadata.uid, metadata.namespace, metadata.name, metadata.creation_timestamp
         )
         self._is_ending = bool(found.metadata.deletion_timestamp)
@@ -133,7 +133,7 @@ class DeploymentPass:
             record=self.writer.record,
             reach=self._reach(),
             now=self.now,
-            limits=Limits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
+            limits=RolloutLimits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
             order=self._found.spec.migration_order,
             is_ending=self._is_ending,
             is_released=self._is_released,

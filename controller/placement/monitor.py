@@ -17,7 +17,7 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.context import BY_CLUSTER
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.cluster_state import CONNECTING, Observation, observe, recorded
+from harbourmaster.placement.cluster_state import CONNECTING, ClusterObservation, observe, recorded
 from harbourmaster.placement.deployed import FINALIZER
 from harbourmaster.placement.rollout import Reach
 
@@ -74,7 +74,7 @@ class Monitor:
             return
         members = self._context.members
         session, status = members.session(key), found.status
-        observation, resources = Observation(), status.custom_resources
+        observation, resources = ClusterObservation(), status.custom_resources
         if session is not None:
             observation = session.observation
             if status.state == CONNECTING and observation.answers and not session.is_steady:
@@ -83,7 +83,7 @@ class Monitor:
             resources = resources if known is None else recorded(known)
         elif members.reach(key) is Reach.NO:
             # Without a session it is the kubeconfig that is at fault.
-            observation = Observation(False, members.fault(key), is_denied=True)
+            observation = ClusterObservation(False, members.fault(key), is_denied=True)
         if not found.spec.discover_custom_resources:
             resources = ()
         now, generation = stamp(self._context.now()), found.metadata.generation

@@ -23,7 +23,7 @@ from harbourmaster.kube.client import Client
 from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.placement.cluster_state import Node, NodeCondition, Observation
+from harbourmaster.placement.cluster_state import ClusterObservation, NodeCondition, ObservedNode
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.transport_errors import is_denied
@@ -58,9 +58,9 @@ class _Node(Struct, frozen=True, gc=False):
 _decode_node: Final = msgspec.json.Decoder(_Node).decode
 
 
-def _node(raw: msgspec.Raw) -> Node:
+def _node(raw: msgspec.Raw) -> ObservedNode:
     found = _decode_node(raw)
-    return Node(found.metadata.name, found.status.conditions or ())
+    return ObservedNode(found.metadata.name, found.status.conditions or ())
 
 
 class Session:
@@ -110,7 +110,7 @@ class Session:
         self._closing = False
         self._tasks: asyncio.TaskGroup | None = None
         self._later: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
-        self._nodes: Reflector[Node] = Reflector(
+        self._nodes: Reflector[ObservedNode] = Reflector(
             self.client,
             NODES,
             _node,
@@ -150,17 +150,17 @@ class Session:
         return self._answers >= _STEADY
 
     @property
-    def observation(self) -> Observation:
+    def observation(self) -> ClusterObservation:
         """What is seen of it now."""
         if self.reach is Reach.NO:
-            return Observation(False, self.fault, is_denied=self.is_denied)
+            return ClusterObservation(False, self.fault, is_denied=self.is_denied)
         nodes_fault = self._nodes.error or ""
         if self.reach is Reach.UNKNOWN or not (self._nodes.synced.is_set() or nodes_fault):
-            return Observation()
+            return ClusterObservation()
         # A watch that broke off says nothing about the nodes: what is cached stays in force.
         fault = nodes_fault if not self._nodes.synced.is_set() else ""
         nodes = sorted(self._nodes.store.values(), key=lambda node: node.name)
-        return Observation(True, "", tuple(nodes), fault)
+        return ClusterObservation(True, "", tuple(nodes), fault)
 
     @property
     def custom_resources(self) -> tuple[str, ...] | None:

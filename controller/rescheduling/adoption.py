@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State
+from harbourmaster.rescheduling.flow import EvictionFlow, FlowState, Observation
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
@@ -118,7 +118,7 @@ class Adoption:
         missing = [
             self._planning.record(flow)
             for uid, flow in kept.items()
-            if uid not in present and flow.state is not State.RESERVE
+            if uid not in present and flow.state is not FlowState.RESERVE
         ]
         settings = self._context.settings
         legacy = self._pending_keys() if self._removes_legacy else None
@@ -152,10 +152,10 @@ class Adoption:
             if flow is not None:
                 return None
             pause = context.history.attempts.pause(one.uid, context.chance())
-            return begun.at(State.BACKOFF, now, retry_at=now + pause)
+            return begun.at(FlowState.BACKOFF, now, retry_at=now + pause)
         gone = self._victims(node.name, one)
         return begun.at(
-            State.VERIFY,
+            FlowState.VERIFY,
             now,
             node=node.name,
             tier=one.tier,

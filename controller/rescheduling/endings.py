@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.flows import SHORTLY, UNTRUSTED
-from harbourmaster.rescheduling.flow import Action, State
+from harbourmaster.rescheduling.flow import Action, FlowState
 from harbourmaster.rescheduling.limits import FAILURES, MINUTE, PAUSE
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
-    from harbourmaster.rescheduling.flow import EvictionFlow, Step
+    from harbourmaster.rescheduling.flow import EvictionFlow, FlowStep
 
 FREE_PLANS: Final = 5
 """Plans in a row without an eviction, after which a pod waits as after a failed attempt."""
@@ -33,7 +33,7 @@ class FlowEndings:
         self._wake = wake
         self._free: dict[str, int] = {}
 
-    def end(self, following: Step) -> float | None:
+    def end(self, following: FlowStep) -> float | None:
         """End or reset a flow; returns None to look at it at once."""
         flow, why = following.flow, following.why
         match following.action:
@@ -76,7 +76,7 @@ class FlowEndings:
             self._pause(flow, why)
             return
         self._release(flow)
-        self._flows.put(_fresh(flow, State.DETECTED, now), why)
+        self._flows.put(_fresh(flow, FlowState.DETECTED, now), why)
 
     def move(self, flow: EvictionFlow, why: str) -> None:
         """Avoid the node for long and plan for another one at once."""
@@ -84,7 +84,7 @@ class FlowEndings:
         if flow.accepted:
             self._record_failure(flow)
         self._release(flow)
-        self._flows.put(_fresh(flow, State.DETECTED, self._context.clock()), why)
+        self._flows.put(_fresh(flow, FlowState.DETECTED, self._context.clock()), why)
 
     def _done(self, flow: EvictionFlow) -> None:
         context = self._context
@@ -110,7 +110,7 @@ class FlowEndings:
         """Trust the scheduler, which does not place a pod that fits by our rules."""
         self._report_mismatch(flow)
         self._avoid_long(flow, "the scheduler does not place the pod there")
-        self._flows.put(_fresh(flow, State.PLAN, self._context.clock()))
+        self._flows.put(_fresh(flow, FlowState.PLAN, self._context.clock()))
 
     def _fail(self, flow: EvictionFlow, why: str) -> None:
         self._report_mismatch(flow)
@@ -131,7 +131,7 @@ class FlowEndings:
         context, now = self._context, self._context.clock()
         self._release(flow)
         pause = context.history.attempts.pause(flow.uid, context.chance())
-        self._flows.put(replace(_fresh(flow, State.BACKOFF, now), retry_at=now + pause), why)
+        self._flows.put(replace(_fresh(flow, FlowState.BACKOFF, now), retry_at=now + pause), why)
 
     def _record_failure(self, flow: EvictionFlow) -> None:
         context, now = self._context, self._context.clock()
@@ -171,7 +171,7 @@ class FlowEndings:
         self._wake("plans")
 
 
-def _fresh(flow: EvictionFlow, state: State, now: float) -> EvictionFlow:
+def _fresh(flow: EvictionFlow, state: FlowState, now: float) -> EvictionFlow:
     """The same flow without a plan."""
     return replace(
         flow,

@@ -19,7 +19,7 @@ from harbourmaster.rescheduling.answers import (
     read,
 )
 from harbourmaster.rescheduling.classes import is_required
-from harbourmaster.rescheduling.flow import Action, EvictionFlow, State
+from harbourmaster.rescheduling.flow import Action, EvictionFlow, FlowState
 from harbourmaster.rescheduling.victims import VIOLATING
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ class Evicting:
             flow = self._flows.put(ended.flow)
             if ended.action is not Action.WAIT or flow.retry_at > self._context.clock():
                 return ended
-            if flow.state is not State.EVICT:
+            if flow.state is not FlowState.EVICT:
                 return ended
-        return EvictionResult(flow.at(State.DRAIN, self._context.clock()))
+        return EvictionResult(flow.at(FlowState.DRAIN, self._context.clock()))
 
     async def _one(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         found = self._context.caches.pod(victim.key)
@@ -129,7 +129,7 @@ class Evicting:
                 return EvictionResult(self._gone(flow, victim, outcome))
             case NextStep.VERIFY:
                 return EvictionResult(
-                    _accepted(flow, victim).at(State.VERIFY, self._context.clock())
+                    _accepted(flow, victim).at(FlowState.VERIFY, self._context.clock())
                 )
             case NextStep.DELETE:
                 return await self._violate(flow, victim)
@@ -189,7 +189,7 @@ class Evicting:
         return EvictionResult(flow, action, why)
 
     def _verified_again(self, flow: EvictionFlow) -> EvictionFlow:
-        return flow.at(State.VERIFY, self._now(), refused_from=None, busy=0, retry_at=0.0)
+        return flow.at(FlowState.VERIFY, self._now(), refused_from=None, busy=0, retry_at=0.0)
 
     def _gone(self, flow: EvictionFlow, victim: Victim, outcome: EvictionOutcome) -> EvictionFlow:
         if outcome in _DELETED:

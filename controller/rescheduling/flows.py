@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.rescheduling.flow import State
+from harbourmaster.rescheduling.flow import FlowState
 from harbourmaster.rescheduling.plans import Circumstances
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class Flows:
         self._avoided: dict[str, dict[str, tuple[float, str]]] = {}
         self._unevictable: dict[str, float] = {}
         self._refusing: dict[str, float] = {}
-        self._logged: dict[str, State] = {}
+        self._logged: dict[str, FlowState] = {}
 
     def put(self, flow: EvictionFlow, why: str = "") -> EvictionFlow:
         """Note how far a pod has come."""
         self.by_key[flow.key] = flow
         # A plan with the same result as the last one is not reported.
-        is_news = flow.state is not State.PLAN
+        is_news = flow.state is not FlowState.PLAN
         if is_news and self._logged.get(flow.uid) is not flow.state:
             self._logged[flow.uid] = flow.state
             self._notices.state(flow, why)
@@ -89,7 +89,7 @@ class Flows:
 
     def planning(self) -> list[EvictionFlow]:
         """The pods that wait for a plan, the most important first (5.6)."""
-        found = [each for each in self.by_key.values() if each.state is State.PLAN]
+        found = [each for each in self.by_key.values() if each.state is FlowState.PLAN]
         return sorted(
             found, key=lambda each: (-self._priority(each), each.settled_from or 0, each.key)
         )

@@ -19,14 +19,14 @@ from harbourmaster.controller.rescheduling.qualifying import Qualifying
 from harbourmaster.controller.rescheduling.reservations import NodeWrites
 from harbourmaster.controller.rescheduling.shortening import Shortening
 from harbourmaster.controller.rescheduling.verifying import Verifying
-from harbourmaster.rescheduling.flow import Action, EvictionFlow, Observation, State, advance
+from harbourmaster.rescheduling.flow import Action, EvictionFlow, FlowState, Observation, advance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.rescheduling.flow import Step
+    from harbourmaster.rescheduling.flow import FlowStep
     from harbourmaster.rescheduling.model import PendingPod
 
 POD: Final = "pod"
@@ -38,7 +38,7 @@ CLOSING: Final = 2.0
 """Seconds for giving back, at the end, what no pod was evicted for."""
 REPORT_SECONDS: Final = 1.0
 """Seconds between two counts of all flows, of which there may be one for each node."""
-_SETTLED: Final = frozenset((State.NOFIT, State.WAIT_FIT))
+_SETTLED: Final = frozenset((FlowState.NOFIT, FlowState.WAIT_FIT))
 """States that only a change of the cluster ends."""
 _STEPS: Final = 32
 """Steps of one pod before another one has its turn."""
@@ -205,7 +205,7 @@ class LeaderTerm:
         begun = EvictionFlow(uid=pod.uid, key=key, owner=pod.owner, since=now, seen=now)
         return self._flows.put(begun)
 
-    async def _act(self, following: Step) -> float | None:
+    async def _act(self, following: FlowStep) -> float | None:
         """Do what is due; returns seconds to wait, or None for the next step at once."""
         flow, now = following.flow, self._context.clock()
         pending = self._context.caches.pending(flow.key)
@@ -213,7 +213,7 @@ class LeaderTerm:
             case Action.QUALIFY if pending is not None:
                 wait = await self._qualifying.wait(flow, pending)
                 if wait is None and self._flows.is_current(flow):
-                    self._flows.put(flow.at(State.PLAN, now))
+                    self._flows.put(flow.at(FlowState.PLAN, now))
                 return wait
             case Action.PLAN:
                 self._queue.add(key_of(PLANS))
@@ -275,7 +275,7 @@ class LeaderTerm:
             await self._planning.renew(found)
             if not self._flows.is_current(found):
                 return
-        self._flows.put(found.at(State.EVICT, context.clock()))
+        self._flows.put(found.at(FlowState.EVICT, context.clock()))
 
     async def _evict(self, flow: EvictionFlow) -> None:
         def may_go_on(at: EvictionFlow) -> bool:
@@ -298,7 +298,7 @@ class LeaderTerm:
         flows.sweep(now)
         for flow in list(flows.by_key.values()):
             if flow.state in _SETTLED and self._planning.is_old(flow):
-                flows.put(replace(flow, state=State.PLAN))
+                flows.put(replace(flow, state=FlowState.PLAN))
         self._planning.forget_but({each.uid for each in flows.by_key.values()})
         self._evicting.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
         self._shortening.sweep()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.rescheduling.fit import fits, static_reasons
-from harbourmaster.rescheduling.flow import Inputs, Observation, State, preemption_is_stuck
+from harbourmaster.rescheduling.flow import FlowInputs, FlowState, Observation, preemption_is_stuck
 
 if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
@@ -39,7 +39,7 @@ class FlowObserver:
         seen = observation_of(pending.pod.uid, pending)
         return seen in {Observation.WAITING, Observation.NOMINATED}
 
-    def look(self, flow: EvictionFlow) -> Inputs:
+    def look(self, flow: EvictionFlow) -> FlowInputs:
         """All that the flow depends on."""
         caches = self._context.caches
         seen = self.of(flow)
@@ -49,14 +49,14 @@ class FlowObserver:
             pod = caches.pod(victim.key)
             if pod is not None and pod.uid == victim.uid:
                 (staying if pod.deletion is None else leaving).add(victim.uid)
-        return Inputs(
+        return FlowInputs(
             observation=seen,
             is_on=caches.is_on,
             node_is_there=not flow.is_live or caches.cluster.node(flow.node) is not None,
-            node_is_open=flow.state is not State.EVICT or self._is_open(flow),
+            node_is_open=flow.state is not FlowState.EVICT or self._is_open(flow),
             staying=frozenset(staying),
             leaving=frozenset(leaving),
-            has_room=self._has_room(flow) if flow.state is State.BIND else None,
+            has_room=self._has_room(flow) if flow.state is FlowState.BIND else None,
             is_stuck=self._is_stuck(flow, seen),
         )
 

@@ -14,7 +14,7 @@ from harbourmaster.controller.rescheduling.reservations import WriteResult
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.fit import static_reasons
-from harbourmaster.rescheduling.flow import Observation, State
+from harbourmaster.rescheduling.flow import FlowState, Observation
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, reserve
 from harbourmaster.rescheduling.wire import decode_node
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.reservations import NodeWrites
     from harbourmaster.controller.rescheduling.verifying import Verifying
     from harbourmaster.rescheduling.flow import EvictionFlow
-    from harbourmaster.rescheduling.plans import Candidate, Plan
+    from harbourmaster.rescheduling.plans import CandidateNode, Plan
 
 OUTDATED: Final = 60.0
 """Seconds after which time alone may have changed a plan: pods went on leaving."""
@@ -96,11 +96,11 @@ class Planning:
             context.notices.planned(None, "unsupported")
             note = f"unsupported constraints, so no plan is made: {', '.join(plan.unsupported)}"
             context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
-            self._flows.put(flow.at(State.NOFIT, now))
+            self._flows.put(flow.at(FlowState.NOFIT, now))
         elif candidate is None:
             context.notices.planned(None, "no_fit")
             context.notices.no_node(flow, plan)
-            self._flows.put(flow.at(State.NOFIT, now))
+            self._flows.put(flow.at(FlowState.NOFIT, now))
         elif not candidate.victims:
             context.notices.planned(candidate.tier, "fits")
             self._wait_for_fit(flow, plan, now)
@@ -153,10 +153,12 @@ class Planning:
         ]
         node = flow.node if flow.node in fitting else fitting[0]
         begun = flow.fits_from if flow.node == node and flow.fits_from is not None else now
-        waiting = flow.at(State.WAIT_FIT, now, node=node, fits_from=begun, tier=0, victims=())
+        waiting = flow.at(FlowState.WAIT_FIT, now, node=node, fits_from=begun, tier=0, victims=())
         self._flows.put(waiting)
 
-    async def _begin(self, flow: EvictionFlow, pending: PendingPod, candidate: Candidate) -> None:
+    async def _begin(
+        self, flow: EvictionFlow, pending: PendingPod, candidate: CandidateNode
+    ) -> None:
         """Keep the node, if all that the plan takes may be done. Raises ApiError."""
         context, flows = self._context, self._flows
         if not self._may_keep(candidate.node):
@@ -171,7 +173,7 @@ class Planning:
             return
         if is_closed:
             # Much may have changed since it was asked, as for a pod that had no node for long.
-            flows.put(flow.at(State.DETECTED, now))
+            flows.put(flow.at(FlowState.DETECTED, now))
             return
         count, violations = costs(candidate)
         wait = context.history.budgets.wait(count, violations, now)
@@ -180,7 +182,7 @@ class Planning:
             note = f"{count} pods would have to be evicted, more than the eviction limits allow now"
             context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
             # What can never be afforded may cost less once the cluster has changed.
-            state = State.NOFIT if wait is None else State.BACKOFF
+            state = FlowState.NOFIT if wait is None else FlowState.BACKOFF
             flows.put(flow.at(state, now, retry_at=now + (wait or 0.0)))
             return
         context.history.budgets.take(count, violations, now)
@@ -188,7 +190,7 @@ class Planning:
         flows.released.pop((candidate.node, flow.uid), None)
         flows.put(
             flow.at(
-                State.RESERVE,
+                FlowState.RESERVE,
                 now,
                 node=candidate.node,
                 tier=candidate.tier,
@@ -226,7 +228,7 @@ class Planning:
         if node is not None:
             note = f"reserved for the critical pod {flow.key}"
             context.notices.node(node.name, node.uid, reasons.RESERVED, note)
-        self._flows.put(flow.at(State.VERIFY, context.clock()))
+        self._flows.put(flow.at(FlowState.VERIFY, context.clock()))
         return ""
 
     async def _write(self, flow: EvictionFlow) -> WriteResult:
@@ -272,7 +274,7 @@ class Planning:
         one = self.record(flow)
         return await self._reservations.write(flow.node, lambda held: reserve(held, one, key))
 
-    async def _report_dry_run(self, flow: EvictionFlow, candidate: Candidate) -> None:
+    async def _report_dry_run(self, flow: EvictionFlow, candidate: CandidateNode) -> None:
         """A dry run: the evictions are tried, and a plan that differs from the last is reported."""
         context, now = self._context, self._context.clock()
         against = await self._verifying.try_all(flow, candidate.victims)
@@ -285,7 +287,7 @@ class Planning:
         if note != flow.dry_note:
             context.notices.pod(flow, reasons.DRY_RUN, note)
             context.notices.planned(candidate.tier, "dry_run")
-        self._flows.put(flow.at(State.NOFIT, now, dry_note=note))
+        self._flows.put(flow.at(FlowState.NOFIT, now, dry_note=note))
 
     def _may_keep(self, node: str) -> bool:
         kept = self._flows.nodes()
@@ -296,7 +298,7 @@ class Planning:
         return len(kept) < most
 
 
-def costs(candidate: Candidate) -> tuple[int, int]:
+def costs(candidate: CandidateNode) -> tuple[int, int]:
     """The evictions and the violations that a plan takes."""
     victims = candidate.victims
     return len(victims), sum(each.violates for each in victims)

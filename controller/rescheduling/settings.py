@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.rescheduling.flow import Times
-from harbourmaster.rescheduling.limits import Backoff, Limits
+from harbourmaster.rescheduling.limits import AttemptBackoff, EvictionLimits
 from harbourmaster.rescheduling.model import TAINT_KEY
 from harbourmaster.rescheduling.plans import Mode, NonDrainable, ScoreOrder
 
@@ -242,9 +242,9 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         )
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EvictionLimits:
         """How much may be done."""
-        return Limits(
+        return EvictionLimits(
             evictions_per_minute=self.evictions_per_minute,
             evictions_per_hour=self.evictions_per_hour,
             pdb_violations_per_hour=self.pdb_violations_per_hour,
@@ -253,6 +253,6 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         )
 
     @property
-    def backoff(self) -> Backoff:
+    def backoff(self) -> AttemptBackoff:
         """How long to wait after a failed attempt."""
-        return Backoff(first=self.backoff_seconds, limit=max(600.0, self.backoff_seconds))
+        return AttemptBackoff(first=self.backoff_seconds, limit=max(600.0, self.backoff_seconds))

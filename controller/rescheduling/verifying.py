@@ -20,9 +20,9 @@ from harbourmaster.rescheduling.answers import (
     pause,
     read,
 )
-from harbourmaster.rescheduling.flow import EvictionFlow, Observation, State
+from harbourmaster.rescheduling.flow import EvictionFlow, FlowState, Observation
 from harbourmaster.rescheduling.model import Pod
-from harbourmaster.rescheduling.plans import Candidate
+from harbourmaster.rescheduling.plans import CandidateNode
 from harbourmaster.rescheduling.victims import VIOLATING
 from harbourmaster.rescheduling.wire import decode_pod
 
@@ -44,7 +44,7 @@ class CheckResult(Struct, frozen=True):
     """The result of a check: the flow after it, or why the node cannot be used."""
 
     flow: EvictionFlow
-    candidate: Candidate | None = None
+    candidate: CandidateNode | None = None
     fault: str = ""
     elsewhere: bool = True
     """Whether the fault is the node's, and not that of one pod on it."""
@@ -155,7 +155,7 @@ class Verifying:
                 if outcome is EvictionOutcome.BUSY:
                     context.history.busy.note("", now)
                 later = replace(flow, retry_at=now + wait, busy=flow.busy + 1)
-                return CheckResult(later.at(State.VERIFY, flow.since))
+                return CheckResult(later.at(FlowState.VERIFY, flow.since))
             case NextStep.WITHOUT_BUDGET:
                 self._flows.refuse(victim, now + REFUSED)
             case NextStep.WITHOUT_POD:

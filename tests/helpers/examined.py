@@ -29,7 +29,7 @@ from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.kube.client import Page
+from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.registration.desired import Home, desired
 from harbourmaster.webhook.engine import Engine
@@ -143,7 +143,7 @@ class ExaminedCluster:
             for (kind, place, _), obj in self.objects.items()
             if kind == resource and namespace in {None, place}
         ]
-        return Page(tuple(found), "1", "")
+        return ListPage(tuple(found), "1", "")
 
     async def create(self, resource, obj, namespace=None, *, dry_run=False):
         if resource == SELF_ACCESS_REVIEWS:

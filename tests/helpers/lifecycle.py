@@ -19,7 +19,7 @@ from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.pods import GatedPods
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.changes import Changes
 from helpers.patience import PATIENCE
@@ -33,7 +33,7 @@ class Held:
     """The configuration in force, for a test to change."""
 
     def __init__(self, current=None):
-        self.current = current or Configuration()
+        self.current = current or LifecycleConfiguration()
 
 
 class Reconcilers:
@@ -83,7 +83,7 @@ def context_of(  # noqa: PLR0913 - the parts of a context
         client=client,
         caches=caches or LifecycleCaches(client, scheduler=in_scheduler),
         settings=structs.replace(LifecycleSettings(), **(settings or {})),
-        configuration=Held(structs.replace(Configuration(), **(configuration or {}))),
+        configuration=Held(structs.replace(LifecycleConfiguration(), **(configuration or {}))),
         signals=signals or RecordedSignals(),
         now=now or (lambda: datetime.now(UTC)),
         namespace=OWN_NAMESPACE,

@@ -14,17 +14,17 @@ from harbourmaster.placement.rollout import (
     Check,
     Delete,
     Done,
-    Limits,
     Reach,
     Record,
     Rest,
+    RolloutLimits,
     SetFinalizer,
     Situation,
     Write,
     next_action,
 )
 
-LIMITS = Limits(delete_timeout=60, ready_timeout=60)
+LIMITS = RolloutLimits(delete_timeout=60, ready_timeout=60)
 MAX_ACTIONS = 100
 """Of one pass: more are a circle."""
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import POLICIES
-from harbourmaster.kube.client import Page
+from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import GoneError, NotFoundError, ServerError, UnreachableError
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.streams import WatchEvent
@@ -103,7 +103,7 @@ class ScriptedApi:
             token = f"token-{len(self.calls)}"
             self._snapshots[token] = version, items[limit:]
         raws = tuple(msgspec.Raw(msgspec.json.encode(obj)) for obj in items[:limit])
-        return Page(items=raws, resource_version=version, continue_token=token)
+        return ListPage(items=raws, resource_version=version, continue_token=token)
 
     async def watch(self, _resource, _namespace=None, **options):
         if await self._answer("watch", options) is END:

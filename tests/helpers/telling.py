@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.signals import Signals
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.telemetry.phase_spans import PhaseTracer
 from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes
@@ -62,7 +62,7 @@ class Telling:
         self.cloud_events = CloudEvents()
         self.memory = Memory()
         self.metrics = LifecycleMetrics(CollectorRegistry())
-        self.configuration = Configuration()
+        self.configuration = LifecycleConfiguration()
         self.own = Tracer(self.memory, {}, 0.0, Outcomes()) if traced else None
         self.tracer = PhaseTracer(
             lambda: self.configuration.collector_url, {}, Outcomes(), self.own

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.explain import CHANGES, OWN, Candidate, explain
+from harbourmaster.policies.explain import CHANGES, OWN, ExplainedPolicy, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.merge import MergeOptions, merge
 from harbourmaster.policies.model import Policy
@@ -104,7 +104,7 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
     before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)
     pod = kind.read(json.dumps(before).encode())
     sources = [msgspec.convert(each, Policy) for each in found]
-    candidates = [Candidate(compile_policy(source), source) for source in sources]
+    candidates = [ExplainedPolicy(compile_policy(source), source) for source in sources]
     explained = explain(pod, kind.pointer, namespace, namespace_labels, candidates, options)
 
     everything = policy_set(each.compiled for each in candidates)
@@ -150,7 +150,7 @@ def test_a_second_look_finds_all_that_the_first_one_added(spec, found, pod_label
     kind = KINDS["", "v1", "Pod"]
     before = with_unknown_fields(document_of(kind, spec, pod_labels), data.draw)
     sources = [msgspec.convert(each, Policy) for each in found]
-    candidates = [Candidate(compile_policy(source), source) for source in sources]
+    candidates = [ExplainedPolicy(compile_policy(source), source) for source in sources]
 
     def explained(document):
         pod = kind.read(json.dumps(document).encode())

@@ -19,7 +19,7 @@ from harbourmaster.controller.lifecycle import nudges
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod, versions_of_pod
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
-from harbourmaster.lifecycle.scheduling import Candidate, permission
+from harbourmaster.lifecycle.scheduling import CandidatePod, permission
 from harbourmaster.lifecycle.workloads import approval
 from helpers.gated import CHECKED, CREATED, keptn, owned
 from helpers.phased import workload_version
@@ -118,7 +118,7 @@ class Scene:
             return
         self.wakes = 0
         found = self.versions[max(len(self.versions) - 1 - lag, 0)]
-        candidate = Candidate(
+        candidate = CandidatePod(
             namespace="prod",
             annotations=self.pod["metadata"]["annotations"],
             owner_references=(

@@ -26,7 +26,7 @@ from harbourmaster.lifecycle.events import (
 from harbourmaster.lifecycle.gate_verdict import Code
 from harbourmaster.policies.notes import Note
 from harbourmaster.rescheduling.answers import EvictionOutcome
-from harbourmaster.rescheduling.limits import Budgets, Limits
+from harbourmaster.rescheduling.limits import Budgets, EvictionLimits
 from harbourmaster.serving.options import add_settings
 from harbourmaster.telemetry.api_calls import NO_ANSWER, ApiCalls
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
@@ -205,7 +205,7 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
     assert named["harbourmaster_certificate_expiry_seconds"] == set(CERTIFICATE_ROLES)
     named = named_values(RESCHEDULER, "metric of the rescheduler")
     assert named["rescheduler_evictions_total"] == {each.value for each in EvictionOutcome}
-    assert named["rescheduler_budget_remaining"] == {*Budgets(Limits()).left(0.0)}
+    assert named["rescheduler_budget_remaining"] == {*Budgets(EvictionLimits()).left(0.0)}
     named = named_values(SCHEDULER, "metric of the extender")
     assert named["harbourmaster_extender_answers_total"] == {*extender.VERBS, *extender.OUTCOMES}
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import unreadable
-from harbourmaster.cli.placement.why import Shown, lines, reported
+from harbourmaster.cli.placement.why import ShownApplication, lines, reported
 from harbourmaster.cli.why.model import Section, from_text
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
@@ -28,7 +28,7 @@ class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
     """``namespace/name``, as the labels of the placed object say it."""
     placed: str
     """The object that carries the labels: the subject itself, or an owner of it."""
-    record: Shown | None = None
+    record: ShownApplication | None = None
     unread: str = ""
     """Why there is no record to show."""
 
@@ -69,7 +69,7 @@ async def section(context: WhyContext) -> Section | None:
     )
 
 
-async def _record(live: Installation, namespace: str, name: str, uid: str) -> Shown:
+async def _record(live: Installation, namespace: str, name: str, uid: str) -> ShownApplication:
     """What is known about the application of that UID. Raises _NoRecordError without it."""
     raw = await live.find(APPLICATIONS, name, namespace) if namespace and name else None
     if raw is None:
@@ -85,7 +85,7 @@ async def _record(live: Installation, namespace: str, name: str, uid: str) -> Sh
     return reported(application)
 
 
-def _judged(record: Shown | None) -> tuple[str, State, str]:
+def _judged(record: ShownApplication | None) -> tuple[str, State, str]:
     """Code, state and what is said of the application; the code of no record is ``unknown``."""
     if record is None:
         return "unknown", "unknown", ""

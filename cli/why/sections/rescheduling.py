@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.reschedule.plan import Shown  # noqa: TC004 - it is only encoded, never decoded
+    from harbourmaster.cli.reschedule.plan import ShownPlan  # noqa: TC004 - it is only encoded, never decoded
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.rescheduling.model import Pod
@@ -63,7 +63,7 @@ class ReschedulingDetail(Struct, frozen=True, rename="camel", kw_only=True):
     """Those for which this pod is to make room."""
     kept_for_others: tuple[Kept, ...] = ()
     """Of the nodes that it is on, or might have been on."""
-    plan: Shown | None = None
+    plan: ShownPlan | None = None
     unplanned: str = ""
     """Why there is no plan; empty where there is one, or none is needed."""
     is_enabled: bool | None = None
@@ -161,15 +161,14 @@ def _shown(node: str, one: Reservation) -> Kept:
 
 async def _plan(
     live: Installation, rules: ReschedulingSettings, pod: Pod
-) -> tuple[Shown | None, str]:
+) -> tuple[ShownPlan | None, str]:
     """What ``reschedule plan`` says, if that is to be had soon; or why there is no plan."""
     # Few pods are critical and wait; no other report takes the time to load the planner.
     from harbourmaster.cli.reschedule.plan import report_of  # noqa: PLC0415
-    from harbourmaster.cli.reschedule.state import State as Cluster  # noqa: PLC0415
-    from harbourmaster.cli.reschedule.state import survey  # noqa: PLC0415
+    from harbourmaster.cli.reschedule.state import ObservedCluster, survey  # noqa: PLC0415
 
     command = f"harbourmaster reschedule plan {pod.namespace}/{pod.name}"
-    cluster = Cluster(criteria_of(rules), pod.namespace, pod.name)
+    cluster = ObservedCluster(criteria_of(rules), pod.namespace, pod.name)
     try:
         async with asyncio.timeout(PATIENCE):
             await survey(live, cluster)

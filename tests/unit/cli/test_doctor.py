@@ -26,7 +26,7 @@ from harbourmaster.cli.doctor import run as doctor
 from harbourmaster.cli.doctor.checks import CHECKS, rights
 from harbourmaster.cli.doctor.checks.contents import add_on
 from harbourmaster.cli.doctor.checks.rights import required
-from harbourmaster.cli.doctor.run import NoPermissionError, Report, diagnose, lines, summary
+from harbourmaster.cli.doctor.run import DoctorReport, NoPermissionError, diagnose, lines, summary
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import observe
@@ -384,7 +384,7 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
             Finding("e", "fault", "thing", "broken", "mend now"),
         ]
     )
-    report = Report(False, summary(findings), "1", findings)
+    report = DoctorReport(False, summary(findings), "1", findings)
     assert lines(report) == [
         "FAULT     e               thing: broken",
         "                          -> mend now",
@@ -423,7 +423,7 @@ async def test_the_exit_code_and_both_outputs(monkeypatch, capfdbinary, severity
     finding = Finding("canary", severity, "pod\x1b[2J", "text", "remedy")
 
     async def diagnosed(*_):
-        return Report(severity in {"ok", "note"}, "verdict", "1", (finding,))
+        return DoctorReport(severity in {"ok", "note"}, "verdict", "1", (finding,))
 
     monkeypatch.setattr(doctor, "diagnose", diagnosed)
     arguments = type("A", (), {"namespace": HOME, "canary_namespace": None, "output": output})

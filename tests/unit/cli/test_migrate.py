@@ -31,16 +31,16 @@ from harbourmaster.cli.migrate.model import (
     KEPTN,
     KUPID,
     SEVERITIES,
-    Definition,
+    CalledService,
     Observed,
     Ours,
     Policy,
     Ref,
     Registration,
     Release,
-    Service,
+    ReplacedDefinition,
+    ReplacedWorkload,
     StuckPod,
-    Workload,
 )
 from harbourmaster.cli.migrate.plan import STEPS, plan
 from harbourmaster.cli.migrate.survey import observe
@@ -134,7 +134,7 @@ def test_a_registration_fails_closed_by_its_worst_entry():
     answers = {("keptn", "dead"): False, ("keptn", "alive"): True}
     found = registration_of("Kind", decode_configuration(encode(stored)), KEPTN, answers)
     assert found == Registration(
-        Ref("kind", "keptn"), KEPTN, (Service("keptn", "dead", False),), fails_closed=True
+        Ref("kind", "keptn"), KEPTN, (CalledService("keptn", "dead", False),), fails_closed=True
     )
     assert found.is_broken
     # Whoever does not know whether somebody answers does not call it broken.
@@ -164,9 +164,9 @@ def test_what_a_definition_says_about_itself():
         },
         "status": {"storedVersions": ["v1alpha3", "v1"]},
     }
-    converter = Service("keptn-system", "lifecycle-webhook-service", False)
+    converter = CalledService("keptn-system", "lifecycle-webhook-service", False)
     found = definition_of(decode_definition(encode(stored)), 3, converter)
-    assert found == Definition(
+    assert found == ReplacedDefinition(
         name="keptnapps.lifecycle.keptn.sh",
         system=KEPTN,
         stored_versions=("v1alpha3", "v1"),
@@ -271,7 +271,7 @@ def test_a_policy_that_is_refused_says_why():
 
 
 def kupid_of(**fields):
-    service = Service("kupid", "gardener-extension-kupid", True)
+    service = CalledService("kupid", "gardener-extension-kupid", True)
     configuration = Ref("mutatingwebhookconfiguration", "gardener-extension-kupid")
     return Observed(
         registrations=(Registration(configuration, KUPID, (service,)),), **{"ours": OURS, **fields}
@@ -289,14 +289,14 @@ def test_two_registered_systems_are_reported():
 
 
 def test_policies_that_are_not_applied_are_a_danger():
-    stored = Definition("policies", KUPID, objects=2)
+    stored = ReplacedDefinition("policies", KUPID, objects=2)
     idle = Observed(OURS, definitions=(stored,))
     assert codes(idle) == ["policies-idle"]
     assert findings(idle)[0].object == "2 policies"
     assert [step.code for step in plan(idle)] == ["install"]
     served = Observed(Ours("x", is_ready=True, is_registered=True), definitions=(stored,))
     assert (codes(served), plan(served)) == ([], ())
-    kupid = Workload(Ref("deployment", "kupid", "kupid"), KUPID, KUPID, is_ready=True)
+    kupid = ReplacedWorkload(Ref("deployment", "kupid", "kupid"), KUPID, KUPID, is_ready=True)
     assert "policies-idle" not in codes(Observed(OURS, definitions=(stored,), workloads=(kupid,)))
 
 

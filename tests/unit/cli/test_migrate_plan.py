@@ -14,7 +14,7 @@ from harbourmaster.cli.migrate.model import (
     KEPTN,
     KUPID,
     SEVERITIES,
-    Definition,
+    CalledService,
     Leftover,
     Observed,
     OldNamespace,
@@ -23,9 +23,9 @@ from harbourmaster.cli.migrate.model import (
     Ref,
     Registration,
     Release,
-    Service,
+    ReplacedDefinition,
+    ReplacedWorkload,
     StuckPod,
-    Workload,
     delete,
 )
 from harbourmaster.cli.migrate.plan import plan
@@ -53,7 +53,9 @@ OWN = st.sampled_from(
 def clusters(draw):
     """A cluster in any state in which somebody may have left it."""
     answers = {system: draw(st.sampled_from([True, False, None])) for system in (KUPID, KEPTN)}
-    service = {system: Service(*SERVICES[system], answers[system]) for system in (KUPID, KEPTN)}
+    service = {
+        system: CalledService(*SERVICES[system], answers[system]) for system in (KUPID, KEPTN)
+    }
     registrations = [
         Registration(
             Ref(kind, f"{system}-{kind}"),
@@ -69,7 +71,7 @@ def clusters(draw):
     ]
     gardener = draw(BOOLS)
     definitions = [
-        Definition(
+        ReplacedDefinition(
             name=f"{name}.{system}.example.com",
             system=system,
             stored_versions=("v1",),
@@ -85,7 +87,7 @@ def clusters(draw):
         if draw(BOOLS)
     ]
     workloads = [
-        Workload(Ref("deployment", role, system), system, role, is_ready=draw(BOOLS))
+        ReplacedWorkload(Ref("deployment", role, system), system, role, is_ready=draw(BOOLS))
         for system, role in (
             (KUPID, KUPID),
             (KEPTN, "scheduler"),
@@ -97,7 +99,7 @@ def clusters(draw):
     ]
     if draw(BOOLS):
         kind = "validatingwebhookconfiguration"
-        metrics = Service("keptn", "metrics-webhook-service", answers[KEPTN])
+        metrics = CalledService("keptn", "metrics-webhook-service", answers[KEPTN])
         registrations.append(Registration(Ref(kind, "keptn-metrics"), KEPTN, (metrics,)))
     releases = {one.release for one in definitions if one.release}
     leftovers = [
@@ -326,17 +328,19 @@ def test_after_the_plan_only_harbourmaster_does_keptns_work(observed):
 
 
 def test_the_migration_from_a_running_keptn():
-    service = Service("keptn-system", "lifecycle-webhook-service", answers=True)
+    service = CalledService("keptn-system", "lifecycle-webhook-service", answers=True)
     keptn = Observed(
         Ours(OURS),
         registrations=(
             Registration(Ref("mutatingwebhookconfiguration", "keptn"), KEPTN, (service,)),
         ),
         definitions=(
-            Definition("keptnapps", KEPTN, objects=1, conversion=service, is_injected=True),
+            ReplacedDefinition("keptnapps", KEPTN, objects=1, conversion=service, is_injected=True),
         ),
         workloads=(
-            Workload(Ref("deployment", "operator", "keptn-system"), KEPTN, "lifecycle", True),
+            ReplacedWorkload(
+                Ref("deployment", "operator", "keptn-system"), KEPTN, "lifecycle", True
+            ),
         ),
         pods=(StuckPod("shop", "gated", 0), StuckPod("shop", "scheduled")),
     )
@@ -376,11 +380,13 @@ def test_no_command_names_a_pod_whose_check_failed(observed):
 
 
 def test_a_metrics_operator_is_migrated_like_the_other():
-    service = Service("keptn-system", "metrics-operator-service", answers=True)
+    service = CalledService("keptn-system", "metrics-operator-service", answers=True)
     keptn = Observed(
         Ours(OURS),
         workloads=(
-            Workload(Ref("deployment", "metrics-operator", "keptn-system"), KEPTN, "metrics", True),
+            ReplacedWorkload(
+                Ref("deployment", "metrics-operator", "keptn-system"), KEPTN, "metrics", True
+            ),
         ),
         leftovers=(
             Leftover(METRICS_API, KEPTN, service),
@@ -406,7 +412,7 @@ def test_a_metrics_operator_is_migrated_like_the_other():
 
 
 def test_an_apiservice_that_is_not_directed_to_us_is_deleted():
-    service = Service("keptn-system", "metrics-operator-service", answers=False)
+    service = CalledService("keptn-system", "metrics-operator-service", answers=False)
     ours = Ours(OURS, is_ready=True, is_registered=True)
     left = Observed(ours, leftovers=(Leftover(METRICS_API, KEPTN, service),))
     (step,) = plan(left)
@@ -434,7 +440,9 @@ def test_a_pod_that_waits_for_a_removed_scheduler_is_released():
 
 
 def test_two_that_start_tasks_are_a_danger():
-    keptn = (Workload(Ref("deployment", "operator", "keptn"), KEPTN, "lifecycle", is_ready=True),)
+    keptn = (
+        ReplacedWorkload(Ref("deployment", "operator", "keptn"), KEPTN, "lifecycle", is_ready=True),
+    )
     both = Observed(Ours(OURS, is_ready=True, is_registered=True), workloads=keptn)
     (running, *_) = findings(both)
     assert (running.code, running.severity) == ("both-at-work", "danger")

@@ -12,12 +12,12 @@ import pytest
 from harbourmaster.kube.lease import (
     Acquire,
     Lease,
+    LeaseObservation,
     LeaseSpec,
-    Observation,
+    LeaseWait,
     Renew,
     StepDown,
     Timing,
-    Wait,
     acquired,
     decide,
     decide_as_leader,
@@ -55,7 +55,7 @@ def test_a_missing_lease_is_acquired_at_once():
 
 def test_a_lease_of_another_is_waited_for_its_duration_from_when_it_was_first_seen():
     seen = after((100.0, lease()), (101.0, lease()), (103.0, lease()))
-    assert decide(seen, ME, 103.9) == Wait(104.0)
+    assert decide(seen, ME, 103.9) == LeaseWait(104.0)
     assert decide(seen, ME, 104.0) == Acquire()
 
 
@@ -96,7 +96,7 @@ def test_a_lease_given_back_is_free_at_once(holder):
 )
 def test_a_lease_deleted_or_emptied_by_hand_keeps_its_promise(found):
     seen = after((100.0, lease()), (101.0, found))
-    assert decide(seen, ME, 103.9) == Wait(104.0)
+    assert decide(seen, ME, 103.9) == LeaseWait(104.0)
     assert decide(seen, ME, 104.0) == Acquire()
 
 
@@ -116,7 +116,7 @@ def test_what_we_wrote_without_an_answer_is_ours():
 
 def test_our_name_put_there_by_hand_is_waited_for_like_any_other():
     seen = after((100.0, lease()), (101.0, lease(ME, "8")))
-    assert decide(seen, ME, 101.0, written=[NOW]) == Wait(105.0)
+    assert decide(seen, ME, 101.0, written=[NOW]) == LeaseWait(105.0)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_attempt_fits_into_the_deadline_and_the_end_of_work_into_the_lease(ti
 
 
 def test_an_observation_of_nothing_new_is_the_same():
-    seen = Observation(lease(), 104.0)
+    seen = LeaseObservation(lease(), 104.0)
     assert observe(seen, lease(), 103.0, DEFAULT) is seen
-    gone = Observation(None, 104.0)
+    gone = LeaseObservation(None, 104.0)
     assert observe(gone, None, 103.0, DEFAULT) is gone

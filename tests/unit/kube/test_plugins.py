@@ -17,7 +17,7 @@ from harbourmaster.kube import plugins
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
-from harbourmaster.kube.plugins import Command, PluginToken
+from harbourmaster.kube.plugins import PluginCommand, PluginToken
 from helpers.fake_api import FakeApi
 from helpers.handshakes import server_tls
 
@@ -37,7 +37,9 @@ def plugin(tmp_path):
         script = tmp_path / "plugin"
         script.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n{body}\n")
         script.chmod(0o755)
-        command = Command((str(script),), {"PATH": "/bin:/usr/bin"}, VERSION, cluster, "config /k")
+        command = PluginCommand(
+            (str(script),), {"PATH": "/bin:/usr/bin"}, VERSION, cluster, "config /k"
+        )
         return PluginToken(command, context, now=now)
 
     (tmp_path / "runs").touch()
@@ -121,7 +123,7 @@ async def test_a_bad_plugin_is_one_line(plugin, tmp_path, body, text):
 
 
 async def test_a_plugin_that_is_not_there_is_one_line(tmp_path):
-    command = Command((str(tmp_path / "none"),), {}, VERSION, None, "config /k")
+    command = PluginCommand((str(tmp_path / "none"),), {}, VERSION, None, "config /k")
     with pytest.raises(ConnectionSettingsError, match=r"can't be run: .*No such file"):
         await PluginToken(command, None).get()
 

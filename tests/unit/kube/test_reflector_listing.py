@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 from structlog.testing import capture_logs
 
-from harbourmaster.kube.client import Page
+from harbourmaster.kube.client import ListPage
 from harbourmaster.kube.errors import GoneError, ServerError
 from harbourmaster.kube.store import Store
 from helpers.scripted_api import END, ScriptedApi, Thing, event, mirrored
@@ -290,7 +290,7 @@ async def test_a_list_that_goes_round_in_circles_is_a_fault(api):
     class Circling(ScriptedApi):
         async def list(self, *_args, **_options):
             self.calls.append(None)
-            return Page((), "1", "again")
+            return ListPage((), "1", "again")
 
     circling = Circling()
     async with mirrored(circling, synced=False) as mirror:

@@ -11,7 +11,7 @@ from harbourmaster.api.times import stamp
 from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
     MOST,
-    Failure,
+    NodeFailure,
     Start,
     expiry,
     inheriting,
@@ -38,7 +38,7 @@ def node(name="n1", *, minutes=30.0, reason="pod failed"):
 
 
 def failure(name="n1", *, ago=60.0, reason="pod failed"):
-    return Failure(name, reason, NOW - timedelta(seconds=ago))
+    return NodeFailure(name, reason, NOW - timedelta(seconds=ago))
 
 
 def record(found, *failures, seconds=HOUR):

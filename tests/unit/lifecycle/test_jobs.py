@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from harbourmaster.lifecycle.functions import Container
+from harbourmaster.lifecycle.functions import TaskContainer
 from harbourmaster.lifecycle.jobs import (
     Runners,
     active_deadline,
@@ -385,8 +385,8 @@ def test_a_container_of_the_users_is_taken_as_it_is():
 
 def test_making_a_job_changes_nothing_that_it_is_made_of():
     of, by = read(task(annotations={"a": "b"})), read(container(env=[{"name": "A", "value": ""}]))
-    first = job_for(of, by, Container(by.spec.container), RUNNERS)
-    assert job_for(of, by, Container(by.spec.container), RUNNERS) == first
+    first = job_for(of, by, TaskContainer(by.spec.container), RUNNERS)
+    assert job_for(of, by, TaskContainer(by.spec.container), RUNNERS) == first
     assert of == read(task(annotations={"a": "b"}))
 
 

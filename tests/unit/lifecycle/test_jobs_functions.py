@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.lifecycle.functions import (
-    Container,
     Missing,
+    TaskContainer,
     Unusable,
     config_map_for,
     config_map_keys,
@@ -30,7 +30,7 @@ def test_a_function_brings_its_own_code():
 
 
 def test_a_container_needs_nothing_else():
-    assert program_of(definition(container={"name": "a"})) == Container({"name": "a"})
+    assert program_of(definition(container={"name": "a"})) == TaskContainer({"name": "a"})
 
 
 def test_a_reference_gives_code_and_runtime():

@@ -5,7 +5,7 @@ import itertools
 import msgspec
 import pytest
 
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
 from harbourmaster.lifecycle.model import Config
 
@@ -49,7 +49,7 @@ def test_all_fields_are_taken_over():
         observabilityTimeout="1m30s",
     )
     assert configured(found) == (
-        Configuration(
+        LifecycleConfiguration(
             block_deployment=False,
             creation_request_timeout=40.0,
             observability_timeout=90.0,
@@ -61,8 +61,8 @@ def test_all_fields_are_taken_over():
 
 
 def test_without_one_the_defaults_are_in_force():
-    assert configured(None) == (Configuration(), ())
-    assert configured(config()) == (Configuration(), ())
+    assert configured(None) == (LifecycleConfiguration(), ())
+    assert configured(config()) == (LifecycleConfiguration(), ())
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 10**9])
@@ -120,7 +120,7 @@ def test_no_time_for_apps_is_a_time(seconds):
 def test_what_makes_no_sense_has_its_default_and_is_said(spec, problem):
     found = config(blockDeployment=False, **spec)
     configuration, problems = configured(found)
-    assert configuration == Configuration(block_deployment=False)
+    assert configuration == LifecycleConfiguration(block_deployment=False)
     assert problems == (problem,)
     assert standing(found, found, NAMESPACES) == f"in force, but {problem}"
 

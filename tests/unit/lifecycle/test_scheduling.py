@@ -21,7 +21,7 @@ from harbourmaster.lifecycle.scheduling import (
     CHECK_AGAIN,
     FREE,
     MOST_TEXT,
-    Candidate,
+    CandidatePod,
     Permission,
     avoided_nodes,
     deadline_of,
@@ -37,7 +37,7 @@ from harbourmaster.lifecycle.scheduling import (
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "shop-waiter-1.0"
 OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="waiter-5", uid="u1")
-POD = Candidate(
+POD = CandidatePod(
     namespace="prod",
     annotations={
         "keptn.sh/app": "shop",
@@ -76,7 +76,7 @@ def asked(found, pod=POD, deadline=300.0, now=NOW):
 
 
 def test_a_pod_without_keptn_metadata_passes_unfiltered():
-    assert asked(None, Candidate(namespace="prod")) == FREE
+    assert asked(None, CandidatePod(namespace="prod")) == FREE
 
 
 def test_a_pod_whose_workload_version_is_missing_waits():
@@ -118,7 +118,7 @@ def test_who_waits_in_a_scheduler_that_is_not_ours_hears_so(found):
     assert not permission(pod, stored.get, deadline=300, now=NOW, scheduler="gatekeeper").is_foreign
 
 
-@pytest.mark.parametrize("pod", [POD, Candidate(namespace="prod")])
+@pytest.mark.parametrize("pod", [POD, CandidatePod(namespace="prod")])
 def test_who_may_run_does_whatever_the_scheduler(pod):
     stored = {f"prod/{NAME}": version(**PASSED)}
     pod = replace(pod, scheduler="gatekeeper")
@@ -166,7 +166,7 @@ def test_a_pod_without_a_version_waits_for_it():
 
 def test_a_pod_whose_owner_is_not_known_yet_waits():
     unresolved = {"gates.harbourmaster.dev/parent": "unresolved"}
-    found = asked(None, Candidate(namespace="prod", annotations=unresolved))
+    found = asked(None, CandidatePod(namespace="prod", annotations=unresolved))
     assert found.refusal == "waits until it is known whether its owner has a workload"
     found = asked(version(**PASSED), replace(POD, annotations={**POD.annotations, **unresolved}))
     assert found.refusal
@@ -370,8 +370,8 @@ def test_a_failed_check_fails_the_version():
 UNOWNED = replace(POD, owner_references=())
 REFUSED = [
     (None, POD),
-    (None, Candidate(annotations={"gates.harbourmaster.dev/parent": "unresolved"})),
-    (None, Candidate(annotations={"keptn.sh/workload": "waiter"})),
+    (None, CandidatePod(annotations={"gates.harbourmaster.dev/parent": "unresolved"})),
+    (None, CandidatePod(annotations={"keptn.sh/workload": "waiter"})),
     (version(**PASSED), UNOWNED),
     (version(), POD),
     (version(start_time=""), POD),

@@ -13,9 +13,9 @@ from harbourmaster.placement.cluster_state import (
     ONLINE,
     PENDING,
     UNHEALTHY,
-    Node,
+    ClusterObservation,
     NodeCondition,
-    Observation,
+    ObservedNode,
     observe,
     recorded,
 )
@@ -26,7 +26,9 @@ NO_METRICS = Condition(type=METRICS_AVAILABLE, status="False", reason="Unknown")
 
 
 def node(name="n", **conditions):
-    return Node(name, tuple(NodeCondition(kind, status) for kind, status in conditions.items()))
+    return ObservedNode(
+        name, tuple(NodeCondition(kind, status) for kind, status in conditions.items())
+    )
 
 
 def is_ready(found):
@@ -36,7 +38,7 @@ def is_ready(found):
 
 
 def said(state="", conditions=(), now=NOW, **seen):
-    return observe(state, conditions, Observation(**seen), now)
+    return observe(state, conditions, ClusterObservation(**seen), now)
 
 
 def test_nothing_is_said_before_it_was_asked():
@@ -82,10 +84,10 @@ def test_offline_then_connecting_then_online():
     offline = said(ONLINE, answers=False, fault="refused")
     assert offline.state == OFFLINE
     assert condition(offline.conditions, "Reachable").message == "refused"
-    connecting = observe(OFFLINE, offline.conditions, Observation(True), NOW)
+    connecting = observe(OFFLINE, offline.conditions, ClusterObservation(True), NOW)
     assert connecting.state == CONNECTING
     assert not is_ready(connecting)
-    online = observe(CONNECTING, connecting.conditions, Observation(True), LATER)
+    online = observe(CONNECTING, connecting.conditions, ClusterObservation(True), LATER)
     assert online.state == ONLINE
     assert is_ready(online)
     assert condition(online.conditions, "Reachable").last_transition_time == LATER
@@ -119,7 +121,7 @@ def test_a_transition_is_one_of_the_status():
 
 def test_a_verdict_that_stays_is_equal():
     found = said(ONLINE, answers=True)
-    assert observe(found.state, found.conditions, Observation(True), LATER) == found
+    assert observe(found.state, found.conditions, ClusterObservation(True), LATER) == found
 
 
 def test_a_status_is_cut_to_what_can_be_stored():
@@ -128,6 +130,6 @@ def test_a_status_is_cut_to_what_can_be_stored():
     many = [f"boats{number}.example.com" for number in range(100_000)]
     assert sum(map(len, recorded(many))) < 256 * 1024
     assert recorded(many) == tuple(many[: len(recorded(many))])
-    node = Node("n" * 100_000, (NodeCondition("Ready", "False"),))
-    verdict = observe(ONLINE, (), Observation(True, "", (node,)), NOW)
+    node = ObservedNode("n" * 100_000, (NodeCondition("Ready", "False"),))
+    verdict = observe(ONLINE, (), ClusterObservation(True, "", (node,)), NOW)
     assert max(len(each.message) for each in verdict.conditions) == 1024

@@ -8,8 +8,8 @@ from harbourmaster.placement.manifests import (
     NAME_LABEL,
     NAMESPACE_LABEL,
     UID_LABEL,
-    Owner,
-    Target,
+    ManifestOwner,
+    ManifestTarget,
     definitions,
     for_deletion,
     kinds,
@@ -19,7 +19,7 @@ from harbourmaster.placement.manifests import (
     stranger,
 )
 
-OWNER = Owner("uid-1", "shop", "web")
+OWNER = ManifestOwner("uid-1", "shop", "web")
 SCOPES = {
     ("v1", "ConfigMap"): True,
     ("v1", "Service"): True,
@@ -33,8 +33,8 @@ UNKNOWN = (
     "the cluster does not serve kind Boat in example.com/v1: install its CustomResourceDefinition"
 )
 FORBIDDEN = "is cluster-scoped, which its Cluster does not allow (spec.allowClusterScoped)"
-FREE = Target(SCOPES, "team", allow_cluster_scoped=True)
-STRICT = Target(SCOPES, "team")
+FREE = ManifestTarget(SCOPES, "team", allow_cluster_scoped=True)
+STRICT = ManifestTarget(SCOPES, "team")
 
 
 def manifest(kind="ConfigMap", name="one", version="v1", **metadata):
@@ -151,7 +151,7 @@ def test_two_versions_of_a_kind_are_one_object():
     found = prepare(
         [manifest("Deployment", version=each) for each in ("apps/v1", "apps/v1beta1")],
         OWNER,
-        Target(scopes),
+        ManifestTarget(scopes),
     )
     assert found.faults == ("manifests[1]: Deployment default/one repeats manifests[0]",)
 
@@ -168,7 +168,7 @@ def test_kinds_of_whatever_stands_there():
         ({}, ""),
         (OWNER.labels, ""),
         ({"app.kubernetes.io/managed-by": "Helm"}, ""),
-        (Owner("uid-2", "shop", "other").labels, "shop/other (uid uid-2)"),
+        (ManifestOwner("uid-2", "shop", "other").labels, "shop/other (uid uid-2)"),
         ({UID_LABEL: "x"}, "?/? (uid x)"),
     ],
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.placement.inventory import ADOPTED, MADE, ObjectRef
-from harbourmaster.placement.manifests import FIELD_MANAGER, UID_LABEL, Owner
+from harbourmaster.placement.manifests import FIELD_MANAGER, UID_LABEL, ManifestOwner
 from harbourmaster.placement.ownership import (
     ADOPTED_ANNOTATION,
     OwnerReference,
@@ -13,7 +13,7 @@ from harbourmaster.placement.ownership import (
     released,
 )
 
-OWNER = Owner("app-uid", "team", "shop", "2026-01-01T00:00:10Z")
+OWNER = ManifestOwner("app-uid", "team", "shop", "2026-01-01T00:00:10Z")
 OURS = {UID_LABEL: "app-uid"}
 APPLIED = {"manager": FIELD_MANAGER, "operation": "Apply"}
 STATUS = {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status"}

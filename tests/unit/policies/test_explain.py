@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.explain import Candidate, explain
+from harbourmaster.policies.explain import ExplainedPolicy, explain
 from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.pods import KINDS
@@ -24,7 +24,7 @@ POOL = {"key": "pool", "operator": "Exists"}
 
 def candidates(*documents):
     found = [msgspec.convert(document, Policy) for document in documents]
-    return [Candidate(compile_policy(source), source) for source in found]
+    return [ExplainedPolicy(compile_policy(source), source) for source in found]
 
 
 def explained(*documents, options=None, namespace_labels=None, **spec):
@@ -168,9 +168,9 @@ def test_a_broken_policy_is_told_and_contributes_nothing():
 def test_one_that_cant_be_decoded_needs_no_source():
     stand_in = undecodable_policy("PodSchedulingPolicy ns2/p", "ns2", "spec: expected object")
     pod = POD.read(json.dumps(workload("Pod", LABELS)).encode())
-    found = explain(pod, "/spec", "ns1", {}, [Candidate(stand_in)], MergeOptions())
+    found = explain(pod, "/spec", "ns1", {}, [ExplainedPolicy(stand_in)], MergeOptions())
     assert found.policies[0].mismatch.path == "metadata.namespace"
-    found = explain(pod, "/spec", "ns2", {}, [Candidate(stand_in)], MergeOptions())
+    found = explain(pod, "/spec", "ns2", {}, [ExplainedPolicy(stand_in)], MergeOptions())
     assert found.policies[0].fault == "spec: expected object"
 
 

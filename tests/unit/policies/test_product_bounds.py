@@ -12,7 +12,7 @@ from harbourmaster.policies import product
 from harbourmaster.policies.product import (
     MAX_BYTES,
     MAX_TERMS,
-    TooLargeError,
+    ProductTooLargeError,
     compile_requirement,
     conjunction,
     node_terms,
@@ -48,14 +48,14 @@ def test_as_many_terms_as_the_bound_are_built():
     ],
 )
 def test_one_term_more_than_the_bound_is_too_many(pod, policy, skip):
-    with pytest.raises(TooLargeError, match=r"^513 terms, more than 512$"):
+    with pytest.raises(ProductTooLargeError, match=r"^513 terms, more than 512$"):
         terms(pod, policy, skip=skip)
 
 
 def test_terms_that_absorb_are_not_counted_as_multiplied():
     pod = [*alternatives("a", 500), expressions(A)]
     policy = [*alternatives("a", 500), expressions(B)]
-    with pytest.raises(TooLargeError, match="1001 terms"):
+    with pytest.raises(ProductTooLargeError, match="1001 terms"):
         terms(pod, policy)
     assert len(terms(pod[:-1], policy)) == 500
 
@@ -73,7 +73,7 @@ KIBIBYTE = "x" * 1024
     ],
 )
 def test_more_bytes_than_the_bound_are_too_many(pod, policy, skip):
-    with pytest.raises(TooLargeError, match=r"^about \d+ KiB, more than 256 KiB$"):
+    with pytest.raises(ProductTooLargeError, match=r"^about \d+ KiB, more than 256 KiB$"):
         terms(pod, policy, skip=skip)
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_built_that_is_too_large(monkeypatch, skip):
         (alternatives("a", 30), alternatives("b", 30)),
         (alternatives("a", 16, values=[KIBIBYTE]), alternatives("b", 16)),
     ):
-        with pytest.raises(TooLargeError):
+        with pytest.raises(ProductTooLargeError):
             terms(pod, policy, skip=skip)
 
 
@@ -122,7 +122,7 @@ def test_refusal_takes_little_memory():
     policy = compile_requirement(alternatives("b", 500))
     tracemalloc.start()
     try:
-        with pytest.raises(TooLargeError):
+        with pytest.raises(ProductTooLargeError):
             conjunction(pod, policy, {}, skip_conflicts=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -143,7 +143,7 @@ def count_comparisons(monkeypatch):
 def test_refusal_compares_no_more_pairs_than_may_be_built(monkeypatch, pod_key, skip):
     made = count_comparisons(monkeypatch)
     pod = alternatives(pod_key, 60, values=["p"])
-    with pytest.raises(TooLargeError):
+    with pytest.raises(ProductTooLargeError):
         terms(pod, alternatives("a", 60), skip=skip)
     assert made() <= MAX_TERMS
 
@@ -163,7 +163,7 @@ def test_absorption_looks_only_at_policy_terms_that_may_absorb(monkeypatch, shar
     monkeypatch.setattr(Counted, "comparisons", 0)
     pod = [expressions(*shared, one_of("a", str(index))) for index in range(300)]
     policy = [expressions(*shared, one_of("a", str(index))) for index in range(200, 500)]
-    with pytest.raises(TooLargeError, match=r"^60100 terms"):
+    with pytest.raises(ProductTooLargeError, match=r"^60100 terms"):
         terms(pod, policy)
     assert Counted.comparisons == 100
 
@@ -184,30 +184,30 @@ def bounded(pod, policy, brought):
 def test_policy_of_one_term_fits_whatever_number_the_pod_brought():
     pod = alternatives("a", MAX_TERMS + 88)
     assert len(bounded(pod, [expressions(B)], pod).terms) == len(pod)
-    with pytest.raises(TooLargeError, match=r"^1200 terms, more than 600$"):
+    with pytest.raises(ProductTooLargeError, match=r"^1200 terms, more than 600$"):
         bounded(pod, [expressions(A), expressions(B)], pod)
 
 
 def test_repeated_terms_of_the_pod_raise_no_bound():
     pod = [expressions(A)] * 600
-    with pytest.raises(TooLargeError, match=r"^513 terms, more than 512$"):
+    with pytest.raises(ProductTooLargeError, match=r"^513 terms, more than 512$"):
         bounded(pod, alternatives("b", 513), pod)
 
 
 def test_policy_of_one_term_fits_a_pod_that_is_over_the_bytes_by_itself():
     pod = alternatives("a", 250, values=["x" * 1100])
     assert len(bounded(pod, [expressions(B)], pod).terms) == 250
-    with pytest.raises(TooLargeError, match="KiB, more than 256 KiB"):
+    with pytest.raises(ProductTooLargeError, match="KiB, more than 256 KiB"):
         bounded(pod, [expressions(A), expressions(B)], pod)
 
 
 def test_a_pod_within_the_bytes_is_not_brought_over_them_by_one_term_either():
     pod = alternatives("a", 250)
     assert len(bounded(pod, [expressions(one_of("b", "x" * 512))], pod).terms) == 250
-    with pytest.raises(TooLargeError, match="KiB, more than 256 KiB"):
+    with pytest.raises(ProductTooLargeError, match="KiB, more than 256 KiB"):
         bounded(pod, [expressions(one_of("b", "x" * 2048))], pod)
 
 
 def test_one_term_over_the_bytes_is_refused_on_any_pod():
-    with pytest.raises(TooLargeError, match="KiB, more than 256 KiB"):
+    with pytest.raises(ProductTooLargeError, match="KiB, more than 256 KiB"):
         bounded([expressions(A)], [expressions(one_of("b", 300 * KIBIBYTE))], [expressions(A)])

@@ -11,9 +11,9 @@ from harbourmaster.rescheduling.flow import (
     LIVE,
     Action,
     EvictionFlow,
-    Inputs,
+    FlowInputs,
+    FlowState,
     Observation,
-    State,
     Times,
     advance,
     observe,
@@ -36,19 +36,19 @@ def flow(state, since=0.0, **changes):
 
 
 def seen(found=Observation.WAITING, **changes):
-    return Inputs(found, **changes)
+    return FlowInputs(found, **changes)
 
 
 def action(state, found, now=100.0, **changes):
     return advance(flow(state, **changes), found, now, TIMES).action
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", FlowState)
 def test_a_bound_pod_ends_its_flow(state):
     assert action(state, seen(Observation.BOUND)) is Action.DONE
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", FlowState)
 @pytest.mark.parametrize(
     "found",
     [
@@ -63,34 +63,34 @@ def test_a_flow_ends_with_its_reason(state, found):
 
 
 def test_the_delay_counts_from_our_own_first_sight():
-    first = advance(flow(State.DETECTED, settled_from=None), seen(), 50.0, TIMES)
+    first = advance(flow(FlowState.DETECTED, settled_from=None), seen(), 50.0, TIMES)
     assert (first.action, first.wait, first.flow.settled_from) == (Action.WAIT, 10, 50)
     assert advance(first.flow, seen(), 59.9, TIMES).action is Action.WAIT
     assert advance(first.flow, seen(), 60.0, TIMES).action is Action.QUALIFY
 
 
 @pytest.mark.parametrize("found", [Observation.NOMINATED, Observation.QUIET])
-@pytest.mark.parametrize("state", sorted(set(State) - LIVE, key=str))
+@pytest.mark.parametrize("state", sorted(set(FlowState) - LIVE, key=str))
 def test_the_delay_begins_anew_when_the_scheduler_does_something(state, found):
     before = advance(flow(state), seen(found), 100.0, TIMES)
     assert before.action is Action.WAIT
-    assert (before.flow.state, before.flow.settled_from) == (State.DETECTED, None)
+    assert (before.flow.state, before.flow.settled_from) == (FlowState.DETECTED, None)
     assert advance(before.flow, seen(), 101.0, TIMES).wait == 10
 
 
 def test_a_stuck_preemption_is_ignored():
-    assert action(State.DETECTED, seen(Observation.NOMINATED, is_stuck=True)) is Action.QUALIFY
+    assert action(FlowState.DETECTED, seen(Observation.NOMINATED, is_stuck=True)) is Action.QUALIFY
 
 
-@pytest.mark.parametrize("state", [State.RESERVE, State.VERIFY, State.EVICT])
+@pytest.mark.parametrize("state", [FlowState.RESERVE, FlowState.VERIFY, FlowState.EVICT])
 def test_a_preemption_before_the_first_eviction_ends_ours(state):
     assert action(state, seen(Observation.NOMINATED)) is Action.CANCEL
 
 
 def test_a_preemption_after_it_ends_only_the_evictions():
     found = seen(Observation.NOMINATED, staying=frozenset("b"), leaving=frozenset("a"))
-    after = advance(flow(State.EVICT, accepted=frozenset("a")), found, 10.0, TIMES)
-    assert (after.action, after.flow.state) == (Action.WAIT, State.DRAIN)
+    after = advance(flow(FlowState.EVICT, accepted=frozenset("a")), found, 10.0, TIMES)
+    assert (after.action, after.flow.state) == (Action.WAIT, FlowState.DRAIN)
 
 
 @pytest.mark.parametrize("state", sorted(LIVE, key=str))
@@ -99,7 +99,7 @@ def test_a_node_that_is_gone_needs_another_plan(state):
 
 
 def test_no_pod_is_evicted_from_a_closed_node():
-    assert action(State.EVICT, seen(node_is_open=False)) is Action.REPLAN
+    assert action(FlowState.EVICT, seen(node_is_open=False)) is Action.REPLAN
 
 
 @pytest.mark.parametrize("state", sorted(LIVE, key=str))
@@ -115,19 +115,19 @@ def test_nothing_lasts_longer_than_the_deadline(state):
 @pytest.mark.parametrize(
     ("state", "changes", "expected"),
     [
-        (State.PLAN, {}, Action.PLAN),
-        (State.NOFIT, {}, Action.WAIT),
-        (State.WAIT_FIT, {"since": 50.0}, Action.WAIT),
-        (State.WAIT_FIT, {"since": 40.0}, Action.MISMATCH),
-        (State.WAIT_FIT, {"since": 99.0, "fits_from": 40.0}, Action.MISMATCH),
-        (State.BACKOFF, {"retry_at": 101.0}, Action.WAIT),
-        (State.BACKOFF, {"retry_at": 100.0}, Action.QUALIFY),
-        (State.RESERVE, {}, Action.RESERVE),
-        (State.VERIFY, {"since": 99.5}, Action.WAIT),
-        (State.VERIFY, {"since": 99.0}, Action.VERIFY),
-        (State.VERIFY, {"retry_at": 101.0}, Action.WAIT),
-        (State.EVICT, {}, Action.EVICT),
-        (State.EVICT, {"retry_at": 100.5}, Action.WAIT),
+        (FlowState.PLAN, {}, Action.PLAN),
+        (FlowState.NOFIT, {}, Action.WAIT),
+        (FlowState.WAIT_FIT, {"since": 50.0}, Action.WAIT),
+        (FlowState.WAIT_FIT, {"since": 40.0}, Action.MISMATCH),
+        (FlowState.WAIT_FIT, {"since": 99.0, "fits_from": 40.0}, Action.MISMATCH),
+        (FlowState.BACKOFF, {"retry_at": 101.0}, Action.WAIT),
+        (FlowState.BACKOFF, {"retry_at": 100.0}, Action.QUALIFY),
+        (FlowState.RESERVE, {}, Action.RESERVE),
+        (FlowState.VERIFY, {"since": 99.5}, Action.WAIT),
+        (FlowState.VERIFY, {"since": 99.0}, Action.VERIFY),
+        (FlowState.VERIFY, {"retry_at": 101.0}, Action.WAIT),
+        (FlowState.EVICT, {}, Action.EVICT),
+        (FlowState.EVICT, {"retry_at": 100.5}, Action.WAIT),
     ],
 )
 def test_each_state_has_its_next_action(state, changes, expected):
@@ -135,41 +135,41 @@ def test_each_state_has_its_next_action(state, changes, expected):
 
 
 def test_those_that_were_evicted_are_waited_for():
-    draining = flow(State.DRAIN, accepted=frozenset("ab"), since=0.0)
+    draining = flow(FlowState.DRAIN, accepted=frozenset("ab"), since=0.0)
     waiting = advance(draining, seen(leaving=frozenset("a")), 39.0, TIMES)
     assert (waiting.action, waiting.wait) == (Action.WAIT, 1)
     assert advance(draining, seen(leaving=frozenset("a")), 40.0, TIMES).action is Action.MOVE
     gone = advance(draining, seen(), 39.0, TIMES)
-    assert (gone.action, gone.flow.state, gone.flow.since) == (Action.WAIT, State.BIND, 39)
+    assert (gone.action, gone.flow.state, gone.flow.since) == (Action.WAIT, FlowState.BIND, 39)
 
 
 def test_an_eviction_in_the_background_has_more_time():
-    moving = flow(State.DRAIN, accepted=frozenset("a"), background=frozenset("a"), deadline=9e9)
+    moving = flow(FlowState.DRAIN, accepted=frozenset("a"), background=frozenset("a"), deadline=9e9)
     assert advance(moving, seen(staying=frozenset("a")), 599.0, TIMES).action is Action.WAIT
     assert advance(moving, seen(staying=frozenset("a")), 600.0, TIMES).action is Action.MOVE
 
 
 def test_where_graces_are_pods_own_they_come_on_top():
     times = Times(gone=30, adds_grace=True)
-    draining = flow(State.DRAIN, accepted=frozenset("a"))
+    draining = flow(FlowState.DRAIN, accepted=frozenset("a"))
     assert advance(draining, seen(leaving=frozenset("a")), 34.0, times).action is Action.WAIT
     assert advance(draining, seen(leaving=frozenset("a")), 35.0, times).action is Action.MOVE
 
 
 def test_lost_room_is_made_again_at_most_twice():
-    at, now = flow(State.BIND, accepted=frozenset("ab")), 0.0
+    at, now = flow(FlowState.BIND, accepted=frozenset("ab")), 0.0
     for replans in (1, 2):
         early = advance(at, seen(has_room=False), now + 0.5, TIMES)
         assert (early.action, early.wait) == (Action.WAIT, 0.5)
         again = advance(at, seen(has_room=False), now + 1.0, TIMES)
-        assert (again.flow.state, again.flow.replans) == (State.VERIFY, replans)
+        assert (again.flow.state, again.flow.replans) == (FlowState.VERIFY, replans)
         now += 5.0
-        at = again.flow.at(State.BIND, now)
+        at = again.flow.at(FlowState.BIND, now)
     assert advance(at, seen(has_room=False), now + 1.0, TIMES).action is Action.LOST
 
 
 def test_unused_room_is_given_up():
-    binding = flow(State.BIND, accepted=frozenset("ab"))
+    binding = flow(FlowState.BIND, accepted=frozenset("ab"))
     assert advance(binding, seen(has_room=True), 59.0, TIMES).wait == 1
     assert advance(binding, seen(has_room=True), 60.0, TIMES).action is Action.FAIL
 
@@ -215,7 +215,7 @@ def test_a_preemption_is_stuck_when_all_its_victims_are_overdue(ends, seconds, e
 
 
 @given(
-    st.sampled_from(State),
+    st.sampled_from(FlowState),
     st.sampled_from(Observation),
     st.booleans(),
     st.booleans(),
@@ -228,7 +228,7 @@ def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 
     state, found, is_on, is_there, accepted, here, has_room, now
 ):
     at = flow(state, accepted=frozenset(accepted))
-    given_sight = Inputs(
+    given_sight = FlowInputs(
         found,
         is_on=is_on,
         node_is_there=is_there,
@@ -241,7 +241,7 @@ def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 
         assert is_on
         assert is_there
         assert found in {Observation.WAITING, Observation.QUIET}
-        assert at.state is State.EVICT
+        assert at.state is FlowState.EVICT
     if after.action in {Action.PLAN, Action.QUALIFY}:
         assert found is Observation.WAITING
     if after.action is Action.WAIT and after.flow.is_live:

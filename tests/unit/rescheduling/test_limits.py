@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from harbourmaster.rescheduling.limits import (
     EVICTIONS_PER_MINUTE,
+    AttemptBackoff,
     Attempts,
-    Backoff,
     Breaker,
-    Bucket,
     Budgets,
-    Limits,
+    EvictionBucket,
+    EvictionLimits,
     Recent,
     Renewals,
 )
 
 
 def test_a_bucket_is_full_first_and_fills_evenly():
-    bucket = Bucket(6, 60)
+    bucket = EvictionBucket(6, 60)
     bucket.take(6, 0)
     assert bucket.left(0) == 0
     assert bucket.wait(2, 0) == 20
@@ -30,14 +30,14 @@ def test_a_bucket_is_full_first_and_fills_evenly():
 
 
 def test_more_tokens_than_the_size_are_never_available():
-    assert Bucket(3, 60).wait(4, 0) is None
-    assert Bucket(0, 60).wait(1, 0) is None
-    assert Bucket(0, 60).wait(0, 0) == 0
+    assert EvictionBucket(3, 60).wait(4, 0) is None
+    assert EvictionBucket(0, 60).wait(1, 0) is None
+    assert EvictionBucket(0, 60).wait(0, 0) == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 50)), max_size=40))
 def test_no_more_is_done_in_any_period_than_twice_a_bucket(steps):
-    bucket, now, taken = Bucket(5, 60), 0.0, []
+    bucket, now, taken = EvictionBucket(5, 60), 0.0, []
     for count, pause in steps:
         now += pause
         if bucket.wait(count, now) == 0:
@@ -49,14 +49,14 @@ def test_no_more_is_done_in_any_period_than_twice_a_bucket(steps):
 
 
 def test_a_clock_that_goes_back_gives_nothing():
-    bucket = Bucket(6, 60)
+    bucket = EvictionBucket(6, 60)
     bucket.take(6, 100)
     assert bucket.left(40) == 0
     assert bucket.left(100) == 0
 
 
 def test_a_plan_takes_all_of_every_kind_or_waits():
-    budgets = Budgets(Limits(evictions_per_minute=4, pdb_violations_per_hour=1))
+    budgets = Budgets(EvictionLimits(evictions_per_minute=4, pdb_violations_per_hour=1))
     assert budgets.wait(4, 1, 0) == 0
     budgets.take(4, 1, 0)
     assert budgets.left(0)[EVICTIONS_PER_MINUTE] == 0
@@ -80,7 +80,7 @@ def test_recent_ones_are_counted_and_old_ones_are_not():
 
 
 def test_attempts_end():
-    attempts = Attempts(Limits(attempts_per_pod=2, attempts_per_owner=3), Backoff())
+    attempts = Attempts(EvictionLimits(attempts_per_pod=2, attempts_per_owner=3), AttemptBackoff())
     assert attempts.wait("u", "o", 0) == 0
     assert attempts.note("u", "o", 0) == 1
     assert attempts.note("u", "o", 0) == 2
@@ -96,7 +96,7 @@ def test_attempts_end():
 
 @pytest.mark.parametrize(("attempt", "whole"), [(0, 30), (1, 60), (4, 480), (5, 600), (99, 600)])
 def test_waits_double_up_to_ten_minutes(attempt, whole):
-    backoff = Backoff()
+    backoff = AttemptBackoff()
     assert backoff.delay(attempt, 0.5) == whole
     assert backoff.delay(attempt, 0.0) == pytest.approx(0.8 * whole)
     assert backoff.delay(attempt, 1.0) == pytest.approx(1.2 * whole)

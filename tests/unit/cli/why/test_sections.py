@@ -22,7 +22,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
-from harbourmaster.placement.manifests import Owner
+from harbourmaster.placement.manifests import ManifestOwner
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.rescheduling.objects import RESERVATIONS, node
 from helpers.rescheduling.objects import pod as plain
@@ -342,7 +342,7 @@ async def test_a_workload_whose_pods_are_not_gated_has_no_section(ask, obj):
 
 # Placement.
 
-LABELS = Owner("uid-1", "apps", "web").labels
+LABELS = ManifestOwner("uid-1", "apps", "web").labels
 
 
 def application(**status):
@@ -377,7 +377,7 @@ async def test_an_object_that_was_not_placed_has_no_section(ask):
 )
 async def test_a_placed_object_reports_the_record_of_its_application(api, ask, status, code, state):
     stored = api.put(APPLICATIONS, application(**status))
-    obj = plain("p", labels=Owner(stored["metadata"]["uid"], "apps", "web").labels)
+    obj = plain("p", labels=ManifestOwner(stored["metadata"]["uid"], "apps", "web").labels)
     obj["metadata"]["namespace"] = PROD
     found = await ask(placement, obj)
     assert (found.code, found.state) == (code, state)

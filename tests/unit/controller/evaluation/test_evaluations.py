@@ -14,7 +14,7 @@ from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 from helpers.signals import RecordedSignals
 from helpers.stored import sync
@@ -23,7 +23,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class Holder:
-    current = Configuration()
+    current = LifecycleConfiguration()
 
 
 class World:

@@ -16,7 +16,7 @@ from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.events import WORKLOAD_PHASES
 from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
@@ -42,7 +42,7 @@ CANARY = "canary-3f9c"
 
 class Configured:
     def __init__(self):
-        self.current = Configuration()
+        self.current = LifecycleConfiguration()
 
 
 class Outlet:
@@ -104,7 +104,7 @@ async def test_no_secret_leaves_by_any_of_them(api, log):
         Client(Connection(server=api.url, token=token, source="a test")) as client,
     ):
         outlet = Outlet(client, "both")
-        outlet.configuration.current = Configuration(
+        outlet.configuration.current = LifecycleConfiguration(
             cloud_events_endpoint=listener.url.replace("//", f"//user:{CANARY}@"),
             collector_url=collector.url,
         )
@@ -166,7 +166,7 @@ def tell_everything(outlet):
 async def test_all_ways_end_with_the_process_and_what_waits_is_sent(api):
     async with Listener() as listener, Collector() as collector, api.client() as client:
         outlet = Outlet(client)
-        outlet.configuration.current = Configuration(
+        outlet.configuration.current = LifecycleConfiguration(
             cloud_events_endpoint=listener.url, collector_url=collector.url
         )
         async with outlet.running():

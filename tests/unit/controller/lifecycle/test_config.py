@@ -13,7 +13,7 @@ from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from helpers.signals import RecordedSignals
 
 
@@ -74,7 +74,7 @@ def writes(api, name="config"):
 
 
 async def test_the_defaults_are_in_force_before_and_without_any(controlled):
-    assert controlled.holder.current == Configuration()
+    assert controlled.holder.current == LifecycleConfiguration()
 
 
 async def test_what_is_there_at_the_start_is_in_force_when_the_cache_is_filled(
@@ -84,16 +84,19 @@ async def test_what_is_there_at_the_start_is_in_force_when_the_cache_is_filled(
     # No leader is needed for it.
     background(controlled.caches.configs.run())
     await controlled.caches.configs.synced.wait()
-    assert controlled.holder.current == Configuration(block_deployment=False)
+    assert controlled.holder.current == LifecycleConfiguration(block_deployment=False)
 
 
 async def test_c84_deletion_restores_the_defaults(api, controlled, lead):
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="10s"))
     lead(controlled.job)
-    await controlled.until(Configuration(observability_timeout=10.0))
+    await controlled.until(LifecycleConfiguration(observability_timeout=10.0))
     api.remove(KEPTN_CONFIGS, "config", "harbour")
-    await controlled.until(Configuration())
-    assert controlled.told == [Configuration(observability_timeout=10.0), Configuration()]
+    await controlled.until(LifecycleConfiguration())
+    assert controlled.told == [
+        LifecycleConfiguration(observability_timeout=10.0),
+        LifecycleConfiguration(),
+    ]
 
 
 async def test_c84_the_next_one_takes_its_place(api, controlled, lead):
@@ -102,7 +105,7 @@ async def test_c84_the_next_one_takes_its_place(api, controlled, lead):
     lead(controlled.job)
     await controlled.until_status("keptn-system/other", "not in force: harbour/config comes first")
     api.remove(KEPTN_CONFIGS, "config", "harbour")
-    await controlled.until(Configuration(observability_timeout=20.0))
+    await controlled.until(LifecycleConfiguration(observability_timeout=20.0))
     await controlled.until_status("keptn-system/other", "in force")
 
 
@@ -112,7 +115,7 @@ async def test_one_of_another_namespace_has_no_effect_and_is_told_so(api, contro
     await controlled.until_status(
         "prod/mine", "not in force: only a KeptnConfig in harbour or keptn-system counts"
     )
-    assert controlled.holder.current == Configuration()
+    assert controlled.holder.current == LifecycleConfiguration()
     assert controlled.signals.reasons == []
 
 
@@ -130,7 +133,7 @@ async def test_what_makes_no_sense_is_said_in_the_status_and_by_one_event(api, c
     )
     api.put(KEPTN_CONFIGS, config(observabilityTimeout="0 days", blockDeployment=False))
     lead(controlled.job)
-    await controlled.until(Configuration(block_deployment=False))
+    await controlled.until(LifecycleConfiguration(block_deployment=False))
     await controlled.until_status("harbour/config", f"in force, but {problem}")
     # Its own write changes nothing, nor does another object.
     api.put(KEPTN_CONFIGS, config("other"))

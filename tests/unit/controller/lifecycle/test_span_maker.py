@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harbourmaster.lifecycle.configuration import Configuration
+from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (
@@ -181,6 +181,6 @@ async def test_without_a_collector_there_are_no_spans_and_no_ids_anywhere():
 async def test_a_collector_that_is_configured_later_is_found():
     telling = Telling()
     assert not telling.signals.tracing
-    telling.configuration = Configuration(collector_url="http://127.0.0.1:1")
+    telling.configuration = LifecycleConfiguration(collector_url="http://127.0.0.1:1")
     assert telling.signals.tracing
     await telling.tracer.close()

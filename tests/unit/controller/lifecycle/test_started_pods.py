@@ -12,7 +12,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
     failed_node,
     versions_of_started,
 )
-from harbourmaster.lifecycle.failed_nodes import Failure
+from harbourmaster.lifecycle.failed_nodes import NodeFailure
 from helpers.gated import CREATED, LATER, keptn, owned, pod
 
 FAILING = {"phase": "Failed", "startTime": LATER}
@@ -32,7 +32,7 @@ def waiting(*reasons, part="containerStatuses", **status):
 def test_a_pod_that_failed_counts_for_its_version_from_its_start():
     found = decode_started(started())
     assert found == StartedPod(
-        "prod", "shop-waiter-1.0", Failure("node-1", "pod failed", parse(LATER))
+        "prod", "shop-waiter-1.0", NodeFailure("node-1", "pod failed", parse(LATER))
     )
     assert versions_of_started(found) == [("prod", "shop-waiter-1.0")]
 

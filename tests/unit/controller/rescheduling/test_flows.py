@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.flows import Flows
-from harbourmaster.rescheduling.flow import EvictionFlow, State
+from harbourmaster.rescheduling.flow import EvictionFlow, FlowState
 from harbourmaster.rescheduling.plans import Victim
 from helpers.planning import critical, pod
 
@@ -31,7 +31,7 @@ class Silent:
         pass
 
 
-def flow(pending, state=State.PLAN, **fields):
+def flow(pending, state=FlowState.PLAN, **fields):
     return EvictionFlow(
         uid=pending.pod.uid, key=pending.pod.key, state=state, since=0.0, seen=0.0, **fields
     )
@@ -55,7 +55,7 @@ def test_what_another_flow_takes_counts():
         for each in bound
     )
     flows = Flows(Pods([first, second], bound), Silent())
-    flows.put(flow(first, State.EVICT, node="n1", victims=victims))
+    flows.put(flow(first, FlowState.EVICT, node="n1", victims=victims))
     waiting = flows.put(flow(second))
     found = flows.circumstances(waiting, 0.0, frozenset(("owner",)))
     assert found.reserved == {"n1": [first.pod]}
