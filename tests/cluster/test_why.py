@@ -137,7 +137,7 @@ def test_who_has_few_rights_gets_what_can_be_told(harbour, place, tmp_path):
     kubectl("create", "serviceaccount", "reader", f"--namespace={place}")
     token = kubectl("create", "token", "reader", f"--namespace={place}").stdout.strip()
     path = tmp_path / "reader"
-    path.write_text(as_somebody(plane.kubeconfig, token))
+    path.write_text(as_somebody(plane.kubeconfig, token=token))
     done = why(path, "pod", f"{place}/ledger")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
