@@ -171,8 +171,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE|DIR",
         help="owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
-        "in a namespace with gates, a pod whose owner is not in FILE gets a "
-        "provisional gate",
+        "in a namespace with gates, a pod whose owner is not in FILE gets a provisional gate",
     )
 
 

@@ -18,8 +18,7 @@ class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
         str,
         Meta(
             description="listen address of the dashboard; a loopback address, for kubectl "
-            "port-forward, is served without TLS, any other address only with "
-            "TLS"
+            "port-forward, is served without TLS, any other address only with TLS"
         ),
     ] = "127.0.0.1"
     port: Annotated[

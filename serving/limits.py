@@ -72,7 +72,7 @@ class Limits:
         self.requests_in_flight = 0
         self.bytes_in_flight = 0
         self.lag = 0.0
-        "Delay of the last heartbeat in seconds."
+        """Delay of the last heartbeat in seconds."""
         self.max_requests = requests
         self.max_bytes = body_bytes
         self.max_lag = lag

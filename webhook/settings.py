@@ -32,8 +32,7 @@ class AdmissionSettings(
         bool,
         Meta(
             description="let a policy's schedulerName replace default-scheduler, which the "
-            "API server sets in every pod before admission; false is kupid's "
-            "behaviour"
+            "API server sets in every pod before admission; false is kupid's behaviour"
         ),
     ] = True
     on_required_affinity_conflict: Annotated[
@@ -84,8 +83,7 @@ class AdmissionSettings(
         Literal["ignore", "deny"],
         Meta(
             description="what to do with a pod that must wait in that scheduler but names "
-            "another one: ignore admits it without checks and with a warning, "
-            "deny refuses it"
+            "another one: ignore admits it without checks and with a warning, deny refuses it"
         ),
     ] = "ignore"
 

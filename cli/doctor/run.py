@@ -107,8 +107,7 @@ async def _first(installation: Installation) -> Finding | None:
         name = (await installation.caller()).name or "you"
         raise NoPermissionError(
             f"{name} has no permission to read what shows whether Harbourmaster is healthy: ask "
-            "for the "
-            f"permissions to {', '.join(lacking[:3])} and so on, or use an administrator's "
+            f"for the permissions to {', '.join(lacking[:3])} and so on, or use an administrator's "
             "--context"
         )
     try:

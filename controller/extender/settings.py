@@ -48,8 +48,7 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="seconds after the start of a workload version until unfinished "
-            "checks are reported; they still release their pods when they pass; "
-            "0 never reports",
+            "checks are reported; they still release their pods when they pass; 0 never reports",
         ),
     ] = 300.0
     failed_node_seconds: Annotated[

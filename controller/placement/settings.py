@@ -68,8 +68,7 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
         Meta(
             gt=0,
             description="seconds within which the application must be ready on the new "
-            "cluster (CreateFirst); each failed migration delays the next one "
-            "by this much longer",
+            "cluster (CreateFirst); each failed migration delays the next one by this much longer",
         ),
     ] = 60.0
 

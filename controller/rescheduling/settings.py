@@ -50,8 +50,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="priority classes of critical add-ons, in addition to priorities of "
-            "at least 2000000000 and the annotation "
-            "scheduler.alpha.kubernetes.io/critical-pod"
+            "at least 2000000000 and the annotation scheduler.alpha.kubernetes.io/critical-pod"
         ),
     ] = ("system-cluster-critical", "system-node-critical")
     critical_selector: Annotated[
@@ -75,8 +74,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         Mode,
         Meta(
             description="complement waits settleDelaySeconds for the scheduler's own "
-            "preemption; standalone does not wait, for schedulers that do not "
-            "preempt"
+            "preemption; standalone does not wait, for schedulers that do not preempt"
         ),
     ] = "complement"
     settle_delay_seconds: Annotated[
@@ -84,8 +82,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="seconds for which a pod must be unschedulable without preemption "
-            "by the scheduler; set 120 or more with an autoscaler that adds "
-            "nodes",
+            "by the scheduler; set 120 or more with an autoscaler that adds nodes",
         ),
     ] = 10.0
     initial_delay_seconds: Annotated[
@@ -117,8 +114,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         NonDrainable,
         Meta(
             description="pods that kubectl drain would not evict (no controller, local "
-            "data, marked): avoid evicting them, forbid it, or ignore the "
-            "difference"
+            "data, marked): avoid evicting them, forbid it, or ignore the difference"
         ),
     ] = "avoid"
     max_victim_priority: Annotated[
