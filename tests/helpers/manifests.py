@@ -24,10 +24,10 @@ from harbourmaster.serving.options import settings_from
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BASES = ("default", "with-certmanager")
-# The last one renames what the others bring.
+# The guards are in each base; the last component renames what the others bring.
 COMPONENTS = tuple(
     sorted(
-        (path.name for path in (DEPLOY / "components").iterdir()),
+        (path.name for path in (DEPLOY / "components").iterdir() if path.name != "guards"),
         key=lambda name: (name == "gardener", name),
     )
 )
