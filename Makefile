@@ -78,6 +78,7 @@ lint: .venv/installed ## check style, types and imports between packages
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tests/language.py
+	@$(BIN)/python tests/claims.py
 
 format: .venv/installed ## format the code
 	@$(BIN)/ruff check --fix --quiet .

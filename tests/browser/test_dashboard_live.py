@@ -159,6 +159,8 @@ async def test_one_sees_and_is_told_of_ones_own_namespaces_only(browser, site, f
 
 
 @pytest.mark.parametrize("look", [{}, PHONE], ids=["wide", "phone"])
+@pytest.mark.claim("D6")
+@pytest.mark.claim("O9")
 async def test_hostile_names_are_text_and_nothing_else(browser, look):
     filled = Filled(max_age=3600)
     for number, (name, text) in enumerate(HOSTILE.items()):

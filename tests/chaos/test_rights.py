@@ -399,6 +399,7 @@ async def lifecycle(plane, harbour, proxy):
         return set(judged(flow))
 
 
+@pytest.mark.claim("R1")
 def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane):
     plane = throwaway_control_plane(audit=True, flags=(f"--enable-admission-plugins={PLUGIN}",))
     kubectl = plane.kubectl

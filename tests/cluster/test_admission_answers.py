@@ -57,6 +57,7 @@ def test_a_valid_policy_is_stored_without_a_word(kubectl, make):
 
 
 @pytest.mark.parametrize("field", INVALID)
+@pytest.mark.claim("O2")
 def test_an_invalid_policy_is_denied_with_the_field(kubectl, make, field):
     manifest = json.dumps(make(**INVALID[field]))
     created = kubectl("create", "-f=-", stdin=manifest, check=False)

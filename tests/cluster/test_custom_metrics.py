@@ -246,6 +246,7 @@ def test_an_hpa_scales_by_a_metric_and_not_by_its_absence(place, space):
     scaled_to(1)
 
 
+@pytest.mark.claim("M1")
 def test_only_who_may_reads_a_value(place, space):
     are_available(place)
     place.measure(space, "load", "30")
@@ -281,6 +282,7 @@ async def direct(place, path, context, user="", method="GET"):
         return answer.status
 
 
+@pytest.mark.claim("M1")
 async def test_who_comes_directly_must_be_the_api_server(place, space):
     await asyncio.to_thread(place.measure, space, "load", "30")
     path = path_of(space, "load/load")

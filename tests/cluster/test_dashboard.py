@@ -47,6 +47,7 @@ def shows(*texts):
     return lambda answer: answer.status == 200 and all(text in answer.text for text in texts)
 
 
+@pytest.mark.claim("D1")
 async def test_nothing_is_shown_to_who_has_no_token(place):
     async with place.pages() as pages:
         for path in ("/", *LISTS, "/clusters", "/reservations", "/stream?view=gates"):
@@ -86,6 +87,7 @@ async def test_who_may_list_nothing_is_told_what_to_ask_for(place, spaces):
         assert (await pages.get("/stream?view=gates")).status == 403
 
 
+@pytest.mark.claim("D3")
 async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces):
     mine, other = spaces
     _, token = place.person(mine)
@@ -113,6 +115,7 @@ async def test_who_may_list_everywhere_sees_all(place, spaces):
             await pages.until(path, shows(*(f"of-{each}" for each in spaces)))
 
 
+@pytest.mark.claim("D4")
 async def test_a_right_that_is_taken_away_is_gone_in_a_moment_and_one_that_is_given_counts(
     place, spaces
 ):
@@ -162,6 +165,7 @@ async def test_nobody_can_speak_for_somebody_else(place, spaces):
         assert (await pages.get("/gates")).status == 401
 
 
+@pytest.mark.claim("D2")
 async def test_nothing_can_be_changed_and_no_other_site_can_send_a_form(place, spaces):
     _, token = place.person(everywhere=True)
     async with place.pages(token) as pages:

@@ -111,6 +111,7 @@ def labelled(**labels):
     return {"metadata": {"labels": noted(**labels)["metadata"]["annotations"]}}
 
 
+@pytest.mark.claim("O4")
 def test_nobody_else_removes_our_gate_or_writes_our_annotations(guarded):
     guarded.until_in_force()
     given = {"keptn.sh__workload": "waiter", "keptn.sh__version": "2.0"}

@@ -80,6 +80,7 @@ async def test_s20_a_definition_of_a_neighbour_is_none(flow, neighbour):
     assert flow.all(JOBS) == []
 
 
+@pytest.mark.claim("O5")
 async def test_s20_what_a_definition_names_is_that_of_the_tasks_own_namespace(flow, neighbour):
     await flow.create(
         task_definition("mapped", deno={"configMapRef": {"name": "treasure"}}),
@@ -189,6 +190,7 @@ MARKS = {
 
 @pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("at", ["pod", "owner"])
+@pytest.mark.claim("O4")
 async def test_s23_a_mark_of_ours_on_a_pod_gains_nothing(flow, mark, at):
     given = keptn("ledger", pre_deployment_tasks="failing")
     found = deployment("ledger", {**given, **MARKS[mark]})
@@ -247,6 +249,7 @@ def environment(job):
     return container["env"]
 
 
+@pytest.mark.claim("O6")
 async def test_s28_hostile_text_goes_through_a_whole_flow_as_data(flow):
     pairs = f"note={HOSTILE.replace(',', '')}"
     await flow.create(
@@ -308,6 +311,7 @@ async def test_s28_hostile_names_are_told_and_let_nothing_go(flow, key):
 
 
 @pytest.mark.parametrize("runtime", ["deno", "python"])
+@pytest.mark.claim("O7")
 async def test_s29_functions_run_where_pods_must_be_restricted(flow, client, runtime):
     enforce = {"pod-security.kubernetes.io/enforce": "restricted"}
     patch = MergePatch({"metadata": {"labels": enforce}})

@@ -126,6 +126,7 @@ def test_any_json_is_an_answer_or_an_error_of_ours(kind, data):
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 @given(body=st.binary(max_size=40), question=QUESTIONS)
+@pytest.mark.claim("W8")
 def test_any_bytes_are_an_answer_or_an_error_of_ours(kind, body, question):
     assert_an_answer_or_an_error(kind, body, question, 200)
 

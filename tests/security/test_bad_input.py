@@ -124,6 +124,7 @@ DEEP_OBJECT = b'{"a":' * DEEP + b"1" + b"}" * DEEP
     ],
     ids=["envelope", "request", "object", "affinity", "tolerations", "nodeSelector", "gates"],
 )
+@pytest.mark.claim("W4")
 async def test_nesting_of_100_000_levels(ask, deep, place):
     response = response_of(await ask(mutate(place(deep))))
     assert "patch" not in response

@@ -79,6 +79,7 @@ async def upload(server, tls, payload, barrier):
         await wire.gone()
 
 
+@pytest.mark.claim("W3")
 async def test_s5_of_100_bodies_at_the_limit_at_once_some_are_answered_and_none_too_many_held(
     alone,
 ):
@@ -301,6 +302,7 @@ def quickest(run):
 
 
 @pytest.mark.parametrize("name", TIMED)
+@pytest.mark.claim("W4")
 def test_s7_four_times_as_much_is_about_four_times_the_work(name):
     small, large = (lines(TIMED[name](count)) for count in (FEW, 4 * FEW))
     # Quadratic would be 16 times.

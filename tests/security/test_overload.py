@@ -60,6 +60,7 @@ async def full(small, wires):
     return found
 
 
+@pytest.mark.claim("W7")
 async def test_s40_above_capacity_every_request_is_refused_at_once(small, full, wires):
     for wire in await wires(20):
         answer = await wire.ask(GOOD)
@@ -89,6 +90,7 @@ async def test_s40_a_place_is_free_again_when_its_client_is_gone(full, wires):
     assert set(statuses) <= {0, 429, 200}
 
 
+@pytest.mark.claim("W7")
 async def test_s40_a_flood_is_shed_health_answers_and_it_recovers(small, wires):
     data = post(body(workload("Pod", nodeName="@@@@", tolerations=TOLERATIONS)), path="/mutate")
     numbers = itertools.count()

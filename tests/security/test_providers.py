@@ -95,6 +95,7 @@ async def asked(server, *, kind="prometheus", query="up", patience=PATIENCE, htt
         ("127.0.0.1?@good.example.com", BadProviderError),
     ],
 )
+@pytest.mark.claim("P1")
 async def test_a_forbidden_server_never_hears_of_us(kind, host, error):
     names = Names(
         localhost=("127.0.0.1", "::1"),
@@ -190,6 +191,7 @@ LEAKS = {
 
 
 @pytest.mark.parametrize("leak", LEAKS)
+@pytest.mark.claim("P2")
 async def test_a_secret_is_in_no_error_no_log_and_no_metric(leak, monkeypatch):
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     registry = CollectorRegistry()
@@ -221,6 +223,7 @@ async def test_a_secret_is_in_no_error_no_log_and_no_metric(leak, monkeypatch):
         assert not [text for text in told if secret.lower() in text.lower()]
 
 
+@pytest.mark.claim("P2")
 async def test_a_password_is_for_the_server_it_is_for():
     async with (
         ProviderServer(http_answer(answer("4"))) as one,
@@ -325,6 +328,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.claim("P3")
 async def test_a_bad_answer_is_an_error_in_one_short_line(case):
     answered, kind = HOSTILE[case]
     # Only who says too little for ever is waited for in vain.
@@ -372,6 +376,7 @@ async def test_bad_answers_do_not_add_up():
     ],
 )
 @pytest.mark.parametrize("refuses_forms", [False, True])
+@pytest.mark.claim("P4")
 async def test_a_query_stays_one_query(query, refuses_forms):
     async def answered(request):
         if refuses_forms and request.line.startswith("POST"):

@@ -49,6 +49,7 @@ async def written(server, count):
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.claim("K1")
 async def test_no_secret_reaches_a_recording_or_the_log_and_every_answer_is_given_again(
     recording, tmp_path
 ):

@@ -68,6 +68,7 @@ def test_s3_no_key_is_in_the_environment_nor_in_the_arguments(busy):
     assert holds_none(busy.proc("cmdline"), secrets)
 
 
+@pytest.mark.claim("P2")
 async def test_s3_no_key_is_in_what_a_whole_run_logs_counts_or_answers(tmp_path):
     certificates = tmp_path / "certificates"
     ensure(certificates, ("localhost",), datetime.now(UTC))

@@ -82,6 +82,7 @@ def test_s16_a_daemonset_pod_keeps_its_node():
     assert term["matchExpressions"] == [{"key": "pool", "operator": "In", "values": ["etcd"]}]
 
 
+@pytest.mark.claim("O3")
 def test_s17_a_namespace_that_is_not_known_is_skipped_visibly():
     response, verdict = respond(workload("Pod"), namespace="unheard")
     assert response["allowed"]

@@ -27,6 +27,7 @@ async def ended(wire):
             await wire.reader.read()
 
 
+@pytest.mark.claim("W5")
 async def test_s8_dripping_heads_and_stalled_handshakes_end_unnoticed(server, trusting, bystander):
     memory = server.memory()
     dripping = [await Connection.open(server, trusting) for _ in range(50)]
@@ -82,6 +83,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("name", [*AMBIGUOUS, "the HTTP/2 preface"])
+@pytest.mark.claim("W6")
 async def test_s11_an_ambiguous_request_ends_the_connection(server, trusting, name):
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     data = HEAD + AMBIGUOUS[name] if name in AMBIGUOUS else preface

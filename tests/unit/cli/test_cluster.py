@@ -58,6 +58,7 @@ async def test_a_refused_token_is_one_line(api, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
+@pytest.mark.claim("C1")
 async def test_nothing_is_deleted_without_confirmation(api, tmp_path, capsys):
     put(api, "harbourmaster-webhook")
     given = arguments(kubeconfig(tmp_path, api.url))

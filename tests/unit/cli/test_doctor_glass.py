@@ -185,6 +185,7 @@ async def test_an_event_that_cannot_be_written_is_no_failure(api, client, capsys
     assert "done, but the event could not be written" in capsys.readouterr().err
 
 
+@pytest.mark.claim("B1")
 def test_break_glass_mode_needs_a_reason(capsys):
     assert main(["doctor", "--break-glass", "on", "--kubeconfig=/none"]) == 2
     assert "needs --reason" in capsys.readouterr().err

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 
 from harbourmaster.cli.main import _parser, main
 
+# They name Secrets, files and a taint, and contain no secret.
+NAMES_OF_SECRETS = {
+    "--certificates-adopt-secret",
+    "--certificates-secret-name",
+    "--kubeconfig-secret",
+    "--rescheduling-taint-key",
+}
 
-def outputs(parser):
-    """Each --output below a parser, with the command that has it."""
+
+def options(parser):
+    """Each option below a parser, with the command that has it."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
-                yield from outputs(child)
-        elif "--output" in action.option_strings:
+                yield from options(child)
+        else:
             yield parser.prog, action.option_strings
 
 
 def test_what_programs_read_is_asked_for_as_kubectl_asks():
-    found = dict(outputs(_parser()))
+    found = {command: names for command, names in options(_parser()) if "--output" in names}
     assert {"harbourmaster gate list", "harbourmaster doctor"} <= found.keys()
-    assert [command for command, options in found.items() if "-o" not in options] == []
+    assert [command for command, names in found.items() if "-o" not in names] == []
+
+
+@pytest.mark.claim("C2")
+def test_no_command_takes_a_secret_as_an_argument():
+    # Every process of a machine sees the arguments of the others.
+    names = {name for _, names in options(_parser()) for name in names}
+    suspect = {name for name in names if re.search(r"token|passw|key|secret|credential", name)}
+    assert suspect == NAMES_OF_SECRETS
 
 
 @pytest.mark.parametrize(

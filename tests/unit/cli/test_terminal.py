@@ -50,6 +50,7 @@ def test_a_very_narrow_terminal_is_taken_to_be_wider(plain, monkeypatch):
     assert Terminal.of(Screen()).width == NARROWEST
 
 
+@pytest.mark.claim("O9")
 def test_controls_of_others_are_escaped_before_ours_are_added():
     shown = Terminal(has_colours=True).line("\x1b]0;owned\x07\u202e\n", "bad")
     assert shown == "\x1b[31m\\x1b]0;owned\\x07\\u202e\\n\x1b[0m"

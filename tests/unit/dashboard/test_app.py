@@ -111,6 +111,7 @@ async def test_what_may_not_be_listed_is_left_out_of_reports(place):
 
 
 @pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.claim("D6")
 async def test_strange_names_stay_text(place, name):
     filled = place.filled
     filled.app("shop", name)
@@ -143,6 +144,7 @@ async def test_every_answer_is_hardened(place, path):
             assert "Server" not in answer.headers
 
 
+@pytest.mark.claim("D6")
 async def test_the_policy_of_pages_allows_nothing_of_others():
     policy = dict(each.split(" ", 1) for each in HEADERS["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
@@ -157,6 +159,7 @@ async def test_pages_have_neither_styles_nor_scripts_within(place):
         assert re.findall(r"<script[^>]*>", text) == re.findall(r"<script src=[^>]* defer>", text)
 
 
+@pytest.mark.claim("D5")
 async def test_nothing_can_be_changed(place):
     place.filled.fill(5)
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
@@ -168,6 +171,7 @@ async def test_nothing_can_be_changed(place):
         assert answer.status == 200
 
 
+@pytest.mark.claim("D7")
 async def test_a_plain_port_answers_to_the_names_of_this_machine_only(place):
     async with place.ask("/login", headers={"Host": "attacker.example.com"}) as answer:
         assert answer.status == 421
@@ -242,6 +246,7 @@ async def test_tokens_can_not_be_guessed_for_long(place):
         assert answer.status == 429
 
 
+@pytest.mark.claim("D8")
 async def test_sessions_go_on_while_somebody_guesses(place):
     async with await log_in(place, "captain") as answer:
         value = answer.headers["Set-Cookie"].partition(";")[0]

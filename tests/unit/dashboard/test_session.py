@@ -31,6 +31,7 @@ def test_what_was_sealed_is_opened(sealer):
     assert sealer.open(sealer.seal(TOKEN)) == TOKEN
 
 
+@pytest.mark.claim("D2")
 def test_the_token_can_not_be_read_in_the_cookie_and_no_two_are_alike(sealer):
     first, second = sealer.seal(TOKEN), sealer.seal(TOKEN)
     assert first != second

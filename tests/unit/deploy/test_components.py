@@ -179,6 +179,7 @@ VALUES = {(kind, "values") for kind in ("Deployment", "NetworkPolicy", "Service"
 
 
 @pytest.mark.parametrize("base", [*BASES, "beside-keptn"])
+@pytest.mark.claim("M2")
 def test_values_are_not_served_without_authentication(base):
     assert not VALUES & ports_of(base, "network-policy")
     assert "9999" not in rendered(base, "network-policy")

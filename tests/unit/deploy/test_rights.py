@@ -34,17 +34,20 @@ def rights(found, account):
 
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("account", ["harbourmaster-webhook", "harbourmaster-controller"])
+@pytest.mark.claim("R1")
 def test_the_rights_are_exactly_these(base, account):
     assert rights(objects(base), account) == sorted(GOLDEN[base][account])
 
 
 @pytest.mark.parametrize("base", BASES)
+@pytest.mark.claim("R3")
 def test_the_webhook_only_reads(base):
     verbs = {line.rpartition(": ")[2] for line in rights(objects(base), "harbourmaster-webhook")}
     assert {verb for each in verbs for verb in each.split(", ")} <= READING
 
 
 @pytest.mark.parametrize("base", BASES)
+@pytest.mark.claim("R2")
 def test_no_account_of_ours_has_a_dangerous_right(base):
     found = objects(base)
     for account in ("harbourmaster-webhook", "harbourmaster-controller"):

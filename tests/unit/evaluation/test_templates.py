@@ -100,6 +100,7 @@ def test_an_action_without_an_end():
         ("static", "cpu of {{.x}}", "shop/cart", "cpu of shop/cart"),
     ],
 )
+@pytest.mark.claim("P4")
 def test_a_value_is_escaped_as_its_place_wants_it(provider, text, value, rendered):
     assert query(text, provider, x=value) == rendered
 

@@ -143,6 +143,7 @@ def with_user(**user):
         (config(user={"token": "a b"}), "token is not a token: it has spaces"),
     ],
 )
+@pytest.mark.claim("P5")
 def test_what_reaches_beyond_its_text_is_refused(found, text):
     assert text in refusal(found).replace(f"{SOURCE}: ", "")
 

@@ -36,6 +36,7 @@ def policies(one):
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: one.kind)
 @pytest.mark.parametrize("annotations", [{}, {"example.com/theirs": "stays"}], ids=repr)
+@pytest.mark.claim("B1")
 def test_what_is_broken_fails_open_and_is_mended_to_the_letter(resource, annotations):
     before = configuration(resource, **annotations)
     assert "Fail" in policies(before).values()

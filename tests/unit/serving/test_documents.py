@@ -72,6 +72,7 @@ def test_documents_before_a_syntax_error_are_kept():
         ("? {a: 1}\n: b\n", "unhashable key"),
     ],
 )
+@pytest.mark.claim("O8")
 def test_s30_a_bad_document_is_one_line(text, says):
     (found,) = parse(text)
     assert isinstance(found, Problem)

@@ -83,6 +83,7 @@ async def test_s4_json_in_utf_8_is_accepted_however_it_is_written(wire, content_
     assert (answer.status, answer.body) == (200, b"[]")
 
 
+@pytest.mark.claim("W3")
 async def test_s5_a_length_over_the_limit_is_refused_before_the_body_comes(wire, echo):
     answer = await wire.ask(post(b"", length=1001))
     assert refused(answer, 413)

@@ -137,6 +137,7 @@ async def test_s8_an_idle_connection_is_closed_after_the_keepalive_time(serve, c
     assert await wire.closed() == b""
 
 
+@pytest.mark.claim("W5")
 async def test_s8_many_idle_and_dripping_clients_do_not_slow_the_others(serve, connect):
     site = await serve(head=60)
     others = await asyncio.gather(*(Connection.open(site) for _ in range(400)))

@@ -66,6 +66,7 @@ async def handshake_fails(connect, site, context, echo):
     return answer == b"" and not echo.begun.is_set()
 
 
+@pytest.mark.claim("W1")
 async def test_s1_a_client_without_a_certificate_is_turned_away(connect, guarded, trusting, echo):
     assert await handshake_fails(connect, guarded, trusting, echo)
 
@@ -91,6 +92,7 @@ async def test_s1_the_right_client_is_served(connect, guarded, trusting, caller,
 
 
 @pytest.mark.parametrize("name", ["system:anonymous", CALLER + "2", CALLER.upper()])
+@pytest.mark.claim("W1")
 async def test_s1_a_client_with_another_name_is_refused_with_its_body_unread(
     connect, guarded, caller, callers, echo, name
 ):
@@ -148,6 +150,7 @@ async def agreed(connect, site, context):
 @pytest.mark.parametrize(
     ("minimum", "spoken"), [("1.2", ["1.2", "1.3"]), ("1.3", ["1.3"])], ids=["1.2", "1.3"]
 )
+@pytest.mark.claim("W2")
 async def test_s2_versions_under_the_minimum_are_refused(serve, connect, bundle, minimum, spoken):
     holder = CertificateHolder(bundle, TlsOptions(minimum_version=minimum))
     site = await serve(tls=holder.context)
@@ -156,6 +159,7 @@ async def test_s2_versions_under_the_minimum_are_refused(serve, connect, bundle,
     assert answered == spoken
 
 
+@pytest.mark.claim("W2")
 async def test_s2_the_scan_finds_only_ephemeral_keys_and_authenticated_ciphers(
     serve, connect, bundle, holder
 ):

@@ -197,6 +197,7 @@ def check(question, result):
     return response
 
 
+@pytest.mark.claim("W8")
 def test_s39_a_mangled_review_always_gets_an_answer():
     rng = random.Random(39)  # noqa: S311
     decides = policy_engine(FULL, policy(namespace="demo", nodeSelector={"a": "b"}))

@@ -96,6 +96,7 @@ def test_a_pod_without_one_of_its_parts_is_denied(part):
     assert failed(document).verdict.outcome == DENIED
 
 
+@pytest.mark.claim("O3")
 def test_whatever_goes_wrong_with_the_fixed_patch_the_pod_is_denied(monkeypatch):
     def broken(*_):
         raise RuntimeError("worse")

@@ -264,6 +264,7 @@ def test_s13_a_validating_webhook_never_patches():
     assert "patchType" not in found["response"]
 
 
+@pytest.mark.claim("O2")
 def test_one_broken_policy_leaves_the_others_in_force():
     broken = policy("broken")
     broken["spec"]["podSelector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}

@@ -60,6 +60,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
+@pytest.mark.claim("O1")
 def test_s14_a_policy_injects_nothing_but_its_five_fields(kind):
     asked = copy.deepcopy(FULL)
     asked["spec"].update(HOSTILE)

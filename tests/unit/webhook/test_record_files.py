@@ -26,6 +26,7 @@ def write_one(directory, **caps):
     files.close()
 
 
+@pytest.mark.claim("K2")
 def test_only_their_owner_may_read_them(tmp_path):
     before = os.umask(0)
     try:
@@ -40,6 +41,7 @@ def test_only_their_owner_may_read_them(tmp_path):
     assert found.read_bytes() == LINE
 
 
+@pytest.mark.claim("K2")
 def test_no_file_is_larger_and_there_are_no_more_than_was_said(tmp_path):
     files = made(tmp_path)
     for _ in range(50):
@@ -75,6 +77,7 @@ def test_files_of_a_process_before_count_too_and_others_are_never_touched(tmp_pa
     assert len([path for path in files_of(tmp_path) if path not in {strange, link}]) == 1
 
 
+@pytest.mark.claim("K2")
 def test_s31_nothing_is_written_through_a_link_that_somebody_put_there(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     victim.write_text("theirs")

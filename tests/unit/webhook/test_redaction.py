@@ -57,6 +57,7 @@ def faithful(question, engine, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.claim("K1")
 def test_no_secret_of_a_workload_is_kept_and_the_answer_is_the_same(kind):
     question = review(with_secrets(workload(kind)), **asked_by())
     _, response = faithful(question, engine_of((), *POLICIES))

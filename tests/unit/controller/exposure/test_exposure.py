@@ -186,6 +186,7 @@ async def test_without_an_aggregator_the_rest_goes_on(site):
     assert not task.done()
 
 
+@pytest.mark.claim("M2")
 async def test_by_default_values_are_served_to_whoever_is_authorized_only(site):
     site.issue()
     (port,) = free_ports(1)

@@ -81,6 +81,7 @@ def count(api, resource=CONFIG_MAPS):
     return len(api.objects.all(resource))
 
 
+@pytest.mark.claim("P6")
 async def test_a_cluster_that_hangs_delays_no_other(world, member, other, leading_to):
     async with world.deploying(concurrency=2, workers=4, request_timeout_seconds=2 * PATIENCE):
         await world.cluster("hung", text=leading_to(member))
