@@ -2,13 +2,14 @@
 
 A key says only that there is something to look at, so a hundred adds cost one look. What is added
 while a worker has the key is looked at again afterwards: the worker may have read before it came.
+Namespaces take turns, so that a thousand keys of one do not delay the first key of another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -75,7 +76,8 @@ class WorkQueue:
         self._chance = chance
         # What waits, with the time since when: in _ready, or in _active until its worker is done.
         self._dirty: dict[str, float] = {}
-        self._ready: deque[str] = deque()
+        # By namespace, in the order of their turns.
+        self._ready: OrderedDict[str, deque[str]] = OrderedDict()
         self._active: dict[str, float] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
@@ -93,7 +95,7 @@ class WorkQueue:
         self._dirty[key] = _now()
         self._metrics.depth(self.name, len(self._dirty))
         if key not in self._active:
-            self._ready.append(key)
+            self._make_ready(key)
             self._changed.set()
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -124,7 +126,10 @@ class WorkQueue:
                 raise QueueShutDownError
             self._changed.clear()
             await self._changed.wait()
-        key = self._ready.popleft()
+        namespace, keys = self._ready.popitem(last=False)
+        key = keys.popleft()
+        if keys:
+            self._ready[namespace] = keys
         now = _now()
         self._metrics.waited(self.name, now - self._dirty.pop(key))
         self._metrics.depth(self.name, len(self._dirty))
@@ -137,7 +142,7 @@ class WorkQueue:
             raise ValueError(f"no worker has {key}")
         self._metrics.worked(self.name, _now() - self._active.pop(key))
         if key in self._dirty:
-            self._ready.append(key)
+            self._make_ready(key)
         self._changed.set()
 
     def retry(self, key: str) -> None:
@@ -158,6 +163,9 @@ class WorkQueue:
             timer.cancel()
         self._timers.clear()
         self._changed.set()
+
+    def _make_ready(self, key: str) -> None:
+        self._ready.setdefault(key.partition("/")[0], deque()).append(key)
 
     def _due(self, key: str) -> None:
         del self._timers[key]

@@ -46,6 +46,17 @@ async def test_keys_come_in_their_order_and_each_once():
 
 
 @virtual
+@pytest.mark.claim("O25")
+async def test_namespaces_take_turns():
+    queue = WorkQueue()
+    for key in (*(f"loud/{number}" for number in range(1000)), "quiet/a", "node", "quiet/b"):
+        queue.add(key)
+    found = drained(queue)
+    assert found[:6] == ["loud/0", "quiet/a", "node", "loud/1", "quiet/b", "loud/2"]
+    assert found[6:] == [f"loud/{number}" for number in range(3, 1000)]
+
+
+@virtual
 async def test_a_key_added_while_a_worker_has_it_comes_again_afterwards_once():
     queue = WorkQueue()
     queue.add("a")
