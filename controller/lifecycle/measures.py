@@ -87,15 +87,20 @@ class Measures:
 
 
 def labels_of(obj: Finishable) -> tuple[str, ...]:
-    """The values for KEYS. Tasks and evaluations are named by their definition, not by a run."""
+    """The values for KEYS. Tasks and evaluations are named by their definition, not by a run.
+
+    One without a version as its controller was made by hand: what it says of an app is not proven.
+    """
     namespace = obj.metadata.namespace
     if isinstance(obj, AppVersion):
         return (obj.spec.app_name, obj.spec.version, namespace)
     if isinstance(obj, WorkloadVersion):
         return (obj.spec.app, obj.spec.workload_name, obj.spec.version, namespace)
+    owner = obj.metadata.controller
+    owners = owners_of(obj) if owner is not None and owner.kind in _PARENTS else ("",) * 4
     if isinstance(obj, Task):
-        return (*owners_of(obj), obj.spec.task_definition, obj.spec.check_type)
-    return (*owners_of(obj), obj.spec.evaluation_definition, obj.spec.check_type)
+        return (*owners, obj.spec.task_definition, obj.spec.check_type)
+    return (*owners, obj.spec.evaluation_definition, obj.spec.check_type)
 
 
 def _anchor(obj: Finishable) -> tuple[str, str]:

@@ -73,6 +73,15 @@ def test_what_ends_is_counted_with_its_state_its_time_and_its_version():
     ]
 
 
+@pytest.mark.claim("O26")
+@pytest.mark.parametrize("make", [task, evaluation])
+def test_what_a_user_made_counts_for_no_app(make):
+    front = workload_version()
+    assert labels_of(make(controlled("KeptnWorkloadVersion", front)))[0] == "shop"
+    assert labels_of(make())[:4] == ("", "", "", "")
+    assert labels_of(make(controlled("ReplicaSet", front)))[:4] == ("", "", "", "")
+
+
 def test_a_promotion_counts_besides_and_nothing_counts_twice():
     kept = Kept()
     endings = Endings(kept)
@@ -104,7 +113,7 @@ def test_what_has_no_end_runs(telling):
     shop = app_version()
     for number in range(3):
         telling.put(caches.tasks, task(controlled("KeptnAppVersion", shop), name=f"t-{number}"))
-    one = task(name="t-9")
+    one = task(controlled("KeptnAppVersion", shop), name="t-9")
     running = replace(one.status, status="Progressing", end_time="")
     telling.put(caches.tasks, replace(one, status=running))
     active = Measures(caches).now().active

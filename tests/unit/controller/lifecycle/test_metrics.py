@@ -135,6 +135,19 @@ def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
     assert 'keptn_deployment_app_name="19"' in found[-1]
 
 
+@pytest.mark.claim("O26")
+def test_a_namespace_with_many_series_loses_its_own(registry, metrics, monkeypatch):
+    monkeypatch.setattr(module, "_LIMIT", 5)
+    metrics.finished(APP, ENDED, 1.0, ANCHOR)
+    for number in range(20):
+        labels = (str(number), "1", "loud", "Failed")
+        metrics.finished(APP, labels, 1.0, (APP, f"loud/{number}"))
+    found = lines(registry, "keptn_app_count_total{")
+    assert len(found) == 5
+    assert 'keptn_deployment_app_name="shop"' in found[0]
+    assert 'keptn_deployment_app_name="16"' in found[1]
+
+
 def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_HISTOGRAMS", 2)
     for number in (0, 1, 2, 0):
