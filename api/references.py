@@ -5,6 +5,7 @@ The namespace of the object that contains the reference counts, not who uses tha
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -52,7 +53,7 @@ class Reference(Struct, frozen=True):
     @property
     def command(self) -> str:
         """The command by which the other namespace consents."""
-        return f"kubectl {' '.join(consent(self, (self.origin,)))}"
+        return f"kubectl {shlex.join(consent(self, (self.origin,)))}"
 
 
 def consenting(annotations: Mapping[str, str] | None) -> frozenset[str]:
