@@ -131,7 +131,8 @@ docker-build: engine webhook ## build the image IMG
 docker-push: engine ## push the image IMG
 	@$(CONTAINER_ENGINE) push $(IMG)
 
-# Server-side apply removes fields that an older version had. A cluster has one custom metrics API: ours
+# An installation keeps its crossNamespaceReferences, and Open if it is older than that setting: REFERENCES= changes
+# it. Server-side apply removes fields that an older version had. A cluster has one custom metrics API: ours
 # replaces Keptn's, but no other.
 define install
 	@others=$$($(KUBECTL) get apiservices --ignore-not-found \
@@ -140,7 +141,11 @@ define install
 	if [ -n "$$others" ]; then \
 		echo "custom.metrics.k8s.io is served by $$(echo $$others): HPAs cannot read KeptnMetrics (docs/reference/exposing-metrics.md)"; \
 	fi; \
-	$(KUBECTL) kustomize $(1) | sed 's|image: harbourmaster:.*|image: $(IMG)|' \
+	kept=$$($(KUBECTL) --namespace=harbourmaster-system get deployment harbourmaster-controller --ignore-not-found \
+		--output=jsonpath='--cross-namespace-references=Open {.spec.template.spec.containers[0].args[*]}') || exit 2; \
+	references=$(or $(REFERENCES),$$(echo "$$kept" | grep -o -e '--cross-namespace-references=[A-Za-z]*' | tail -n 1 | cut -d= -f2)); \
+	$(KUBECTL) kustomize $(1) | sed -e 's|image: harbourmaster:.*|image: $(IMG)|' \
+		$${references:+-e "s|\(--cross-namespace-references\)=.*|\1=$$references|"} \
 		| $(KUBECTL) apply --server-side --force-conflicts $${others:+--selector=app.kubernetes.io/component!=custom-metrics} -f -
 	@for each in controller webhook; do \
 		$(KUBECTL) --namespace=harbourmaster-system rollout status --timeout=180s \

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from harbourmaster.api.references import DEFAULT_MODE, ReferenceMode
 from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.extender.settings import SchedulerSettings
@@ -60,6 +61,14 @@ class ControllerSettings(DescribedSettings, frozen=True, kw_only=True):
             "reads nor writes them"
         ),
     ] = True
+    cross_namespace_references: Annotated[
+        ReferenceMode,
+        Meta(
+            description="which references across namespaces need the consent of the object "
+            "pointed to, by its annotation harbourmaster.dev/allow-from: those to providers and "
+            "projects, all, or none (Open)"
+        ),
+    ] = DEFAULT_MODE
     webhook: RegistrationSettings = RegistrationSettings()
     certificates: CertificateSettings = CertificateSettings()
     lifecycle: LifecycleSettings = LifecycleSettings()

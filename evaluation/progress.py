@@ -23,7 +23,7 @@ from harbourmaster.evaluation.objectives import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
     from harbourmaster.evaluation.objectives import Objective, Reading
@@ -88,6 +88,18 @@ def undefined(progress: Progress, definition: str) -> Progress:
     """Waiting for its definition; this does not count as a try."""
     waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
     return msgspec.structs.replace(progress, results={definition: waiting, **progress.results})
+
+
+def refused(
+    progress: Progress, objectives: Iterable[Objective], texts: Mapping[Objective, str]
+) -> Progress:
+    """Waiting for the consent to references, by objective; this does not count as a try."""
+    waiting = {
+        key: Result("", PENDING, texts[each])
+        for key, each in keyed(objectives).items()
+        if each in texts
+    }
+    return msgspec.structs.replace(progress, results={**progress.results, **waiting})
 
 
 def time_left(last: datetime, interval: float, now: datetime) -> float:

@@ -82,6 +82,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "CreateTaskNotFound": ("CreateTaskNotFound",),
     "CreateTaskFailed": ("CreateTaskErrored",),
     "CreateEvaluationNotFound": ("CreateEvaluationNotFound",),
+    "ReferenceRefused": ("ReferenceRefused",),
     "CreateEvaluationFailed": ("CreateEvaluationErrored",),
     "CreateAppFailed": ("CreateAppErrored",),
     "CreateAppCreationRequestFailed": ("CreateAppCreationRequestErrored",),

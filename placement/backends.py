@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.references import ALL, DEFAULT_MODE, Reference, consenting
+from harbourmaster.api.resources import MAGNUM_CLUSTERS, PROJECTS
 from harbourmaster.placement.application_status import (
     moment,
     next_try,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.references import ReferenceMode
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.model import (
         Cluster,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
 CLOUD_AT: Final = "spec.constraints.cloud"
 PROJECT_AT: Final = "spec.constraints.project"
+_FAILED: Final = "it has failed and is not retried until its spec changes"
 
 
 def cluster_is_settled(cluster: Cluster, now: datetime) -> str:
@@ -68,7 +72,7 @@ def cluster_is_settled(cluster: Cluster, now: datetime) -> str:
     if _is_new(cluster.metadata, status):
         return ""
     if status.state == FAILED:
-        return "it has failed and is not retried until its spec changes"
+        return _FAILED
     again = moment(status.next_retry_time)
     return f"the next try is at {status.next_retry_time}" if again and again > now else ""
 
@@ -95,17 +99,31 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
     return start.because("NoSuitableTarget", nothing_suits(verdicts, "cloud"))
 
 
-def decide_magnum_cluster(cluster: MagnumCluster, seen: Pass) -> Decision:
-    """Find a project, in any namespace; where some have metrics, the others don't count at all."""
+def decide_magnum_cluster(
+    cluster: MagnumCluster, seen: Pass, mode: ReferenceMode = DEFAULT_MODE
+) -> Decision:
+    """Find a project; where some have metrics, the others don't count at all.
+
+    It is of the cluster's namespace, or of one where both consent.
+    """
     start = _start(cluster.metadata, cluster.status.project, seen)
-    if reason := _magnum_is_settled(cluster):
+    reason = _magnum_is_settled(cluster)
+    # Consent is no change of the spec, and it may come after the failure.
+    is_retry = reason == _FAILED and mode != "Open"
+    if reason and not is_retry:
         return start.stayed("Waiting", reason)
     constraints = cluster.spec.constraints
     try:
         wanted = compile_constraints(constraints and constraints.project, PROJECT_AT)
     except InvalidConstraintError as error:
         return start.because("InvalidConstraint", str(error))
-    verdicts = [seen.verdict(each, wanted) for each in seen.projects()]
+    own, projects = cluster.metadata.namespace, seen.snapshot.projects
+    verdicts = [
+        seen.verdict(each, wanted)
+        for each in seen.projects()
+        if not (is_retry and each.namespace == own)
+        and may_take(projects[each.namespace, each.name].metadata, cluster.metadata, mode)
+    ]
     matched = [each.target for each in verdicts if not each.reason]
     measured = [each for each in matched if each.measured.terms]
     if not measured and any(each.measured.faults for each in matched):
@@ -113,8 +131,40 @@ def decide_magnum_cluster(cluster: MagnumCluster, seen: Pass) -> Decision:
         matched = []
     if matched:
         return _chosen(start, verdicts, measured or matched, cluster.metadata, seen)
+    if is_retry:
+        return start.stayed("Waiting", reason)
     start = msgspec.structs.replace(start, verdicts=verdicts)
-    return start.because("NoSuitableTarget", nothing_suits(verdicts, "project"))
+    text = nothing_suits(verdicts, "project")
+    if mode != "Open":
+        text = f"{text}; {foreign_projects(cluster.metadata)}"
+    return start.because("NoSuitableTarget", text)
+
+
+def may_take(project: Metadata, cluster: Metadata, mode: ReferenceMode) -> bool:
+    """Whether a Magnum cluster may go to a project: of two namespaces, both have to consent.
+
+    A project that takes clusters of its own accord would make their owners use its cloud.
+    """
+    to_project, to_cluster = _both(project.namespace, project.name, cluster)
+    return to_project.is_allowed(mode, project.annotations) and to_cluster.is_allowed(
+        mode, cluster.annotations
+    )
+
+
+def foreign_projects(cluster: Metadata) -> str:
+    """How a Magnum cluster goes to a project of another namespace, whether or not there is one."""
+    named = sorted(consenting(cluster.annotations) - {ALL, cluster.namespace})
+    there = named[0] if named else "NAMESPACE"
+    to_project, to_cluster = _both(there, "NAME", cluster)
+    commands = [to_project.command] if named else [to_project.command, to_cluster.command]
+    return f"projects of other namespaces need consent: {' and '.join(commands)}"
+
+
+def _both(namespace: str, name: str, cluster: Metadata) -> tuple[Reference, Reference]:
+    return (
+        Reference(PROJECTS, namespace, name, cluster.namespace),
+        Reference(MAGNUM_CLUSTERS, cluster.namespace, cluster.name, namespace),
+    )
 
 
 def settled_cluster(
@@ -198,7 +248,7 @@ def _magnum_is_settled(cluster: MagnumCluster) -> str:
     if status.project is not None:
         return f"it is placed on '{status.project.name}'"
     if status.state == FAILED and not _is_new(cluster.metadata, status):
-        return "it has failed and is not retried until its spec changes"
+        return _FAILED
     return ""
 
 

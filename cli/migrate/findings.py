@@ -13,7 +13,9 @@ from harbourmaster.cli.migrate.model import (
     SEVERITIES,
     Command,
     MigrationFinding,
+    Ref,
     delete,
+    kubectl,
     title,
 )
 from harbourmaster.cli.migrate.plan import conversion_off, corrected, forgotten, kept, released
@@ -21,7 +23,7 @@ from harbourmaster.cli.migrate.plan import conversion_off, corrected, forgotten,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harbourmaster.cli.migrate.model import Observed, Ref, Severity, StuckPod
+    from harbourmaster.cli.migrate.model import Observed, Severity, StuckPod
 
 TEXTS: Final[dict[Severity, dict[str, str]]] = {
     "blocking": {
@@ -67,6 +69,8 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "metrics-address": "it is deleted, and port 9999 is off by default, because it has no "
         "authentication: to read values there, also under the old name, add "
         "deploy/components/keptn-metrics-address",
+        "reference": "objects of {origins} use it: unless it consents, such references are refused "
+        "where crossNamespaceReferences is ProvidersNeedConsent, the default",
         "scheduler": "Keptn's scheduler: pods that name keptn-scheduler wait forever if it is "
         "deleted",
     },
@@ -92,6 +96,7 @@ def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
         *_releases(observed),
         *_keptn(observed),
         *_policies(observed),
+        *_references(observed),
         *_remains(observed),
     )
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -206,6 +211,12 @@ def _policies(observed: Observed) -> Iterator[MigrationFinding]:
                 yield _finding("policy-excluded", one.ref, namespaces=", ".join(one.lost))
             if one.gained:
                 yield _finding("policy-included", one.ref, namespaces=", ".join(one.gained))
+
+
+def _references(observed: Observed) -> Iterator[MigrationFinding]:
+    for one in observed.references:
+        ref = Ref(one.to.resource.kind.lower(), one.to.name, one.to.namespace)
+        yield _finding("reference", ref, kubectl(*one.command), origins=", ".join(one.origins))
 
 
 def _remains(observed: Observed) -> Iterator[MigrationFinding]:

@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.cli.references import Unconsented
 from harbourmaster.gates.workload import WorkloadMetadata
 
 KUPID: Final = "kupid"
@@ -212,6 +213,8 @@ class Observed(Struct, frozen=True):
     """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""
     scheduled_pods: int = 0
     """How many wait for keptn-scheduler."""
+    references: tuple[Unconsented, ...] = ()
+    """What objects name of other namespaces that have not consented."""
     unread: tuple[str, ...] = ()
 
     def is_running(self, system: System) -> bool:

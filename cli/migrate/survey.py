@@ -56,7 +56,9 @@ from harbourmaster.cli.migrate.model import (
     Ref,
     ReplacedWorkload,
 )
+from harbourmaster.cli.references import unconsented
 from harbourmaster.controller.registry import LIFECYCLE
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
 
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Configuration, Definition
     from harbourmaster.cli.migrate.model import Policy, Registration, ReplacedDefinition, StuckPod
-    from harbourmaster.controller.settings import ControllerSettings
+    from harbourmaster.cli.references import Unconsented
 
 T = TypeVar("T")
 
@@ -146,6 +148,7 @@ class _Survey:
             pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),
+            references=tuple(await attempt(self._references(settings, kinds), [])),
             unread=tuple(live.faults),
         )
 
@@ -270,6 +273,12 @@ class _Survey:
         except UnknownSettingsError as error:
             self._live.faults.append(f"settings of Deployment {CONTROLLER}: {error}")
             return None
+
+    async def _references(
+        self, settings: ControllerSettings | None, kinds: list[Resource]
+    ) -> list[Unconsented]:
+        mode = (settings or ControllerSettings()).cross_namespace_references
+        return await unconsented(self._live, mode, {each.plural: each for each in kinds})
 
     async def _ours(
         self, mutating: list[Configuration], settings: ControllerSettings | None

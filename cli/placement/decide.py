@@ -174,7 +174,7 @@ def _decision(case: PlacementCase, world: Snapshot, seen: Pass) -> Decision:
     if field == "cluster" and cluster is not None:
         return decide_cluster(cluster, seen)
     if field == "magnumCluster" and magnum_cluster is not None:
-        return decide_magnum_cluster(magnum_cluster, seen)
+        return decide_magnum_cluster(magnum_cluster, seen, "Open")
     raise MalformedError(f"{field}: '{'/'.join(place)}' is not among the objects")
 
 

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
     CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    EVALUATION_DEFINITIONS,
     JOBS,
+    MAGNUM_CLUSTERS,
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
@@ -30,6 +35,7 @@ _UNSET: Final = argparse.SUPPRESS
 _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster why deployment shop/cart
+  harbourmaster why analysis shop/release
   harbourmaster why pod cart-5d4f8-x7k2p -n shop -o json
   harbourmaster why -f deployment.yaml                            with policies of the cluster
   harbourmaster why -f deployment.yaml --policies deploy/samples  with policies from files
@@ -38,8 +44,9 @@ _EXAMPLES: Final = """examples:
 """
 _DESCRIPTION: Final = """Explain an object: which policies select it and what each one did, or the
 first part of a selector that failed; who set each field; which check a waiting pod waits for, and
-its deadline; why an application is on its cluster; which node is reserved for which add-on. The
-command uses your own permissions and works without a running controller or webhook."""
+its deadline; why an application is on its cluster; which node is reserved for which add-on; which
+references to other namespaces are refused. The command uses your own permissions and works without
+a running controller or webhook."""
 RESOURCES: Final = {
     PODS: "po",
     DEPLOYMENTS: "deploy",
@@ -52,16 +59,31 @@ RESOURCES: Final = {
     REPLICATION_CONTROLLERS: "rc",
 }
 """What can be asked about, and its short name if it has one."""
-_HELP: Final = {PODS: "a pod", DEPLOYMENTS: "a workload, by its current pod template"}
+REFERRING: Final = (
+    ANALYSES,
+    ANALYSIS_DEFINITIONS,
+    ANALYSIS_VALUE_TEMPLATES,
+    EVALUATION_DEFINITIONS,
+    MAGNUM_CLUSTERS,
+)
+"""What can be asked about for its references to other namespaces."""
+_HELP: Final = {
+    PODS: "a pod",
+    DEPLOYMENTS: "a workload, by its current pod template",
+    ANALYSES: "an analysis: which of its references are refused",
+    MAGNUM_CLUSTERS: "a Magnum cluster: the same",
+}
 """The others work as these do and are not listed."""
 
 
 def names_of(resource: Resource) -> list[str]:
     """Every name that people have for it, in small letters: its kind, its plural, its short one."""
-    return list(filter(None, (resource.kind.lower(), resource.plural, RESOURCES[resource])))
+    return list(filter(None, (resource.kind.lower(), resource.plural, RESOURCES.get(resource))))
 
 
-KINDS: Final = {name: resource for resource in RESOURCES for name in names_of(resource)}
+KINDS: Final = {
+    name: resource for resource in (*RESOURCES, *REFERRING) for name in names_of(resource)
+}
 """Resources by every name that people have for them."""
 
 
@@ -87,7 +109,7 @@ def add_parser(commands: Commands) -> None:
     subjects = why.add_subparsers(
         title="of what", metavar="WHAT", dest="what", description="objects to explain, or -f FILE"
     )
-    for resource in RESOURCES:
+    for resource in (*RESOURCES, *REFERRING):
         kind, *aliases = names_of(resource)
         listed: dict[str, Any] = {"help": _HELP[resource]} if resource in _HELP else {}
         one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, **listed)

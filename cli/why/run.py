@@ -13,7 +13,7 @@ from harbourmaster.cli.arguments import reference
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import is_kind_missing, unreadable
-from harbourmaster.cli.why.commands import KINDS, NAMESPACE
+from harbourmaster.cli.why.commands import KINDS, NAMESPACE, REFERRING
 from harbourmaster.cli.why.model import Report, Section, WhyContext
 from harbourmaster.cli.why.render import show
 from harbourmaster.cli.why.subjects import fetched, owners_of, seen
@@ -81,7 +81,8 @@ async def _live(
     now = datetime.now(UTC)
     owners, doubt = await owners_of(live, subject)
     context = WhyContext(subject, live, now, owners, has_all=arguments.has_all)
-    found = await asyncio.gather(*(_section(each, context) for each in SECTIONS))
+    sections = ("references",) if resource in REFERRING else SECTIONS
+    found = await asyncio.gather(*(_section(each, context) for each in sections))
     line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
     show(arguments, Report(subject, line, tuple(filter(None, found))))
     return DONE

@@ -11,8 +11,15 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from harbourmaster.api.resources import ANALYSES
-from harbourmaster.controller.evaluation.analysis_queries import UnaskableError, measured, query_for
+from harbourmaster.api.references import Reference
+from harbourmaster.api.resources import ANALYSES, ANALYSIS_DEFINITIONS
+from harbourmaster.controller.evaluation.analysis_queries import (
+    RefusedError,
+    UnaskableError,
+    followed,
+    measured,
+    query_for,
+)
 from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
@@ -51,6 +58,7 @@ FINISHED: Final = "AnalysisCompleted"
 UNDEFINED: Final = "AnalysisDefinitionNotFound"
 BAD_TIMEFRAME: Final = "AnalysisTimeframeInvalid"
 UNMEASURED: Final = "AnalysisValueMissing"
+REFUSED: Final = "ReferenceRefused"
 
 
 class _Failure(NamedTuple):
@@ -61,6 +69,7 @@ class _Failure(NamedTuple):
     due: datetime | None = None
     attempts: int = 0
     is_passing: bool = False
+    reason: str = UNMEASURED
 
 
 class _Run:
@@ -138,12 +147,17 @@ class Analyses:
                 await self._wait(found, Timeframe(), BAD_TIMEFRAME, str(error))
                 return None
         wanted = found.spec.analysis_definition
-        place = f"{wanted.namespace or found.metadata.namespace}/{wanted.name}"
-        definition = self._context.caches.definitions.store.get(place)
-        if definition is None:
-            # Its arrival is a change that wakes us.
-            text = f"analysisdefinition {place} not found"
-            await self._wait(found, timeframe, UNDEFINED, text)
+        origin = found.metadata.namespace
+        to = Reference(ANALYSIS_DEFINITIONS, wanted.namespace or origin, wanted.name, origin)
+        try:
+            definition = followed(self._context.caches.definitions, to, self._context.references)
+        except UnaskableError as error:
+            # Its arrival, and its consent, are changes that wake us.
+            if isinstance(error, RefusedError):
+                self._forget(found.metadata.key)
+                await self._wait(found, timeframe, REFUSED, str(error), refused=wanted)
+            else:
+                await self._wait(found, timeframe, UNDEFINED, str(error))
             return None
         if status.state != PROGRESSING or status.timeframe != timeframe:
             # Before anything is asked: another process is to ask about the same time.
@@ -156,12 +170,22 @@ class Analyses:
             return None
         return await self._measure(found, definition)
 
-    async def _wait(self, found: Analysis, timeframe: Timeframe, reason: str, text: str) -> None:
-        """Say once for what it waits, and in the status over which time it will look."""
-        state = found.status.state or PENDING
-        status = AnalysisStatus(
-            timeframe=timeframe, state=state, stored_values=found.status.stored_values
-        )
+    async def _wait(
+        self,
+        found: Analysis,
+        timeframe: Timeframe,
+        reason: str,
+        text: str,
+        refused: ObjectReference | None = None,
+    ) -> None:
+        """Say once for what it waits, and in the status over which time it will look.
+
+        A refused reference is in the status as well.
+        """
+        state, stored = found.status.state or PENDING, recalled(found.status.stored_values)
+        if refused is not None:
+            stored = {refused: StoredValue(objective_reference=refused, err_msg=text)}
+        status = AnalysisStatus(timeframe=timeframe, state=state, stored_values=keyed(stored))
         if status != found.status:
             await self._write(found, status)
             self._tell(found, "Warning", reason, text)
@@ -205,14 +229,19 @@ class Analyses:
                 found.spec.args,
                 found.status.timeframe,
                 self._context.caches,
+                mode=self._context.references,
             )
         except UnaskableError as error:
             run.withdraw(reference)
+            reason = UNMEASURED
+            if isinstance(error, RefusedError):
+                run.values.pop(reference, None)
+                reason = REFUSED
             value = run.values.get(reference)
             if value is not None:
                 # What it was asked with is gone, and its answer still is one.
                 return value
-            run.failures[reference] = _Failure(str(error))
+            run.failures[reference] = _Failure(str(error), reason=reason)
             return StoredValue(objective_reference=reference, err_msg=str(error))
         value = run.values.get(reference)
         if value is not None and value.query == query.text:
@@ -290,7 +319,7 @@ class Analyses:
             failure = run.failures.get(reference)
             if value.err_msg in known or failure is None or failure.is_passing:
                 continue
-            self._tell(found, "Warning", UNMEASURED, f"{reference.name}: {value.err_msg}")
+            self._tell(found, "Warning", failure.reason, f"{reference.name}: {value.err_msg}")
 
     async def _complete(
         self,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.references import Reference
+from harbourmaster.api.resources import ANALYSIS_VALUE_TEMPLATES, METRICS_PROVIDERS
 from harbourmaster.evaluation.analysis_progress import bounds, step
-from harbourmaster.evaluation.model import Provider
+from harbourmaster.evaluation.model import (
+    AnalysisDefinition,
+    AnalysisValueTemplate,
+    Provider,
+)
 from harbourmaster.evaluation.templates import parse_template, render
 from harbourmaster.providers.errors import NotFiniteError, NoValuesError
 from harbourmaster.providers.model import Question
@@ -18,9 +24,13 @@ from harbourmaster.providers.registry import PROVIDERS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from harbourmaster.api.references import ReferenceMode
     from harbourmaster.controller.evaluation.caches import MetricCaches
     from harbourmaster.controller.evaluation.questions import Questions
     from harbourmaster.evaluation.model import ObjectReference, Timeframe
+    from harbourmaster.kube.caches import Cache
+
+T = TypeVar("T", AnalysisDefinition, AnalysisValueTemplate, Provider)
 
 METRIC_PATH: Final = "metricPath"
 """The argument that says which of Elasticsearch's numbers is meant."""
@@ -53,27 +63,33 @@ class UnaskableError(Exception):
     """One line: what must be changed before anybody can be asked."""
 
 
+class RefusedError(UnaskableError):
+    """A reference into another namespace that does not consent; the text says how it can."""
+
+
 def query_for(
     reference: ObjectReference,
     namespace: str,
     arguments: Mapping[str, str],
     timeframe: Timeframe,
     caches: MetricCaches,
+    *,
+    mode: ReferenceMode,
 ) -> AnalysisQuery:
     """The question of the template ``reference``; names are looked up in ``namespace``.
 
     That is the definition's, for templates and for their providers (keptn-spec 4.5). Raises
-    UnaskableError.
+    UnaskableError, and RefusedError.
     """
     place = reference.namespace or namespace
-    template = caches.templates.store.get(f"{place}/{reference.name}")
-    if template is None:
-        raise UnaskableError(f"analysisvaluetemplate {place}/{reference.name} not found")
+    to_template = Reference(ANALYSIS_VALUE_TEMPLATES, place, reference.name, namespace)
+    template = followed(caches.templates, to_template, mode)
     wanted = template.spec.provider
+    # A name without a namespace is looked up where the definition is, whoever wrote the template.
+    origin = template.metadata.namespace if wanted.namespace else namespace
     place = wanted.namespace or namespace
-    provider = caches.providers.store.get(f"{place}/{wanted.name}")
-    if provider is None:
-        raise UnaskableError(f"keptnmetricsprovider {place}/{wanted.name} not found")
+    to_provider = Reference(METRICS_PROVIDERS, place, wanted.name, origin)
+    provider = followed(caches.providers, to_provider, mode)
     kind = provider.type
     if kind not in PROVIDERS:
         raise UnaskableError(f"unsupported provider: {kind}")
@@ -86,6 +102,17 @@ def query_for(
     except ValueError as error:
         raise UnaskableError(str(error)) from None
     return AnalysisQuery(provider, Question(query=text, start=begin, end=end, path=path))
+
+
+def followed(cache: Cache[T], to: Reference, mode: ReferenceMode) -> T:
+    """The object pointed to. Raises RefusedError without its consent, else UnaskableError."""
+    found = cache.store.get(f"{to.namespace}/{to.name}")
+    if not to.is_allowed(mode, None if found is None else found.metadata.annotations):
+        raise RefusedError(to.refusal)
+    if found is None:
+        kind = to.resource.kind.lower()
+        raise UnaskableError(f"{kind} {to.namespace}/{to.name} not found")
+    return found
 
 
 async def measured(questions: Questions, query: AnalysisQuery) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.references import DEFAULT_MODE
 from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from harbourmaster.api.references import ReferenceMode
     from harbourmaster.controller.evaluation.questions import Questions
     from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.kube.client import Client
@@ -91,5 +93,6 @@ class MetricContext:
     questions: Questions
     events: EventRecorder
     now: Callable[[], datetime]
+    references: ReferenceMode = DEFAULT_MODE
     schedule: MetricSchedule = field(default_factory=MetricSchedule)
     verdicts: AnalysisMetrics = field(default_factory=AnalysisMetrics)

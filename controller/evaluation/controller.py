@@ -56,6 +56,7 @@ class MetricsController:
             questions=process.questions,
             events=process.events,
             now=process.now,
+            references=process.settings.cross_namespace_references,
             schedule=MetricSchedule(registry),
             verdicts=AnalysisMetrics(registry),
         )

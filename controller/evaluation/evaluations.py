@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from harbourmaster.api.resources import EVALUATIONS
+from harbourmaster.api.references import Reference
+from harbourmaster.api.resources import EVALUATIONS, KEPTN_METRICS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.evaluation.freshness import read
+from harbourmaster.evaluation.model import PENDING
 from harbourmaster.evaluation.objectives import Objective, missing
 from harbourmaster.evaluation.progress import (
     allowed,
     exhausted,
     measure,
+    refused,
     summary,
     time_left,
     undefined,
@@ -110,6 +113,8 @@ class Evaluations:
             )
             for each in definition.spec.objectives
         ]
+        if refusals := self._refusals(definition, objectives):
+            return refused(before, objectives, refusals)
         namespaces = self._context.definition_namespaces(found.metadata.namespace)
         return measure(
             before,
@@ -148,6 +153,12 @@ class Evaluations:
                 text = "; ".join(part for part in ("retryCount exceeded", summary(after)) if part)
                 signals.emit(written, "ReconcileEvaluation", "ReconcileTimeout", text)
             signals.completed(written)
+        elif after.tries == before.tries and self._definition(found) is not None:
+            known = {each.message for each in before.results.values()}
+            for key, result in after.results.items():
+                if result.status == PENDING and result.message not in known:
+                    text = f"{key}: {result.message}"
+                    signals.emit(written, "Reference", "Refused", text, warning=True)
         elif after.tries == before.tries:
             text = f"could not find KeptnEvaluationDefinition {found.spec.evaluation_definition}"
             signals.emit(written, "CreateEvaluation", "NotFound", text, warning=True)
@@ -178,6 +189,20 @@ class Evaluations:
         namespaces = self._context.definition_namespaces(found.metadata.namespace)
         name = found.spec.evaluation_definition
         return self._context.caches.definition(self._definitions, name, namespaces)
+
+    def _refusals(
+        self, definition: EvaluationDefinition, objectives: Iterable[Objective]
+    ) -> dict[Objective, str]:
+        """Why metrics of other namespaces must not be read; what names none is looked up."""
+        found = {}
+        for each in objectives:
+            where, origin = each.namespace, definition.metadata.namespace
+            to = Reference(KEPTN_METRICS, where or origin, each.metric, origin)
+            metric = self._metrics.store.get(f"{where}/{each.metric}")
+            annotations = None if metric is None else metric.metadata.annotations
+            if not to.is_allowed(self._context.references, annotations):
+                found[each] = to.refusal
+        return found
 
     def _read(self, objective: Objective, namespaces: tuple[str, ...]) -> Reading:
         """The metric as it is known now, if its value still counts."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harbourmaster.api.references import DEFAULT_MODE
 from harbourmaster.controller.extender.settings import SchedulerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from harbourmaster.api.references import ReferenceMode
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.config import ConfigurationHolder
     from harbourmaster.controller.lifecycle.settings import LifecycleSettings
@@ -30,6 +32,7 @@ class Context:
     now: Callable[[], datetime]
     namespace: str
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    references: ReferenceMode = DEFAULT_MODE
 
     def definition_namespaces(self, namespace: str) -> tuple[str, ...]:
         """Where the definitions for an object of ``namespace`` are looked up, in order."""

@@ -91,6 +91,7 @@ def start(process: Process) -> Part:
         now=process.now,
         namespace=process.namespace,
         scheduler=scheduler,
+        references=process.settings.cross_namespace_references,
     )
     by_name = {
         name: Controller(

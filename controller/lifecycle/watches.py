@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harbourmaster.api.references import consenting
 from harbourmaster.controller.lifecycle.caches import (
     BY_APP,
     BY_CHILD,
@@ -56,6 +57,8 @@ class Watches:
         self._controllers = controllers
         # By key of a workload version: what decides on its waiting pods.
         self._approvals: dict[str, tuple[object, ...]] = {}
+        # By key of a metric: the namespaces that it allows, where there are some.
+        self._consents: dict[str, frozenset[str]] = {}
 
     def connect(self) -> None:
         """Subscribe every controller to all that may matter to it."""
@@ -98,6 +101,7 @@ class Watches:
             EVALUATIONS,
             self._by_name(caches.evaluations, BY_DEFINITION),
         )
+        self._on(caches.metrics, EVALUATIONS, self._evaluations_of_consent)
         self._on(caches.jobs, TASKS, self._indexed(caches.tasks, BY_JOB))
         self._on(caches.jobs, TASKS, self._tasks_of_jobs)
         self._on(caches.workload_versions, GATES, self._released)
@@ -168,6 +172,22 @@ class Watches:
         for name in names:
             for task in caches.tasks.store.by_index(BY_DEFINITION, name):
                 yield task.metadata.key
+
+    def _evaluations_of_consent(self, keys: frozenset[str]) -> Iterable[str]:
+        """The evaluations by metrics that allow other namespaces than before."""
+        changed, caches = set(), self._caches
+        for key in keys:
+            found = caches.metrics.store.get(key)
+            allowed = consenting(found.metadata.annotations) if found is not None else frozenset()
+            if allowed != self._consents.pop(key, frozenset()):
+                changed.add(_place(key))
+            if allowed:
+                self._consents[key] = allowed
+        for each in caches.evaluation_definitions.store.values() if changed else ():
+            references = [one.keptn_metric_ref for one in each.spec.objectives]
+            if any((one.namespace, one.name) in changed for one in references):
+                users = caches.evaluations.store.by_index(BY_DEFINITION, each.metadata.name)
+                yield from (user.metadata.key for user in users)
 
     def _tasks_of_maps(self, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.task_definitions.store

@@ -188,7 +188,7 @@ class ProjectScheduler(Deciding[MagnumCluster]):
     async def _decide(self, found: MagnumCluster, snapshot: TimedPass) -> float | None:
         seen = snapshot.seen
         began = time.perf_counter()
-        decision = decide_magnum_cluster(found, seen)
+        decision = decide_magnum_cluster(found, seen, self._context.references)
         projects = seen.snapshot.projects
         status = settled_magnum_cluster(found, decision, projects, partial(record, seen=seen))
         if decision.outcome != "Waiting":

@@ -63,6 +63,7 @@ class PlacementController:
             metrics=shown,
             now=process.now,
             clock=process.clock,
+            references=process.settings.cross_namespace_references,
         )
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
         self._sampler = made(SAMPLER, self._start_sampler)

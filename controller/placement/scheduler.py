@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from harbourmaster.api.references import DEFAULT_MODE
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.controller.objects import OwnWrites, reference
 from harbourmaster.controller.placement.writes import changes, is_news, write
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from harbourmaster.api.metadata import Metadata
+    from harbourmaster.api.references import ReferenceMode
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.metrics import PlacementMetrics
@@ -66,6 +68,7 @@ class SchedulingContext:
     metrics: PlacementMetrics
     now: Callable[[], datetime]
     clock: Callable[[], float]
+    references: ReferenceMode = DEFAULT_MODE
 
     def seconds_until(self, when: datetime | None) -> float | None:
         """What a reconciler returns to be called then."""

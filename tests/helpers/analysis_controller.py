@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
+from harbourmaster.api.references import ALLOW_FROM
 from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
@@ -69,6 +70,7 @@ class ControllerProcess:
         self.client = client
         self.events = events
         self.now = START
+        self.references = "ProvidersNeedConsent"
         self.questions = Questions()
         self.restart()
 
@@ -84,6 +86,7 @@ class ControllerProcess:
                 questions=self.questions,
                 events=self.events,
                 now=lambda: self.now,
+                references=self.references,
             ),
             lambda _key: self.woken.set(),
         )
@@ -110,7 +113,7 @@ class ControllerProcess:
         }
         self.api.put(ANALYSES, obj if status is None else {**obj, "status": status})
 
-    def definition(self, *objectives, namespace="prod", passing=90):
+    def definition(self, *objectives, namespace="prod", passing=90, allow=None):
         """Each objective is a template's name and its fields."""
         spec = {
             "objectives": [
@@ -119,17 +122,25 @@ class ControllerProcess:
             ],
             "totalScore": {"passPercentage": passing, "warningPercentage": 50},
         }
-        metadata = {"name": "checks", "namespace": namespace}
+        metadata = {"name": "checks", "namespace": namespace, **allowing(allow)}
         self.api.put(ANALYSIS_DEFINITIONS, {"metadata": metadata, "spec": spec})
 
-    def template(self, name, query=None, namespace="prod", provider=None):
+    def template(self, name, query=None, namespace="prod", provider=None, allow=None):
         spec = {"provider": provider or {"name": "prom"}, "query": query or name}
-        metadata = {"name": name, "namespace": namespace}
+        metadata = {"name": name, "namespace": namespace, **allowing(allow)}
         self.api.put(ANALYSIS_VALUE_TEMPLATES, {"metadata": metadata, "spec": spec})
 
-    def provider(self, name="prom", namespace="prod", kind="prometheus", server="http://prom"):
+    def provider(
+        self,
+        name="prom",
+        namespace="prod",
+        *,
+        kind="prometheus",
+        server="http://prom",
+        allow=None,
+    ):
         spec = {"type": kind, "targetServer": server}
-        metadata = {"name": name, "namespace": namespace}
+        metadata = {"name": name, "namespace": namespace, **allowing(allow)}
         self.api.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": spec})
 
     async def look(self, seconds=0.0):
@@ -166,6 +177,11 @@ class ControllerProcess:
     @property
     def writes(self):
         return len([each for each in self.api.requests if each.verb == "patch"])
+
+
+def allowing(namespaces):
+    """The metadata of an object that consents to references from these namespaces."""
+    return {"annotations": {ALLOW_FROM: namespaces}} if namespaces else {}
 
 
 def objective(name, weight=1, **target):

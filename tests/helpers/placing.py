@@ -141,8 +141,8 @@ def cloud_for(wanted, *objects, now=NOW, **values):
     return decide_cluster(wanted, seen(*objects, now=now, **values))
 
 
-def project_for(wanted, *objects, now=NOW, **values):
-    return decide_magnum_cluster(wanted, seen(*objects, now=now, **values))
+def project_for(wanted, *objects, now=NOW, mode="ProvidersNeedConsent", **values):
+    return decide_magnum_cluster(wanted, seen(*objects, now=now, **values), mode)
 
 
 def reason(decision, name):

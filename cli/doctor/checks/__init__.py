@@ -9,6 +9,7 @@ from harbourmaster.cli.doctor.checks import (
     canary,
     contents,
     installation,
+    references,
     registration,
     rights,
     surroundings,
@@ -30,6 +31,7 @@ CHECKS: Final = (
         contents.check_policies,
         "all are valid, and each selects at least one namespace",
     ),
+    Check("references", references.check, "all that need the consent of a namespace have it"),
     Check(
         "rescheduling",
         contents.check_rescheduling,

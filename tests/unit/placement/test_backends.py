@@ -143,9 +143,9 @@ def test_k9_where_projects_have_metrics_the_others_do_not_count():
     assert reason(found, "ns/f") == "UnreachableMetricsProvider: no answer"
 
 
-def test_projects_of_all_namespaces_count():
+def test_projects_of_all_namespaces_count_where_references_are_open():
     projects = (project("a", {"m": 1}), project("b", {"n": 1}, namespace="other"))
-    found = project_for(magnum(), *projects, m=0.1, n=0.9)
+    found = project_for(magnum(), *projects, m=0.1, n=0.9, mode="Open")
     assert found.scores == {"ns/a": 0.1, "other/b": 0.9}
     assert found.target.namespace == "other"
 
@@ -238,3 +238,68 @@ def test_a_new_generation_of_a_cluster_has_all_tries_again():
         once, metadata=msgspec.structs.replace(once.metadata, generation=2)
     )
     assert after(changed).status.retries_left == 1
+
+
+ALLOW = "harbourmaster.dev/allow-from"
+HINT = (
+    "projects of other namespaces need consent: "
+    "kubectl annotate project -n NAMESPACE NAME harbourmaster.dev/allow-from=ns and "
+    "kubectl annotate magnumcluster -n ns m harbourmaster.dev/allow-from=NAMESPACE"
+)
+
+
+def consenting(made_by, allow, *arguments, **options):
+    return made_by(*arguments, **options, annotations={ALLOW: allow} if allow else {})
+
+
+@pytest.mark.claim("O15")
+@pytest.mark.parametrize("mode", ["ProvidersNeedConsent", "AllNeedConsent"])
+@pytest.mark.parametrize(
+    ("of_project", "of_cluster"), [("", ""), ("*", ""), ("ns", ""), ("", "evil"), ("other", "*")]
+)
+def test_a_foreign_project_takes_no_magnum_cluster_unless_both_consent(
+    of_project, of_cluster, mode
+):
+    trap = consenting(project, of_project, "trap", namespace="evil")
+    found = project_for(consenting(magnum, of_cluster), trap, mode=mode)
+    assert (found.outcome, found.verdicts) == ("NoSuitableTarget", [])
+    assert found.reason.startswith("there is no project; projects of other namespaces need consent")
+    assert "trap" not in found.reason
+
+
+@pytest.mark.claim("O15")
+@pytest.mark.parametrize(("of_project", "of_cluster"), [("ns", "far"), ("*", "far"), ("ns", "*")])
+def test_a_magnum_cluster_goes_to_a_foreign_project_if_both_consent(of_project, of_cluster):
+    there = consenting(project, of_project, "p", namespace="far")
+    found = project_for(consenting(magnum, of_cluster), there)
+    assert found.target.label == "far/p"
+
+
+def test_projects_of_its_own_namespace_need_no_consent():
+    assert project_for(magnum(), project("p"), mode="AllNeedConsent").target.label == "ns/p"
+
+
+def test_a_magnum_cluster_without_a_project_says_how_namespaces_consent():
+    assert project_for(magnum()).reason == f"there is no project; {HINT}"
+    named = project_for(consenting(magnum, "far"))
+    assert named.reason == (
+        "there is no project; projects of other namespaces need consent: "
+        "kubectl annotate project -n far NAME harbourmaster.dev/allow-from=ns"
+    )
+
+
+def test_consent_lets_a_failed_magnum_cluster_try_again():
+    status = magnum_after(magnum(), project("p", namespace="far"))
+    assert status.state == "Failed"
+    failed = msgspec.structs.replace(consenting(magnum, "far"), status=status)
+    # Nothing is written before the project consents, too.
+    assert magnum_after(failed, project("p", namespace="far")) is status
+    assert magnum_after(failed, project("own")) is status
+    found = magnum_after(failed, consenting(project, "ns", "p", namespace="far"))
+    assert (found.project.namespace, found.state) == ("far", "Pending")
+
+
+def test_a_failed_magnum_cluster_that_is_being_deleted_gets_no_project():
+    going = magnum(status={"state": "Failed"}, deletionTimestamp=ago(1), annotations={ALLOW: "far"})
+    there = consenting(project, "ns", "p", namespace="far")
+    assert magnum_after(going, there) is going.status

@@ -72,7 +72,7 @@ async def test_without_its_definition_it_waits_with_the_time_frozen(ready):
 
 
 async def test_templates_and_providers_of_other_namespaces(life):
-    life.provider("far", namespace="monitoring")
+    life.provider("far", namespace="monitoring", allow="shared")
     provider = {"name": "far", "namespace": "monitoring"}
     life.template("ready", "a", namespace="shared", provider=provider)
     life.definition(("ready", {"namespace": "shared"}, {}))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from harbourmaster.api.references import ALLOW_FROM
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.evaluations import Evaluations
@@ -34,6 +35,7 @@ class World:
         self.client = client
         self.now = START
         self.settings = LifecycleSettings()
+        self.references = "ProvidersNeedConsent"
         self.restart()
 
     def restart(self):
@@ -49,6 +51,7 @@ class World:
                 signals=self.signals,
                 now=lambda: self.now,
                 namespace="harbour",
+                references=self.references,
             )
         )
         self.sync()
@@ -86,9 +89,10 @@ class World:
         metadata = {"name": "checks", "namespace": namespace}
         self.api.put(EVALUATION_DEFINITIONS, {"metadata": metadata, "spec": {"objectives": found}})
 
-    def metric(self, name, value, namespace="prod", raw="MTA="):
+    def metric(self, name, value, namespace="prod", raw="MTA=", allow=""):
         status = {"value": value, "rawValue": raw, "lastUpdated": stamp(self.now)}
-        metadata = {"name": name, "namespace": namespace}
+        annotations = {ALLOW_FROM: allow} if allow else {}
+        metadata = {"name": name, "namespace": namespace, "annotations": annotations}
         spec = {"fetchIntervalSeconds": 60}
         self.api.put(KEPTN_METRICS, {"metadata": metadata, "spec": spec, "status": status})
 
@@ -483,4 +487,75 @@ async def test_without_sticky_successes_all_must_be_met_by_one_measurement(world
     assert world.message == "value '0' did not meet objective '>5'"
     world.metric("cpus", "10")
     await world.look(3)
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+REFUSED = (
+    'no consent to references from namespace "prod": keptnmetric platform/cpus: '
+    "kubectl annotate keptnmetric -n platform cpus harbourmaster.dev/allow-from=prod"
+)
+
+
+async def test_metrics_of_other_namespaces_need_no_consent_by_default(world):
+    world.evaluation()
+    world.definition(("cpus", ">5", "platform"))
+    world.metric("cpus", "10", namespace="platform")
+    assert await world.look() is None
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+@pytest.mark.claim("O14")
+@pytest.mark.parametrize("exists", [True, False])
+async def test_an_evaluation_waits_for_the_consent_of_a_metric(world, exists):
+    world.references = "AllNeedConsent"
+    world.restart()
+    world.evaluation()
+    world.definition(("cpus", ">5", "platform"), ("own", ">5"))
+    world.metric("own", "10")
+    if exists:
+        world.metric("cpus", "4242.5", namespace="platform")
+    assert await world.look() is None
+    assert world.status["evaluationStatus"] == {
+        "cpus": {"value": "", "status": "Pending", "message": REFUSED}
+    }
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (0, "Pending")
+    # It is told once, and costs no try.
+    assert await world.look(60) is None
+    assert world.signals.reasons == ["ReferenceRefused"]
+    assert world.writes == 1
+    world.metric("cpus", "10", namespace="platform", allow="prod")
+    assert await world.look() is None
+    assert (world.status["retryCount"], world.status["overallStatus"]) == (1, "Succeeded")
+
+
+@pytest.mark.claim("O14")
+async def test_a_metric_is_not_read_once_its_consent_is_withdrawn(world):
+    world.references = "AllNeedConsent"
+    world.restart()
+    world.evaluation(retries=5)
+    world.definition(("cpus", ">5", "platform"))
+    world.metric("cpus", "1", namespace="platform", allow="*")
+    await world.look()
+    world.metric("cpus", "10", namespace="platform")
+    assert await world.look(3) is None
+    assert (world.message, world.status["retryCount"]) == (REFUSED, 1)
+
+
+async def test_the_definition_refers_to_a_metric_and_not_who_uses_it(world):
+    world.references = "AllNeedConsent"
+    world.restart()
+    world.evaluation()
+    world.definition(("cpus", ">5", "harbour"), namespace="harbour")
+    world.metric("cpus", "10", namespace="harbour")
+    await world.look()
+    assert world.status["overallStatus"] == "Succeeded"
+
+
+async def test_shared_metrics_that_are_looked_up_need_no_consent(world):
+    world.references = "AllNeedConsent"
+    world.restart()
+    world.evaluation()
+    world.definition(("cpus", ">5"))
+    world.metric("cpus", "10", namespace="harbour")
+    await world.look()
     assert world.status["overallStatus"] == "Succeeded"

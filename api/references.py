@@ -1,0 +1,69 @@
+"""Whether an object may refer to one of another namespace (decision D17).
+
+The namespace of the object that contains the reference counts, not who uses that object.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from harbourmaster.api.resources import MAGNUM_CLUSTERS, METRICS_PROVIDERS, PROJECTS, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+ALLOW_FROM: Final = "harbourmaster.dev/allow-from"
+"""Annotation of the object pointed to: namespaces, separated by commas, or ``*`` for all."""
+ALL: Final = "*"
+ReferenceMode: TypeAlias = Literal["Open", "ProvidersNeedConsent", "AllNeedConsent"]
+DEFAULT_MODE: Final[ReferenceMode] = "ProvidersNeedConsent"
+_GUARDED: Final = frozenset((METRICS_PROVIDERS, PROJECTS, MAGNUM_CLUSTERS))
+"""Kinds that expose credentials or a cloud; the others expose only values."""
+
+
+class Reference(Struct, frozen=True):
+    """A reference to the object ``name`` of ``namespace`` from an object of ``origin``."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    origin: str
+
+    def needs_consent(self, mode: ReferenceMode) -> bool:
+        """Whether the object pointed to has to allow it."""
+        if self.namespace == self.origin or mode == "Open":
+            return False
+        return mode == "AllNeedConsent" or self.resource in _GUARDED
+
+    def is_allowed(self, mode: ReferenceMode, annotations: Mapping[str, str] | None) -> bool:
+        """Whether it may be followed; ``annotations`` are None if the object does not exist."""
+        if not self.needs_consent(mode):
+            return True
+        return bool({self.origin, ALL} & consenting(annotations))
+
+    @property
+    def refusal(self) -> str:
+        """What is wrong, where and what to do; the same whether or not the object exists."""
+        what = f"{self.resource.kind.lower()} {self.namespace}/{self.name}"
+        return f'no consent to references from namespace "{self.origin}": {what}: {self.command}'
+
+    @property
+    def command(self) -> str:
+        """The command by which the other namespace consents."""
+        return f"kubectl {shlex.join(consent(self, (self.origin,)))}"
+
+
+def consenting(annotations: Mapping[str, str] | None) -> frozenset[str]:
+    """The namespaces that an object allows."""
+    text = (annotations or {}).get(ALLOW_FROM, "")
+    return frozenset(filter(None, (each.strip() for each in text.split(","))))
+
+
+def consent(to: Reference, origins: Iterable[str]) -> tuple[str, ...]:
+    """The arguments of kubectl by which the object pointed to allows these namespaces."""
+    allowed = ",".join(dict.fromkeys(origins))
+    kind = to.resource.kind.lower()
+    return ("annotate", kind, "-n", to.namespace, to.name, f"{ALLOW_FROM}={allowed}")

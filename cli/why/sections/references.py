@@ -1,0 +1,70 @@
+"""Which references across namespaces an object depends on, and which of them are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from harbourmaster.api.resources import ANALYSES, MAGNUM_CLUSTERS
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.references import KINDS, references_in
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.evaluation.model import Analysis
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.placement.model import FALSE, SCHEDULED, MagnumCluster, condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harbourmaster.cli.why.model import Subject, WhyContext
+
+_KINDS: Final = {resource.kind: resource for resource in KINDS}
+
+
+async def section(context: WhyContext) -> Section | None:
+    """Of an object that may refer to others, and of those that it refers to."""
+    subject, live = context.subject, context.live
+    settings, doubt = await live.assumed_settings(CONTROLLER, ControllerSettings)
+    mode = settings.cross_namespace_references
+    resource = _KINDS[subject.kind]
+    told = [Line(text, label="status", tone="bad") for text in _told(subject)]
+    refused, unknown = [], [doubt] if doubt else []
+    waiting = list(references_in(subject.raw, resource))
+    while waiting:
+        to = waiting.pop(0)
+        try:
+            raw = await live.find(to.resource, to.name, to.namespace)
+        except ApiError as error:
+            what = f"{to.resource.kind} {to.namespace}/{to.name}"
+            if to.needs_consent(mode):
+                what = f"whether there is consent ({to.command}): {what}"
+            unknown.append(unreadable(error, what))
+            continue
+        if not to.is_allowed(mode, None if raw is None else metadata_in(raw).annotations):
+            refused.append(Line(to.refusal, label="refused", tone="bad"))
+        elif raw is not None and to.resource in KINDS and to.resource != resource:
+            waiting += references_in(raw, to.resource)
+    doubts = [Line(each, label="unknown", tone="dim") for each in dict.fromkeys(unknown)]
+    what = "a reference has no consent" if refused else "no reference is known to be refused"
+    return Section(
+        name="references",
+        state="fault" if refused or told else "unknown" if doubts else "fine",
+        summary=f"{what} (crossNamespaceReferences is {mode})",
+        lines=(*told, *refused, *doubts),
+    )
+
+
+def _told(subject: Subject) -> Iterator[str]:
+    """What the controller has written about it."""
+    if subject.kind == ANALYSES.kind:
+        values = msgspec.json.decode(subject.raw, type=Analysis).status.stored_values
+        yield from (each.err_msg for each in values.values() if each.err_msg)
+    elif subject.kind == MAGNUM_CLUSTERS.kind:
+        conditions = msgspec.json.decode(subject.raw, type=MagnumCluster).status.conditions
+        found = condition(conditions, SCHEDULED)
+        if found is not None and found.status == FALSE:
+            yield found.message
