@@ -108,7 +108,7 @@ class PolicySet(Struct, frozen=True, gc=False):
             filed[policy] = min(
                 sets,
                 key=lambda anchors: sum(
-                    asked[namespace, each] + len(_at(self.indexes, _path(namespace, each)))  # noqa: B023 - called at once
+                    asked[namespace, each] + len(_at(self.indexes, _path(namespace, each)))
                     for each in anchors
                 ),
                 default=frozenset(),
@@ -141,7 +141,6 @@ class PolicySet(Struct, frozen=True, gc=False):
                     found += filed.get(hash(value) % _SHARES, _NOTHING).get(value, ())
                     found += filed.get(None, ())
         return found
-
 
 
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
