@@ -165,13 +165,15 @@ def _at(index: Any, path: tuple[Any, ...]) -> tuple[CompiledPolicy, ...]:  # noq
         index = index.get(part)
         if index is None:
             return ()
-    return index
+    found: tuple[CompiledPolicy, ...] = index
+    return found
 
 
 def _edit(edits: Any, path: tuple[Any, ...]) -> _Edit:  # noqa: ANN401 - as above
     for part in path[:-1]:
         edits = edits.setdefault(part, {})
-    return edits.setdefault(path[-1], _Edit(set(), []))
+    found: _Edit = edits.setdefault(path[-1], _Edit(set(), []))
+    return found
 
 
 def _edited(index: Any, edits: Any) -> Any:  # noqa: ANN401 - as above
