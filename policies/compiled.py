@@ -145,16 +145,16 @@ def _entries(items: list[Json], key_of: Callable[[Json], Hashable]) -> Entries:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
     """Structs to plain JSON values as the API writes them: empty optional fields left out."""
-    return _without_empty(msgspec.to_builtins(value))
-
-
-def _without_empty(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list):
-        return [_without_empty(item) for item in value]
+        return [_plain(item) for item in value]
+    if isinstance(value, Struct):
+        # All at once would keep other threads from running for too long.
+        fields = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        value = {name: getattr(value, field) for name, field in fields}
     if not isinstance(value, dict):
         return value
     return {
-        name: field if name == "matchLabels" else _without_empty(field)
+        name: field if name == "matchLabels" else _plain(field)
         for name, field in value.items()
         # An empty selector says something; an empty map of labels inside one does not.
         if field not in (None, "", []) and not (name == "matchLabels" and field == {})

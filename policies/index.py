@@ -3,12 +3,15 @@
 Each policy is filed under one label (of the pod or of its namespace) that it cannot do without,
 the one that fewest policies ask for. A review looks up the labels that it has; what has no such
 label is tried always. Namespaced policies are filed by namespace first.
+
+A change makes a new set that shares with the old one all parts of the index without that policy.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import filterfalse, islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -24,128 +27,188 @@ _NAMESPACE: Final = "namespace"
 
 Anchor: TypeAlias = "tuple[str, str, str | None]"
 """Whose label, its key, and its value; None where the key alone must be there."""
-_Anchored: TypeAlias = "dict[str, dict[str | None, tuple[CompiledPolicy, ...]]]"
-"""By key, then by value."""
+_Anchored: TypeAlias = "dict[str, dict[str, dict[int | None, Any]]]"
+"""By whose label, then by its key, then by the value's share of all values, then by its value;
+the policies for any value are under None."""
+
+_UNANCHORED: Final[Anchor] = ("", "", None)
+"""Where those are filed that are tried for every pod."""
+_EVERY_POD: Final = {"": ""}
+_SHARES: Final = 1024
+"""Of the values of a key: a change copies those whose values it has."""
+_MAX_VALUES: Final = 32
+"""With more values a policy is filed by the key alone, so that a change takes little time."""
+_MAX_OPTIONS: Final = 8
+"""Requirements of a selector that are compared, for the same reason."""
+_NOTHING: Final[dict[str, tuple[CompiledPolicy, ...]]] = {}
 
 
-class _Index(Struct, frozen=True, gc=False):
-    by_namespace_label: _Anchored
-    by_pod_label: _Anchored
-    unanchored: tuple[CompiledPolicy, ...]
-    """Tried for every pod."""
-
-    def candidates(
-        self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
-    ) -> list[CompiledPolicy]:
-        found = list(self.unanchored)
-        for anchored, labels in (
-            (self.by_namespace_label, namespace_labels),
-            (self.by_pod_label, pod_labels),
-        ):
-            if not anchored:
-                continue
-            for key, value in labels.items():
-                filed = anchored.get(key)
-                if filed is not None:
-                    found += filed.get(value, ())
-                    found += filed.get(None, ())
-        return found
+class _Edit(Struct, gc=False):
+    removed: set[CompiledPolicy]
+    added: list[CompiledPolicy]
 
 
 class PolicySet(Struct, frozen=True, gc=False):
     """All policies; build it with ``policy_set``, match with ``match``."""
 
-    cluster: _Index
-    namespaced: dict[str, _Index]
-    cluster_size: int
-    namespaced_size: int
-    invalid: int
-    references: frozenset[str]
-    """Of all, also of those that can never match."""
+    filed: dict[CompiledPolicy, frozenset[Anchor]] = {}
+    """All policies, each with where it is filed; nowhere if it can never match."""
+    indexes: dict[str | None, _Anchored] = {}
+    """By namespace; None for cluster policies."""
+    cluster_size: int = 0
+    namespaced_size: int = 0
+    invalid: int = 0
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Of all, also of those that can never match."""
+        return frozenset(policy.reference for policy in self.filed)
 
     def match(
         self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
     ) -> tuple[CompiledPolicy, ...]:
         """The policies that select the pod, in the order in which they apply (decision D3)."""
         found = []
-        for policy in self.cluster.candidates(namespace_labels, pod_labels):
+        for policy in self._candidates(None, namespace_labels, pod_labels):
             namespaces, pods = policy.namespaces, policy.pods
             if namespaces is None or pods is None:
                 continue
             if namespaces.matches(namespace_labels) and pods.matches(pod_labels):
                 found.append(policy)
-        local = self.namespaced.get(namespace)
-        if local is not None:
-            found += [
-                policy
-                for policy in local.candidates({}, pod_labels)
-                if policy.pods is not None and policy.pods.matches(pod_labels)
-            ]
+        found += [
+            policy
+            for policy in self._candidates(namespace, {}, pod_labels)
+            if policy.pods is not None and policy.pods.matches(pod_labels)
+        ]
         if len(found) > 1:
             found.sort(key=_rank)
         return tuple(found)
 
+    def changed(
+        self, removed: Iterable[CompiledPolicy], added: Iterable[CompiledPolicy]
+    ) -> PolicySet:
+        """This set without some of its policies and with others; this one stays as it is."""
+        filed = self.filed.copy()
+        sizes = [self.cluster_size, self.namespaced_size, self.invalid]
+        edits: dict[str | None, Any] = {}
+        for policy in removed:
+            _count(sizes, policy, -1)
+            for anchor in filed.pop(policy):
+                _edit(edits, _path(policy.namespace, anchor)).removed.add(policy)
+        options = {policy: _anchors(policy) for policy in added}
+        asked = Counter(
+            (policy.namespace, anchor)
+            for policy, sets in options.items()
+            for anchors in sets
+            for anchor in anchors
+        )
+        for policy, sets in options.items():
+            _count(sizes, policy, 1)
+            namespace = policy.namespace
+            filed[policy] = min(
+                sets,
+                key=lambda anchors: sum(
+                    asked[namespace, each] + len(_at(self.indexes, _path(namespace, each)))
+                    for each in anchors
+                ),
+                default=frozenset(),
+            )
+            for anchor in filed[policy]:
+                _edit(edits, _path(namespace, anchor)).added.append(policy)
+        return PolicySet(filed, _edited(self.indexes, edits), *sizes)
+
+    def _candidates(
+        self,
+        namespace: str | None,
+        namespace_labels: Mapping[str, str],
+        pod_labels: Mapping[str, str],
+    ) -> list[CompiledPolicy]:
+        found: list[CompiledPolicy] = []
+        index = self.indexes.get(namespace)
+        if index is None:
+            return found
+        for whose, labels in (
+            ("", _EVERY_POD),
+            (_NAMESPACE, namespace_labels),
+            (_POD, pod_labels),
+        ):
+            anchored = index.get(whose)
+            if anchored is None:
+                continue
+            for key, value in labels.items():
+                filed = anchored.get(key)
+                if filed is not None:
+                    found += filed.get(hash(value) % _SHARES, _NOTHING).get(value, ())
+                    found += filed.get(None, ())
+        return found
+
 
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     """Index policies; those that can never match are only counted."""
-    cluster: list[CompiledPolicy] = []
-    namespaced: dict[str, list[CompiledPolicy]] = {}
-    sizes = {True: 0, False: 0}
-    invalid = 0
-    references: set[str] = set()
-    for policy in policies:
-        references.add(policy.reference)
-        sizes[policy.namespace is None] += 1
-        invalid += policy.fault is not None
-        if policy.pods is None or (policy.namespace is None and policy.namespaces is None):
-            continue
-        target = (
-            cluster if policy.namespace is None else namespaced.setdefault(policy.namespace, [])
-        )
-        target.append(policy)
-    return PolicySet(
-        cluster=_index(cluster),
-        namespaced={name: _index(found) for name, found in namespaced.items()},
-        cluster_size=sizes[True],
-        namespaced_size=sizes[False],
-        invalid=invalid,
-        references=frozenset(references),
-    )
+    return PolicySet().changed((), policies)
 
 
-def _index(policies: list[CompiledPolicy]) -> _Index:
-    options = [(policy, list(_anchors(policy))) for policy in policies]
-    asked = Counter(anchor for _, sets in options for anchors in sets for anchor in anchors)
-    anchored: dict[Anchor, list[CompiledPolicy]] = {}
-    unanchored: list[CompiledPolicy] = []
-    for policy, sets in options:
-        if not sets:
-            unanchored.append(policy)
-            continue
-        for anchor in min(sets, key=lambda anchors: sum(asked[anchor] for anchor in anchors)):
-            anchored.setdefault(anchor, []).append(policy)
-    return _Index(_filed(anchored, _NAMESPACE), _filed(anchored, _POD), tuple(unanchored))
+def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:
+    sizes[policy.namespace is not None] += by
+    sizes[2] += by * (policy.fault is not None)
 
 
-def _filed(anchored: Mapping[Anchor, list[CompiledPolicy]], scope: str) -> _Anchored:
-    filed: _Anchored = {}
-    for (whose, key, value), found in anchored.items():
-        if whose == scope:
-            filed.setdefault(key, {})[value] = tuple(found)
-    return filed
+def _path(namespace: str | None, anchor: Anchor) -> tuple[Any, ...]:
+    whose, key, value = anchor
+    if value is None:
+        return namespace, whose, key, None
+    return namespace, whose, key, hash(value) % _SHARES, value
 
 
-def _anchors(policy: CompiledPolicy) -> Iterator[frozenset[Anchor]]:
-    """Each set of labels of which one must be there for the policy to match."""
-    if policy.namespace is None and policy.namespaces is not None:
-        yield from _matcher_anchors(_NAMESPACE, policy.namespaces)
-    if policy.pods is not None:
-        yield from _matcher_anchors(_POD, policy.pods)
+def _at(index: Any, path: tuple[Any, ...]) -> tuple[CompiledPolicy, ...]:  # noqa: ANN401 - a part of any depth
+    for part in path:
+        index = index.get(part)
+        if index is None:
+            return ()
+    found: tuple[CompiledPolicy, ...] = index
+    return found
+
+
+def _edit(edits: Any, path: tuple[Any, ...]) -> _Edit:  # noqa: ANN401 - as above
+    for part in path[:-1]:
+        edits = edits.setdefault(part, {})
+    found: _Edit = edits.setdefault(path[-1], _Edit(set(), []))
+    return found
+
+
+def _edited(index: Any, edits: Any) -> Any:  # noqa: ANN401 - as above
+    """Copy what changes; a part that is empty then is left out."""
+    if isinstance(edits, _Edit):
+        return (*filterfalse(edits.removed.__contains__, index or ()), *edits.added)
+    found = index.copy() if index else {}
+    for name, below in edits.items():
+        part = _edited(found.get(name), below)
+        if part:
+            found[name] = part
+        else:
+            found.pop(name, None)
+    return found
+
+
+def _anchors(policy: CompiledPolicy) -> list[frozenset[Anchor]]:
+    """Sets of labels of which each must have one that is there; empty if it can never match."""
+    matchers = {_POD: policy.pods}
+    if policy.namespace is None:
+        matchers = {_NAMESPACE: policy.namespaces, **matchers}
+    found: list[frozenset[Anchor]] = []
+    for scope, matcher in matchers.items():
+        if matcher is None:
+            return []
+        found += islice(_matcher_anchors(scope, matcher), _MAX_OPTIONS)
+    return found or [frozenset((_UNANCHORED,))]
 
 
 def _matcher_anchors(scope: str, matcher: Matcher) -> Iterator[frozenset[Anchor]]:
     for key, values in matcher.one_of:
-        yield frozenset((scope, key, value) for value in values)
+        if len(values) <= _MAX_VALUES:
+            yield frozenset((scope, key, value) for value in values)
+        else:
+            yield frozenset(((scope, key, None),))
     for key in matcher.present:
         yield frozenset(((scope, key, None),))
 

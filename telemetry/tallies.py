@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from prometheus_client.core import Metric
 
@@ -73,14 +73,17 @@ class AdmissionTallies(Collector):
         self.operations = Distribution(_OPERATION_BUCKETS)
         self.matches: Counter[str] = Counter()
         """By policy."""
+        self._references: Callable[[], Collection[str]] | None = None
 
-    def keep_policies(self, references: Collection[str]) -> None:
-        """Forget the policies that are gone, so that there is one series for each that exists."""
-        for gone in self.matches.keys() - references:
-            del self.matches[gone]
+    def keep_policies(self, references: Callable[[], Collection[str]]) -> None:
+        """Show one series for each policy that exists when the metrics are collected."""
+        self._references = references
 
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""
+        if self._references is not None:
+            for gone in self.matches.keys() - self._references():
+                del self.matches[gone]
         durations = HistogramMetricFamily(
             "harbourmaster_admission_duration_seconds",
             "Time to answer one admission review.",

@@ -6,11 +6,9 @@ A change takes effect within milliseconds. If watches fail, the last snapshot st
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, ROLLOUTS
@@ -18,10 +16,9 @@ from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
-from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.parents import Parents, decode_parent
-from harbourmaster.webhook.policy_objects import decode_policy, source_of
+from harbourmaster.webhook.policy_feed import PolicyFeed
+from harbourmaster.webhook.policy_objects import content_of
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -31,21 +28,17 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.index import PolicySet
     from harbourmaster.webhook.engine import EngineHolder
     from harbourmaster.webhook.parents import Parent
+    from harbourmaster.webhook.policy_feed import Content
     from harbourmaster.webhook.settings import WatchSettings
     from harbourmaster.webhook.snapshot import Namespace
 
-    _Watch: TypeAlias = Reflector[Namespace] | Reflector[CompiledPolicy] | Reflector[Parent]
+    _Watch: TypeAlias = Reflector[Namespace] | Reflector[Content] | Reflector[Parent]
 
 _BACKOFF: Final = Backoff(limit=10.0)
 """The longest pause before a watch is tried again."""
-_SHORTEST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.5
-_SHARE: Final = 5
-"""How many times as long as the last index of all policies took the next one waits."""
 
 _decode_namespace: Final = msgspec.json.Decoder(NamespaceObject).decode
 
@@ -73,13 +66,11 @@ class ClusterState:
         """
         self._holder = holder
         self._settings = settings
-        self._keeps_policies = keeps_policies
         self._on_policies = on_policies
         self._on_return = on_return
         self._is_away = False
         self._known: dict[str, Namespace] = {}
-        self._rebuild: asyncio.TimerHandle | None = None
-        self._pause = _SHORTEST_PAUSE
+        self._feed = PolicyFeed(self._policies_changed, keeps_sources=keeps_policies)
         self._awaited: dict[str, set[asyncio.Future[None]]] = {}
         self.namespaces: Reflector[Namespace] = Reflector(
             client,
@@ -118,45 +109,33 @@ class ClusterState:
 
     def _mirror(
         self, client: Client, resource: Resource, metrics: WatchMetrics | None
-    ) -> Reflector[CompiledPolicy]:
-        return Reflector(
+    ) -> Reflector[Content]:
+        def changed(keys: frozenset[str]) -> None:
+            self._feed.change({f"{resource.kind} {key}": mirror.store.get(key) for key in keys})
+
+        mirror: Reflector[Content] = Reflector(
             client,
             resource,
-            self._policy,
-            undecodable=partial(self._stand_in, resource.kind),
-            on_change=self._policies_changed,
+            content_of,
+            undecodable=_fault_of,
+            on_change=changed,
             backoff=_BACKOFF,
             metrics=metrics,
         )
-
-    def _policy(self, raw: msgspec.Raw) -> CompiledPolicy:
-        return self._with_source(compile_policy(decode_policy(raw)), raw)
-
-    def _stand_in(self, kind: str, key: str, raw: msgspec.Raw, error: Exception) -> CompiledPolicy:
-        """What stands in for a policy that does not decode: it warns wherever it might reach."""
-        namespace, _, _ = key.rpartition("/")
-        fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
-        found = undecodable_policy(f"{kind} {key}", namespace or None, fault)
-        return self._with_source(found, raw)
-
-    def _with_source(self, policy: CompiledPolicy, raw: msgspec.Raw) -> CompiledPolicy:
-        return replace(policy, source=source_of(raw)) if self._keeps_policies else policy
+        return mirror
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for each in (*self.reflectors, *self._definitions):
-                    group.create_task(each.run())
-        finally:
-            if self._rebuild is not None:
-                self._rebuild.cancel()
+        async with asyncio.TaskGroup() as group:
+            for each in (*self.reflectors, *self._definitions, self._feed):
+                group.create_task(each.run())
 
     async def synced(self) -> None:
         """Wait for the first whole snapshot."""
         for each in self.reflectors:
             await each.synced.wait()
-        self._index_policies()
+        await self._feed.settled()
+        self._policies_changed(self._feed.policies)
 
     def failing(self) -> str | None:
         """Why what is known is not good enough to answer by, in one line, or None."""
@@ -204,24 +183,9 @@ class ClusterState:
         if was_away and not self._is_away and self._on_return is not None:
             self._on_return()
 
-    def _policies_changed(self, _keys: frozenset[str]) -> None:
-        if self._rebuild is None:
-            loop = asyncio.get_running_loop()
-            self._rebuild = loop.call_later(self._pause, self._index_policies)
-
-    def _index_policies(self) -> None:
-        if self._rebuild is not None:
-            self._rebuild.cancel()
-            self._rebuild = None
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        policies = policy_set(
-            (*self.cluster_policies.store.values(), *self.policies.store.values())
-        )
+    def _policies_changed(self, policies: PolicySet) -> None:
         self._take(policies)
         self._on_policies(policies)
-        pause = (clock() - began) * _SHARE
-        self._pause = min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
 
     def _take(self, policies: PolicySet) -> None:
         current = self._holder.current
@@ -255,6 +219,10 @@ class _Followed:
     def get(self, key: str, /) -> Parent | None:
         """The owner, or None where it is not known."""
         return None if self._mirror.error is not None else self._mirror.store.get(key)
+
+
+def _fault_of(_key: str, _raw: msgspec.Raw, error: Exception) -> str:
+    return str(error) if isinstance(error, MalformedError) else "it can't be read"
 
 
 def _namespace(raw: msgspec.Raw) -> Namespace:

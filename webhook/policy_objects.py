@@ -10,17 +10,21 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode, describe
 from harbourmaster.policies.model import Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""
+_OURS: Final = "harbourmaster.dev/"
+"""In the keys of the annotations that may count; a change of another one changes nothing."""
 
 
 class _SourceMeta(Struct, frozen=True, gc=False):
     name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    annotations: dict[str, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Source(Struct, frozen=True, gc=False, rename="camel"):
@@ -62,15 +66,28 @@ def convert_policy(value: dict[str, Any]) -> Policy:
     return policy
 
 
+def content_of(raw: bytes | msgspec.Raw) -> bytes:
+    """The object with no more than what answers depend on; raises as ``decode_policy``.
+
+    Values keep the wrong types that they have.
+    """
+    found = decode(_source_decoder, raw, "")
+    if isinstance(found.spec, msgspec.Raw):
+        _check_size(memoryview(found.spec).nbytes)
+    metadata = found.metadata
+    if metadata and metadata.annotations is not msgspec.UNSET:
+        ours = {key: value for key, value in (metadata.annotations or {}).items() if _OURS in key}
+        metadata = replace(metadata, annotations=ours or msgspec.UNSET)
+        found = replace(found, metadata=metadata)
+    return msgspec.json.encode(found)
+
+
 def source_of(raw: bytes | msgspec.Raw) -> bytes:
-    """The object with no more than what answers depend on; empty for what nobody could read."""
+    """As ``content_of``, but empty for what nobody could read."""
     try:
-        found = decode(_source_decoder, raw, "")
-        if isinstance(found.spec, msgspec.Raw):
-            _check_size(memoryview(found.spec).nbytes)
+        return content_of(raw)
     except MalformedError:
         return b""
-    return msgspec.json.encode(found)
 
 
 def _check_size(size: int) -> None:

@@ -131,7 +131,7 @@ async def test_nothing_is_kept_of_policies_where_nothing_is_recorded(api):
     async with following(api) as follower:
         await follower.cluster.synced()
         assert answered_again(follower) == UNFAITHFUL
-        (kept,) = follower.cluster.cluster_policies.store.values()
+        (kept,) = follower.snapshot.policies.filed
         assert kept.source == b""
 
 
@@ -184,7 +184,7 @@ async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
         await follower.cluster.synced()
         assert follower.outcome() == ("mutated", ("policy-invalid",) * 3)
         assert follower.snapshot.policies.invalid == 3
-        faults = {each.fault for each in follower.cluster.policies.store.values()}
+        faults = {each.fault for each in follower.snapshot.policies.filed}
         assert any(f"bytes, more than {MAX_SPEC_BYTES}" in fault for fault in faults)
         assert follower.snapshot.policies.references == {
             "ClusterPodSchedulingPolicy broken",

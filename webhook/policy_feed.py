@@ -1,0 +1,152 @@
+"""Policies as their watches give them: those whose content changed are compiled in a thread.
+
+A large policy takes up to a second. Its former version stays in force meanwhile, namespaces take
+turns, and of several versions that wait only the last is compiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.index import PolicySet
+from harbourmaster.webhook.policy_objects import decode_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+Content: TypeAlias = "bytes | str"
+"""A policy as ``policy_objects.content_of`` gives it, or why it can't be used."""
+
+SMALL: Final = 4 * 1024
+"""Bytes of a policy that does not wait for the large ones."""
+_AT_ONCE: Final = 16 * 1024
+"""Bytes of the small ones that are compiled before a large one has its turn."""
+_PAUSE: Final = 0.02
+"""Seconds for which changes are gathered."""
+_SMALL_ONES: Final = ""
+
+
+class PolicyFeed:
+    """Keeps ``policies`` at what ``change`` is told, while ``run`` runs."""
+
+    def __init__(
+        self, on_policies: Callable[[PolicySet], None], *, keeps_sources: bool = False
+    ) -> None:
+        """``on_policies`` gets each new set; ``keeps_sources`` keeps policies as written, too."""
+        self.policies = PolicySet()
+        self._on_policies = on_policies
+        self._keeps_sources = keeps_sources
+        self._compiled: dict[str, CompiledPolicy] = {}
+        self._waiting: dict[str, Content] = {}
+        """By reference; the versions that were not begun yet."""
+        self._turns: dict[str, dict[str, None]] = {}
+        """References by namespace, or those of small policies, in the order of their turns."""
+        self._begun: set[str] = set()
+        self._was_small = False
+        self._woken = asyncio.Event()
+        self._awaited: list[set[str]] = []
+        self._progress = asyncio.Event()
+
+    def change(self, contents: Mapping[str, Content | None]) -> None:
+        """Take what policies are now, by reference; None for those that are gone."""
+        gone = [reference for reference, content in contents.items() if content is None]
+        for reference in gone:
+            self._waiting.pop(reference, None)
+            self._begun.discard(reference)
+        for reference, content in contents.items():
+            if content is not None:
+                self._waiting[reference] = content
+                is_small = len(content) <= SMALL
+                if not is_small:
+                    self._turns.get(_SMALL_ONES, {}).pop(reference, None)
+                turn = _SMALL_ONES if is_small else _place(reference)
+                self._turns.setdefault(turn, {})[reference] = None
+        if gone:
+            self._take(dict.fromkeys(gone))
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Compile what changes, until cancelled."""
+        while True:
+            await self._woken.wait()
+            await asyncio.sleep(_PAUSE)
+            self._woken.clear()
+            while self._turns:
+                batch = self._next()
+                self._begun = set(batch)
+                found = await asyncio.to_thread(self._compile, batch)
+                kept, self._begun = self._begun, set()
+                self._take({each: found[each] for each in kept})
+
+    async def settled(self) -> None:
+        """Wait until some version of each policy is compiled that is known now."""
+        awaited = self._waiting.keys() | self._begun
+        self._awaited.append(awaited)
+        while awaited:
+            await self._progress.wait()
+        self._awaited.remove(awaited)
+
+    def _next(self) -> dict[str, Content]:
+        """What is compiled next: one large policy, or every other time some small ones."""
+        turn = next(iter(self._turns))
+        if _SMALL_ONES in self._turns and not self._was_small:
+            turn = _SMALL_ONES
+        self._was_small = turn == _SMALL_ONES
+        references, room = self._turns.pop(turn), _AT_ONCE
+        batch: dict[str, Content] = {}
+        while references and room > 0:
+            reference = next(iter(references))
+            del references[reference]
+            # It is gone, or had its turn among those of its former size.
+            content = self._waiting.pop(reference, None)
+            if content is not None:
+                batch[reference] = content
+                room -= len(content) if self._was_small else _AT_ONCE
+        if references:
+            self._turns[turn] = references
+        return batch
+
+    def _compile(self, batch: Mapping[str, Content]) -> dict[str, CompiledPolicy]:
+        return {
+            reference: compile_content(reference, content, keeps_source=self._keeps_sources)
+            for reference, content in batch.items()
+        }
+
+    def _take(self, changes: Mapping[str, CompiledPolicy | None]) -> None:
+        former = [self._compiled.pop(each) for each in changes if each in self._compiled]
+        new = {reference: policy for reference, policy in changes.items() if policy is not None}
+        self._compiled |= new
+        for awaited in self._awaited:
+            awaited.difference_update(changes)
+        self._progress.set()
+        self._progress = asyncio.Event()
+        if former or new:
+            self.policies = self.policies.changed(former, new.values())
+            self._on_policies(self.policies)
+
+
+def _place(reference: str) -> str:
+    """The kind, and the namespace if there is one."""
+    return reference.rpartition("/")[0] or reference.partition(" ")[0]
+
+
+def compile_content(reference: str, content: Content, *, keeps_source: bool) -> CompiledPolicy:
+    """The policy; what stands in for one that can't be used warns wherever it might reach."""
+    try:
+        if isinstance(content, str):
+            raise MalformedError(content)  # noqa: TRY301 - told like what decoding finds
+        found = compile_policy(decode_policy(content))
+    except Exception as error:  # noqa: BLE001 - one bad policy harms no other, whatever it is
+        fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
+        namespace, has_namespace, _ = reference.partition(" ")[2].rpartition("/")
+        found = undecodable_policy(reference, namespace if has_namespace else None, fault)
+    if keeps_source and isinstance(content, bytes):
+        found = replace(found, source=content)
+    return found
