@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.cluster import eventually
+from helpers.cluster import eventually, rule
 from helpers.guarded_account import (
     FOREIGN_GATE,
     GATE,
@@ -37,11 +37,10 @@ JOBS = "/apis/batch/v1/namespaces/{tenant}/jobs"
 MAPS = "/api/v1/namespaces/{tenant}/configmaps"
 NODE = "/api/v1/nodes/guarded-node"
 RESERVATIONS = "rescheduler.harbourmaster.dev/reservations"
-CONVERTED = (
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/keptnapps.lifecycle.keptn.sh"
-)
+CONVERTED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/keptnapps.lifecycle.keptn.sh"
 SERVED = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
 SCHEDULER = "/apis/apps/v1/namespaces/{home}/deployments/harbourmaster-scheduler"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 BUNDLE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="
 TOLERATIONS = {"key": "CriticalAddonsOnly", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -69,6 +68,8 @@ def marked(reason, kind="DisruptionTarget"):
 
 def deletion(uid=None, **options):
     preconditions = {"preconditions": {"uid": uid}} if uid else {}
+    # With a body, the API server ignores the query.
+    options["dryRun"] = ["All"]
     return {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions, **options}
 
 
@@ -89,14 +90,32 @@ FOREIGN_TAINT = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule
 OUR_TAINT = {"key": "CriticalAddonsOnly", "value": "resched.0123abcd", "effect": "NoSchedule"}
 
 
+def webhooks(name="harbourmaster", *, group="", resource="pods", **client):
+    where = client or {"service": {"namespace": "{home}", "name": "harbourmaster-webhook"}}
+    webhook = {
+        "name": "all.example.com",
+        "clientConfig": where,
+        "rules": [rule([resource], group)],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [webhook],
+    }
+
+
 def pod_attacks(ids):
     waiting, running = f"{PODS}/waiting", f"{PODS}/running"
     own = {**TOLERATIONS, "key": "example.com/own"}
     status = f"{running}/status"
     both = [{"op": "replace", "path": "/spec/schedulingGates", "value": [{"name": GATE}]}]
     image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil.example/x"}]
-    everything = [{"op": "add", "path": "/spec/tolerations", "value": [{"operator": "Exists"}]}]
-    evicting = [{"op": "add", "path": "/spec/tolerations/-", "value": {**own, "effect": "NoExecute"}}]
+    more = {"op": "add", "path": "/spec/tolerations/-"}
+    everything = [{**more, "value": {"operator": "Exists"}}]
+    evicting = [{**more, "value": {**own, "effect": "NoExecute"}}]
     patch = "application/json-patch+json"
     yield "image", "PATCH", running, image, patch, "nothing in the spec of a pod"
     yield "deadline", "PATCH", running, {"spec": {"activeDeadlineSeconds": 1}}, MERGE, "spec"
@@ -116,14 +135,21 @@ def pod_attacks(ids):
     version = annotated("2.0", "keptn.sh/version")
     yield "version of a pod that runs", "PATCH", running, version, MERGE, "only the annotations"
     yield "ready", "PATCH", status, marked("x", "Ready"), STRATEGIC, "DisruptionTarget"
-    yield "eviction forged", "PATCH", status, marked("EvictionByEvictionAPI"), STRATEGIC, "sets only"
+    yield (
+        "eviction forged",
+        "PATCH",
+        status,
+        marked("EvictionByEvictionAPI"),
+        STRATEGIC,
+        "sets only",
+    )
     yield "address", "PATCH", status, {"status": {"podIP": "10.1.2.3"}}, STRATEGIC, "sets only"
     yield "labels by status", "PATCH", status, labels, STRATEGIC, "no metadata of a pod"
     yield "any deletion", "DELETE", running, deletion(), JSON, "only by its UID"
     at_once = deletion(ids.running, gracePeriodSeconds=0)
     yield "deletion at once", "DELETE", running, at_once, JSON, "not at once"
     critical = "/api/v1/namespaces/kube-system/pods/guarded-critical"
-    yield "node critical", "DELETE", critical, deletion(ids.critical), JSON, "system-node-critical"
+    yield "node critical", "DELETE", critical, deletion(ids.critical), JSON, "none with the"
     yield "any eviction", "POST", f"{running}/eviction", eviction(), JSON, "only by its UID"
 
 
@@ -183,7 +209,15 @@ def other_attacks(ids):
     labels = {"metadata": {"labels": {"grafana_dashboard": "1"}}}
     yield "ConfigMap label", "PATCH", f"{MAPS}/keptnfn-coded", labels, MERGE, "only the data"
     token = secret("kubernetes.io/service-account-token")
-    yield "token", "POST", "/api/v1/namespaces/{home}/secrets", token, JSON, "no others"
+    yield "token", "POST", "/api/v1/namespaces/{home}/secrets", token, JSON, "of the types Opaque"
+    yield "webhooks", "POST", HOOKS, webhooks("evil"), JSON, "guard-webhooks"
+    url = webhooks(url="https://evil.example.com")
+    yield "webhook elsewhere", "POST", HOOKS, url, JSON, "guard-webhooks"
+    foreign = webhooks(service={"namespace": "{tenant}", "name": "evil"})
+    yield "webhook of a tenant", "POST", HOOKS, foreign, JSON, "guard-webhooks"
+    for group, resource in (("", "secrets"), ("*", "*"), ("authentication.k8s.io", "tokenreviews")):
+        seen = webhooks(group=group, resource=resource)
+        yield f"webhook for {resource}", "POST", HOOKS, seen, JSON, "guard-webhooks"
     untainted = tainted(OUR_TAINT)
     yield "foreign taint removed", "PATCH", NODE, untainted, MERGE, "only its own taints"
     evil = tainted(FOREIGN_TAINT, {"key": "evil", "effect": "NoExecute"})
@@ -286,6 +320,7 @@ def legitimate(ids):
     yield "conversion", "PATCH", CONVERTED, [{**bundle, "value": BUNDLE}], patch
     bundle = {"op": "add", "path": "/spec/caBundle", "value": BUNDLE}
     yield "metrics", "PATCH", SERVED, [bundle], patch
+    yield "registration", "POST", HOOKS, webhooks(), JSON
     mark = annotated("0", "certs.harbourmaster.dev/authority")
     yield "restart", "PATCH", SCHEDULER, {"spec": {"template": mark}}, MERGE
 
