@@ -229,20 +229,20 @@ def other_attacks(ids):
     yield "node label", "PATCH", NODE, labels, MERGE, "only the annotation"
     yield "node annotation", "PATCH", NODE, annotated("1", "x"), MERGE, "only the annotation"
     versions = {"metadata": {"labels": {"x": "y"}}}
-    yield "definition label", "PATCH", CONVERTED, versions, MERGE, "not their metadata"
+    yield "definition label", "PATCH", CONVERTED, versions, MERGE, "guard-registration"
     elsewhere = {"service": {"namespace": "{tenant}", "name": "evil"}}
     conversion = {"spec": {"conversion": {"webhook": {"clientConfig": elsewhere}}}}
-    yield "conversion elsewhere", "PATCH", CONVERTED, conversion, MERGE, "only the caBundle"
+    yield "conversion elsewhere", "PATCH", CONVERTED, conversion, MERGE, "guard-registration"
     singular = {"spec": {"names": {"shortNames": ["po"]}}}
-    yield "definition's names", "PATCH", CONVERTED, singular, MERGE, "only the caBundle"
-    yield "metrics elsewhere", "PATCH", SERVED, {"spec": elsewhere}, MERGE, "only the caBundle"
+    yield "definition's names", "PATCH", CONVERTED, singular, MERGE, "guard-registration"
+    yield "metrics elsewhere", "PATCH", SERVED, {"spec": elsewhere}, MERGE, "guard-registration"
     unverified = {"spec": {"insecureSkipTLSVerify": True, "caBundle": None}}
-    yield "metrics unverified", "PATCH", SERVED, unverified, MERGE, "only the caBundle"
+    yield "metrics unverified", "PATCH", SERVED, unverified, MERGE, "guard-registration"
     replicas = {"spec": {"replicas": 0}}
-    yield "scheduler off", "PATCH", SCHEDULER, replicas, MERGE, "only the annotation"
+    yield "scheduler off", "PATCH", SCHEDULER, replicas, MERGE, "guard-registration"
     image = [{"name": "main", "image": "evil.example/x"}]
     pods = {"spec": {"template": {"spec": {"containers": image}}}}
-    yield "scheduler's image", "PATCH", SCHEDULER, pods, MERGE, "only the annotation"
+    yield "scheduler's image", "PATCH", SCHEDULER, pods, MERGE, "guard-registration"
 
 
 def legitimate(ids):
