@@ -24,10 +24,12 @@ from harbourmaster.serving.options import settings_from
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BASES = ("default", "with-certmanager")
-# The guards are in each base; the last component renames what the others bring.
+GUARDS = ("account-guard", "guards")
+"""Components that are in each base."""
+# The last component renames what the others bring.
 COMPONENTS = tuple(
     sorted(
-        (path.name for path in (DEPLOY / "components").iterdir() if path.name != "guards"),
+        (path.name for path in (DEPLOY / "components").iterdir() if path.name not in GUARDS),
         key=lambda name: (name == "gardener", name),
     )
 )
