@@ -13,7 +13,7 @@ from harbourmaster.policies.pods import KINDS
 from harbourmaster.policies.unknown_fields import unknown_fields
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.engine import DENIED, Engine
 from harbourmaster.webhook.handlers import INVALID, answer
 from harbourmaster.webhook.parents import DEFAULT_NAMESPACE
 from harbourmaster.webhook.sources import Sources, load
@@ -43,7 +43,7 @@ def render(arguments: Arguments) -> int:
         if verdict is not None:
             for warning in verdict.response.warnings:
                 print(item.problem(warning), file=sys.stderr)
-            if verdict.outcome == INVALID:
+            if verdict.outcome in {DENIED, INVALID}:
                 print(item.problem(verdict.response.reason or ""), file=sys.stderr)
                 failed = True
             for path in _unknown_fields(item.value):

@@ -12,15 +12,22 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode, describe
-from harbourmaster.policies.model import Policy
+from harbourmaster.policies.model import ON_TOO_LARGE, Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""
 
 
+class _SourceAnnotations(Struct, frozen=True, gc=False):
+    on_too_large: msgspec.Raw | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name=ON_TOO_LARGE
+    )
+
+
 class _SourceMeta(Struct, frozen=True, gc=False):
     name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    annotations: _SourceAnnotations | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Source(Struct, frozen=True, gc=False, rename="camel"):
