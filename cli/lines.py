@@ -9,6 +9,7 @@ import msgspec
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.lines import LineFailure, line_failure
+from harbourmaster.cli.terminal import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +43,7 @@ def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:
     count = 0
     for each in answers:
         count += isinstance(each, bad)
-        sys.stdout.buffer.write(_encode(each) + b"\n")
+        sys.stdout.buffer.write(printable(_encode(each)) + b"\n")
         sys.stdout.buffer.flush()
     return count
 

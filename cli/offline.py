@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli import program
 from harbourmaster.cli.lines import opened, print_lines
+from harbourmaster.cli.terminal import printable
 from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import MALFORMED, answer
@@ -42,7 +43,7 @@ def review(arguments: Arguments) -> int:
         body = stream.read()
     engine = Engine(loaded.snapshot, arguments.settings)
     result, decision = answer(body, engine)
-    sys.stdout.buffer.write(msgspec.json.format(result, indent=2) + b"\n")
+    sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
     return 1 if loaded.problems or decision.verdict.outcome == MALFORMED else 0
 
 

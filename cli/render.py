@@ -12,7 +12,8 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.policies.unknown_fields import unknown_fields
 from harbourmaster.serving.documents import Problem
-from harbourmaster.webhook.engine import Engine
+from harbourmaster.telemetry.text import clean
+from harbourmaster.webhook.engine import DENIED, Engine
 from harbourmaster.webhook.handlers import INVALID, answer
 from harbourmaster.webhook.parents import DEFAULT_NAMESPACE
 from harbourmaster.webhook.sources import Sources, load
@@ -42,7 +43,7 @@ def render(arguments: Arguments) -> int:
         if verdict is not None:
             for warning in verdict.response.warnings:
                 print(item.problem(warning), file=sys.stderr)
-            if verdict.outcome == INVALID:
+            if verdict.outcome in {DENIED, INVALID}:
                 print(item.problem(verdict.response.reason or ""), file=sys.stderr)
                 failed = True
             for path in _unknown_fields(item.value):
@@ -81,7 +82,7 @@ def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
-    title = f"{item.file} {item.value.get('kind')}/{name_of(item.value)}"
+    title = clean(f"{item.file} {item.value.get('kind')}/{name_of(item.value)}")
     before_lines = dump(item.value).splitlines(keepends=True)
     after_lines = dump(after).splitlines(keepends=True)
     return difflib.unified_diff(before_lines, after_lines, title, f"{title} (rendered)")

@@ -32,16 +32,21 @@ WIDEST: Final = 120
 
 
 def json_text(value: object) -> bytes:
-    """Indented JSON for programs, without characters that control a terminal.
+    """Indented JSON for programs, without characters that control a terminal."""
+    return printable(msgspec.json.format(msgspec.json.encode(value), indent=2)) + b"\n"
+
+
+def printable(data: bytes) -> bytes:
+    """The same JSON, without characters that control a terminal.
 
     JSON itself escapes only what is below a blank; U+009B, say, begins a control sequence as well.
     """
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    text = data.decode()
     if not text.replace("\n", "").isprintable():
         text = "".join(
             char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text
         )
-    return text.encode() + b"\n"
+    return text.encode()
 
 
 class Terminal:

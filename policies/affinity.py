@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.patches import add
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
-from harbourmaster.policies.model import AFFINITY, PREFERRED, REQUIRED
+from harbourmaster.policies.model import AFFINITY, ON_TOO_LARGE, PREFERRED, REQUIRED, WARN
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.product import (
@@ -38,6 +38,14 @@ def required_terms(affinity: Json | None) -> Sequence[Json]:
     return required.get(NODE_TERMS) or ()
 
 
+def refusal_of(policy: CompiledPolicy, why: str) -> str:
+    """What users are told whose pod cannot get a policy that is not to be skipped."""
+    return (
+        f"pods without {policy.reference} are refused: {why}: give the pod fewer or shorter "
+        f"entries, or set {ON_TOO_LARGE} of the policy to {WARN}"
+    )
+
+
 def excludes(affinity: Json | None, labels: Mapping[str, str]) -> bool:
     """Whether the required terms of an affinity exclude one of these labels of a node."""
     terms = required_terms(affinity)
@@ -47,8 +55,9 @@ def excludes(affinity: Json | None, labels: Mapping[str, str]) -> bool:
 class AffinityMerge:
     """What a pod's affinity becomes; it is only read, operations are written at the end.
 
-    ``notes`` collects what the user is told. ``skip_conflicts`` leaves out required node affinity
-    that what is there excludes, instead of ANDing it.
+    ``notes`` collects what the user is told; ``refusal`` says why a pod must be refused.
+    ``skip_conflicts`` leaves out required node affinity that what is there excludes, instead of
+    ANDing it.
     """
 
     __slots__ = (
@@ -64,6 +73,7 @@ class AffinityMerge:
         "_terms",
         "_terms_before",
         "_too_large",
+        "refusal",
     )
 
     def __init__(self, pod: PodView, notes: list[Note], *, skip_conflicts: bool) -> None:
@@ -77,8 +87,9 @@ class AffinityMerge:
         self._own_terms = required_terms(original) if original else ()
         self._terms: NodeTerms | None = None
         self._terms_before: NodeTerms | None = None
-        self._too_large: list[tuple[str, Requirement, str]] = []
+        self._too_large: list[tuple[CompiledPolicy, Requirement, str]] = []
         self._conflicting: set[ConstraintKey] = set()
+        self.refusal = ""
 
     def apply(
         self,
@@ -93,9 +104,9 @@ class AffinityMerge:
                 self._present.add(slot[0])
                 self._append(slot, entries, is_copied=slot[0] not in before)
         if policy.required is not None:
-            self._require(policy.reference, policy.required, node_selector)
+            self._require(policy, policy.required, node_selector)
         if node_name is not None:
-            self._require(policy.reference, node_name, node_selector)
+            self._require(policy, node_name, node_selector)
 
     def finish(self, node_selector: Mapping[str, str], sources: Mapping[str, str]) -> None:
         """Merge what was too large before, and check the labels that policies added.
@@ -116,7 +127,7 @@ class AffinityMerge:
             self._note_conflict(source, conflict, " by its node selector")
 
     def _require(
-        self, reference: str, requirement: Requirement, node_selector: Mapping[str, str]
+        self, policy: CompiledPolicy, requirement: Requirement, node_selector: Mapping[str, str]
     ) -> None:
         if self._own_terms and self._terms is None:
             # The bytes that came are no fewer than those of the terms in them.
@@ -131,13 +142,13 @@ class AffinityMerge:
                 brought=self._terms_before,
             )
         except ProductTooLargeError as error:
-            self._too_large.append((reference, requirement, str(error)))
+            self._too_large.append((policy, requirement, str(error)))
             return
         if self._terms is not None:
             self._present.add(_NODE_AFFINITY)
         if conflict is not None:
             self._conflicting.add(conflict.key)
-            self._note_conflict(reference, conflict)
+            self._note_conflict(policy.reference, conflict)
 
     def _retry_too_large(self, node_selector: Mapping[str, str]) -> None:
         """Try again what was too large until nothing fits any more.
@@ -146,15 +157,18 @@ class AffinityMerge:
         """
         while self._too_large:
             pending, self._too_large = self._too_large, []
-            for reference, requirement, _ in pending:
-                self._require(reference, requirement, node_selector)
+            for policy, requirement, _ in pending:
+                self._require(policy, requirement, node_selector)
             if len(self._too_large) == len(pending):
                 break
-        texts: dict[str, str] = {}
-        for reference, _, text in self._too_large:
-            texts.setdefault(reference, text)
-        for reference, text in texts.items():
+        skipped: dict[str, tuple[CompiledPolicy, str]] = {}
+        for policy, _, text in self._too_large:
+            skipped.setdefault(policy.reference, (policy, text))
+        for reference, (policy, text) in skipped.items():
             message = f"required node affinity of {reference} is skipped: it would make {text}"
+            if policy.denies_too_large:
+                message = refusal_of(policy, f"its required node affinity would make {text}")
+                self.refusal = self.refusal or message
             self._notes.append(Note("affinity-too-large", message))
 
     def _note_conflict(self, reference: str, conflict: Conflict, means: str = "") -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from harbourmaster.api.field_errors import reason
 from harbourmaster.api.selectors import EVERYTHING, Matcher, compile_selector
 from harbourmaster.policies import keys
-from harbourmaster.policies.model import PREFERRED, REQUIRED, PolicySpec
+from harbourmaster.policies.model import DENY, ON_TOO_LARGE, PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.product import Requirement, compile_requirement
 from harbourmaster.policies.requirements import FIELDS
 from harbourmaster.policies.validation import validate_spec
@@ -59,6 +59,8 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     namespaces: Matcher | None
     pods: Matcher | None
     fault: str | None = None
+    denies_too_large: bool = False
+    """Whether a pod that cannot get it because of a limit on sizes is refused."""
     required: Requirement | None = None
     lists: tuple[tuple[tuple[str, str], Entries], ...] = ()
     node_name: str | None = None
@@ -95,6 +97,7 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
         namespace=namespace,
         namespaces=compile_selector(spec.namespace_selector),
         pods=compile_selector(spec.pod_selector),
+        denies_too_large=(policy.metadata.annotations or {}).get(ON_TOO_LARGE) == DENY,
         required=compile_requirement(required_terms) if required_terms else None,
         lists=tuple(
             (slot, _entries(items, key_of))

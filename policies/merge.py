@@ -54,6 +54,8 @@ class Merged(Struct, frozen=True, gc=False):
 
     operations: list[Operation]
     notes: list[Note]
+    refusal: str = ""
+    """Why a pod must be refused; empty where it is not."""
 
 
 class _Merge:
@@ -164,8 +166,9 @@ class _Merge:
                 self._affinity_merge().finish(self._labels, self._label_sources)
         elif affinity is not None:
             affinity.finish(self._labels, self._label_sources)
+        refusal = affinity.refusal if affinity else ""
         if self._pod.spec is not None:
-            return Merged(self._operations(pointer), self._notes)
+            return Merged(self._operations(pointer), self._notes, refusal)
         operations = self._operations("")
         if operations:
             fields = {operation.path.lstrip("/"): operation.value for operation in operations}

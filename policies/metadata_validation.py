@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.field_errors import forbidden, invalid, required
+from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
 from harbourmaster.policies.label_validation import labels
+from harbourmaster.policies.model import DENY, ON_TOO_LARGE, WARN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,9 @@ def _namespace(namespace: str | None, *, is_cluster_scoped: bool) -> Iterator[Fi
 
 
 def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    on_too_large = annotations.get(ON_TOO_LARGE, WARN)
+    if on_too_large not in {WARN, DENY}:
+        yield unsupported(f"{path}[{ON_TOO_LARGE}]", on_too_large, (DENY, WARN))
     for key in annotations:
         # Unlike the keys of labels, those of annotations may have capitals in their prefix.
         for fault in qualified_name(key.lower()):

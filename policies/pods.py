@@ -26,8 +26,8 @@ _EMPTY: Final = Raw(b"")
 _LABEL_BYTES: Final = 128
 """What a label takes in memory besides its text."""
 MAX_OWNED_BYTES: Final = 1024 * 1024
-"""Of a pod's affinity and of its tolerations as JSON, each; an API server stores no object with
-more, and what is read of them is walked several times."""
+"""Of a pod's affinity and of its tolerations as JSON, each: what is read of them is walked several
+times. An API server stores a little more than that, because its own encoding is shorter."""
 
 
 class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
@@ -126,6 +126,14 @@ class PodView(Struct, frozen=True, gc=False):
     annotations: Raw = _EMPTY
 
 
+class OversizedPodError(MalformedError):
+    """Owned fields of more than MAX_OWNED_BYTES; ``pod`` has everything but the spec."""
+
+    def __init__(self, text: str, pod: PodView) -> None:
+        super().__init__(text)
+        self.pod = pod
+
+
 class Kind(Struct, frozen=True, gc=False):
     """A kind that is handled, and the JSON pointer of its pod spec.
 
@@ -166,8 +174,13 @@ class Kind(Struct, frozen=True, gc=False):
             annotations = template.metadata.annotations if template.metadata else _EMPTY
             spec = template.spec
             is_left_alone = is_deleted
+        bare = PodView(labels, None, is_left_alone, annotations=annotations)
         if spec is None:
-            return PodView(labels, None, is_left_alone, annotations=annotations)
+            return bare
+        for name, raw in (("affinity", spec.affinity), ("tolerations", spec.tolerations)):
+            if memoryview(raw).nbytes > MAX_OWNED_BYTES:
+                limit = MAX_OWNED_BYTES // 1024
+                raise OversizedPodError(f"{self._path}.{name}: more than {limit} KiB", bare)
         owned = self._decode_owned(spec)
         return PodView(labels, spec, is_left_alone, *owned, annotations)
 
@@ -199,10 +212,6 @@ class Kind(Struct, frozen=True, gc=False):
         """
         affinity: Json | None = None
         tolerations: list[Json] | None = None
-        for name, raw in (("affinity", spec.affinity), ("tolerations", spec.tolerations)):
-            if memoryview(raw).nbytes > MAX_OWNED_BYTES:
-                limit = MAX_OWNED_BYTES // 1024
-                raise MalformedError(f"{self._path}.{name}: more than {limit} KiB")
         if not is_absent(spec.affinity):
             at = f"{self._path}.affinity"
             decode(_affinity_types, spec.affinity, at)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from msgspec import Struct
 
-from harbourmaster.telemetry.text import reason
+from harbourmaster.telemetry.text import clean, reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -37,9 +37,9 @@ class Problem(Struct, frozen=True, gc=False):
     text: str
 
     def __str__(self) -> str:
-        """``file, document 2: what is wrong``."""
+        """``file, document 2: what is wrong``, without terminal controls."""
         place = self.file if self.document is None else f"{self.file}, document {self.document}"
-        return f"{place}: {self.text}"
+        return clean(f"{place}: {self.text}")
 
 
 class Document(Struct, frozen=True, gc=False):

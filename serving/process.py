@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 from harbourmaster.serving.settings import StartError
-from harbourmaster.telemetry.text import reason
+from harbourmaster.telemetry.text import clean, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def exit_code(name: str, command: Callable[[], int]) -> int:
         text = failure(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    print(f"{name}: {text}", file=sys.stderr)  # noqa: T201 - a command prints
+    print(f"{name}: {clean(text)}", file=sys.stderr)  # noqa: T201 - a command prints
     return EXIT_USAGE
 
 

@@ -44,7 +44,8 @@ SKIPPED: Final = "skipped"
 """Allowed as it is because the mutation could not be made."""
 DENIED: Final = "denied"
 """A pod that may have to wait, and can't: not even the fixed patch could be made, or it names
-another scheduler and the settings deny that."""
+another scheduler and the settings deny that. Or one that cannot get a policy that must not be
+skipped."""
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -138,7 +139,7 @@ class Engine:
         found = self._kept.get(key)
         if found is None:
             options = self._options[node_name_as_field, waits]
-            found = _verdict(merge(pod, kind.pointer, policies, options), policies)
+            found = _verdict(kind, merge(pod, kind.pointer, policies, options), policies)
             size = 0 if spec is None else spec.key_size
             self._kept.keep(key, found, size + len(found.response.encoded))
         return found
@@ -168,6 +169,8 @@ def fused(gating: Gating, merged: Verdict | None) -> Verdict:
     """
     if not gating.patch and not gating.notes:
         return merged or _left_alone(gating.reason)
+    if merged and merged.outcome == DENIED:
+        return merged
     if gating.refusal:
         return Verdict(DENIED, denied(gating.refusal), notes=gating.notes)
     merged = merged or _left_alone(None)
@@ -209,8 +212,11 @@ def _joined(first: bytes | None, second: bytes) -> bytes | None:
     return b"%b,%b" % (first[:-1], second[1:])
 
 
-def _verdict(merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
+def _verdict(kind: Kind, merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
     notes = merged.notes
+    references = tuple(policy.reference for policy in policies)
+    if merged.refusal and not kind.is_template:
+        return Verdict(DENIED, denied(merged.refusal), references, notes=tuple(notes))
     if merged.operations:
         outcome, response = MUTATED, patched(merged.operations, notes)
     else:
@@ -218,7 +224,7 @@ def _verdict(merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
     return Verdict(
         outcome,
         response,
-        tuple(policy.reference for policy in policies),
+        references,
         len(merged.operations),
         tuple(notes),
     )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.policies.notes import Note
-from harbourmaster.policies.pods import KINDS
+from harbourmaster.policies.pods import KINDS, OversizedPodError
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.canary import canary_policy, is_canary
 from harbourmaster.webhook.checked_objects import is_checked, review_object
@@ -52,7 +53,8 @@ from harbourmaster.webhook.review import (
 from harbourmaster.webhook.reviewed import read_object
 
 if TYPE_CHECKING:
-    from harbourmaster.policies.pods import Kind
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.reviewed import Reviewed
 
@@ -172,6 +174,10 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
         return _decide(request, kind, read_object(request.object), engine, may_patch=may_patch)
     except MalformedError as error:
         note = Note("object-malformed", f"{kind.name}: {error}")
+        if isinstance(error, OversizedPodError) and may_patch:
+            policy = _denying(request, kind, error.pod, engine)
+            if policy is not None:
+                return Verdict(DENIED, denied(refusal_of(policy, str(error))), notes=(note,))
         return _undecided(request, engine, note, may_patch=may_patch)
 
 
@@ -214,6 +220,17 @@ def _decide(
     if not has_gates and not notes:
         return verdict
     return noted(verdict, notes + object_notes(kind, found, pod))
+
+
+def _denying(request: Request, kind: Kind, pod: PodView, engine: Engine) -> CompiledPolicy | None:
+    """The first policy for the pod that must not be skipped."""
+    name = request.namespace or ""
+    snapshot = engine.snapshot
+    namespace = None if name in snapshot.excluded else snapshot.namespace(name)
+    if kind.is_template or pod.is_left_alone or namespace is None or not _may_change(request, kind):
+        return None
+    matching = engine.match(name, namespace, pod.labels)
+    return next((each for each in matching if each.denies_too_large), None)
 
 
 def _may_change(request: RequestHead, kind: Kind) -> bool:

@@ -10,21 +10,24 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode, describe
-from harbourmaster.policies.model import Policy
+from harbourmaster.policies.model import ON_TOO_LARGE, Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""
-_OURS: Final = "harbourmaster.dev/"
-"""In the keys of the annotations that may count; a change of another one changes nothing."""
+
+
+class _SourceAnnotations(Struct, frozen=True, gc=False):
+    on_too_large: msgspec.Raw | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name=ON_TOO_LARGE
+    )
 
 
 class _SourceMeta(Struct, frozen=True, gc=False):
     name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    annotations: dict[str, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+    annotations: _SourceAnnotations | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Source(Struct, frozen=True, gc=False, rename="camel"):
@@ -74,11 +77,6 @@ def content_of(raw: bytes | msgspec.Raw) -> bytes:
     found = decode(_source_decoder, raw, "")
     if isinstance(found.spec, msgspec.Raw):
         _check_size(memoryview(found.spec).nbytes)
-    metadata = found.metadata
-    if metadata and metadata.annotations is not msgspec.UNSET:
-        ours = {key: value for key, value in (metadata.annotations or {}).items() if _OURS in key}
-        metadata = replace(metadata, annotations=ours or msgspec.UNSET)
-        found = replace(found, metadata=metadata)
     return msgspec.json.encode(found)
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from harbourmaster.cli.live.files import dump, read_paths
 from harbourmaster.cli.placement.krake import KrakeConversion, RefusedError, source_of, taken
 from harbourmaster.serving.documents import Problem
+from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -41,9 +42,9 @@ def import_krake(arguments: Arguments) -> int:
             sys.stdout.write(separator + dump(found))
             separator = "---\n"
     for line in outcome.notes:
-        print(line, file=sys.stderr)
+        print(clean(line), file=sys.stderr)
     for line in outcome.refused:
-        print(f"refused: {line}", file=sys.stderr)
+        print(f"refused: {clean(line)}", file=sys.stderr)
     return 1 if outcome.refused else 0
 
 

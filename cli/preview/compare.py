@@ -54,11 +54,12 @@ def difference(
     changes = tuple(
         Change(field, old, new)
         for field in OWNED
-        if (old := _spec(pods[0]).get(field)) != (new := _spec(pods[1]).get(field))
+        if after.response.allowed
+        and (old := _spec(pods[0]).get(field)) != (new := _spec(pods[1]).get(field))
     )
-    warnings = tuple(
-        each for each in after.response.warnings if each not in before.response.warnings
-    )
+    warnings = [each for each in after.response.warnings if each not in before.response.warnings]
+    if not after.response.allowed:
+        warnings.append(f"denied: {after.response.reason}")
     if not changes and not warnings:
         return None
     return Difference(changes, tuple(cut(each, MAX_WARNING) for each in warnings), *pods)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from harbourmaster.policies.model import REQUIRED
+from harbourmaster.policies.model import ON_TOO_LARGE, REQUIRED
 from harbourmaster.policies.unknown_fields import unknown_fields
 from helpers.cluster import (
     eventually,
@@ -158,6 +158,32 @@ def test_a_broken_policy_warns_and_the_others_hold(kubectl, server, served_names
     )
     stored = read(kubectl, manifest)["Pod"]
     assert stored["spec"]["nodeSelector"] == {"example.com/disk": "ssd"}
+
+
+@pytest.mark.claim("O24")
+@pytest.mark.parametrize(("count", "values"), [(300, 1), (1, 4200)])
+def test_a_tenant_cannot_escape_a_policy_that_denies_with_harmless_terms(
+    kubectl, server, served_namespace, count, values
+):
+    found = cluster_policy(served_namespace, affinity=required({"pool": "a"}, {"pool": "b"}))
+    found["metadata"]["annotations"] = {ON_TOO_LARGE: "Deny"}
+    found["spec"]["namespaceSelector"] = {
+        "matchLabels": {"kubernetes.io/metadata.name": served_namespace}
+    }
+    server.add_policies(found)
+    role = ("--clusterrole=edit", "--user=tenant", f"--namespace={served_namespace}")
+    kubectl("create", "rolebinding", "tenant", *role)
+    terms = [
+        {"matchExpressions": [{"key": f"k{i}", "operator": "NotIn", "values": ["x" * 63] * values}]}
+        for i in range(count)
+    ]
+    harmless = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    manifest = json.dumps(workload("Pod", served_namespace, affinity=harmless))
+    tried = kubectl("create", "--as=tenant", "-f=-", stdin=manifest, check=False)
+    assert tried.returncode == 1
+    said = f"pods without ClusterPodSchedulingPolicy {served_namespace} are refused: "
+    assert said in tried.stderr
+    assert read(kubectl, manifest) == {}
 
 
 def test_a_policy_that_comes_while_serving_is_in_force_for_the_next_pod(

@@ -43,8 +43,9 @@ def namespace(cluster, name, **metadata):
     cluster.put(NAMESPACES, {"metadata": {"name": name, "labels": labels, **metadata}})
 
 
-def policy(cluster, name, spec, *, space=None):
-    metadata = {"name": name, **({"namespace": space} if space else {})}
+def policy(cluster, name, spec, annotations=None, *, space=None):
+    metadata = {"name": name, "annotations": annotations or {}}
+    metadata |= {"namespace": space} if space else {}
     resource = POLICIES if space else CLUSTER_POLICIES
     cluster.put(
         resource,

@@ -17,6 +17,7 @@ from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.model import DENY, ON_TOO_LARGE, WARN
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
 from harbourmaster.rescheduling.taints import tolerates_reservation
@@ -62,12 +63,17 @@ def _policy(
     name = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
     skipped = "is skipped, with a warning on each pod that it would have selected: "
     try:
-        compiled = compile_policy(msgspec.structs.replace(decode_policy(raw), kind=kind))
+        policy = msgspec.structs.replace(decode_policy(raw), kind=kind)
+        compiled = compile_policy(policy)
     except MalformedError as error:
         return warning(name, f"{skipped}{error}", _CORRECT)
     if compiled.fault is not None:
         return warning(name, f"{skipped}{compiled.fault}", _CORRECT)
     matcher = compiled.namespaces
+    value = (policy.metadata.annotations or {}).get(ON_TOO_LARGE, WARN)
+    if value not in {WARN, DENY}:
+        text = f'unsupported value "{value}" of {ON_TOO_LARGE}, so {WARN} counts'
+        return warning(name, text, f"set it to {WARN} or {DENY}: kubectl annotate --overwrite")
     if compiled.pods is None:
         text = "it has no podSelector; {} selects all pods"
     elif compiled.namespace is not None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from harbourmaster.api.resources import DEFINITIONS, DISRUPTION_BUDGETS, NODES, PODS
+from harbourmaster.policies.model import ON_TOO_LARGE
 from helpers.broken_installations import (
     X509,
     addon,
@@ -160,6 +161,10 @@ FAULTS = {
         (
             "ClusterPodSchedulingPolicy odd: is skipped",
             lambda w: policy(w, "odd", {"podSelector": []}),
+        ),
+        (
+            'ClusterPodSchedulingPolicy odd: unsupported value "deny" of harbourmaster.dev/',
+            lambda w: policy(w, "odd", {"podSelector": {}}, {ON_TOO_LARGE: "deny"}),
         ),
     ],
     "policies note": [

@@ -291,3 +291,34 @@ def test_a_flag_wins_over_the_file(tmp_path, policies, feed, capsysbinary):
         feed(question)
         assert main(common + extra) == 0
         assert (b'"patch"' in capsysbinary.readouterr().out) == is_patched
+
+
+@pytest.mark.claim("O9")
+@pytest.mark.parametrize("command", ["render", "diff", "review", "replay", "import"])
+def test_no_command_prints_terminal_controls_of_names_files_or_keys(
+    command, tmp_path, policies, feed, capfdbinary
+):
+    evil = "\x1b]0;owned\x07\x9b31m"
+    place = tmp_path / "manifests"
+    place.mkdir()
+    document = workload(name=evil, labels={"app": evil})
+    (place / f"{evil}.yaml").write_text(yaml.safe_dump(document))
+    (place / "twice.yaml").write_text('{"\\e[2J": 1, "\\e[2J": 2}')
+    file = tmp_path / "case"
+    given = ["--policies", policies, "-f", str(place)]
+    case = {"id": evil, "policies": [cluster_policy(evil)], "review": review(document, uid=evil)}
+    feed(json.dumps(review(document, uid=evil)).encode())
+    file.write_bytes(json.dumps(case).encode())
+    main(
+        {
+            "render": ["render", *given],
+            "diff": ["render", *given, "--diff"],
+            "review": ["review", "--policies", policies],
+            "replay": ["replay", str(file)],
+            "import": ["import", "krake", str(place)],
+        }[command]
+    )
+    out, err = capfdbinary.readouterr()
+    shown = (out + err).decode()
+    assert "owned" in shown
+    assert shown.replace("\n", "").isprintable()
