@@ -10,6 +10,7 @@ import yaml
 from harbourmaster.api.resources import CONFIG_MAPS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS, WORKLOADS
 from helpers.flow.manifests import (
     IMAGE,
+    OUTCOME,
     container_task,
     deployment,
     keptn,
@@ -96,7 +97,7 @@ async def checked(flow):
         deployment("ledger", keptn("ledger", pre_deployment_tasks="checking")),
     )
     (job_pod,) = await flow.until_all(
-        PODS, {"metadata": {"labels": {"kwok-outcome": "hang"}}, "status": {"phase": "Running"}}
+        PODS, {"metadata": {"labels": {OUTCOME: "hang"}}, "status": {"phase": "Running"}}
     )
     (task,) = flow.all(TASKS)
     (job,) = flow.all(JOBS)
@@ -116,7 +117,7 @@ DONE = {"status": {"status": "Succeeded"}}
 CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
 UNOWNED = {"metadata": {"ownerReferences": None}}
 OTHER_TASK = {"spec": {"taskDefinition": "passing"}}
-COMPLETE = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+NOT_READY = {"status": {"ready": 0}}
 OTHER_IMAGE = {"spec": {"containers": [{"name": "task", "image": "true:1"}]}}
 
 
@@ -135,7 +136,7 @@ async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tena
         tenant.patch(TASKS, names["task"], DONE, status),
         tenant.patch(TASKS, names["task"], UNOWNED),
         tenant.patch(JOBS, names["job"], {"spec": {"parallelism": 0}}),
-        tenant.patch(JOBS, names["job"], COMPLETE, status),
+        tenant.patch(JOBS, names["job"], NOT_READY, status),
         tenant.patch(JOBS, names["job"], UNOWNED),
         tenant.run("replace", "-f=-", stdin={**checked["task"], **OTHER_TASK}),
     ):
@@ -165,7 +166,7 @@ async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, 
     replica_set = flow.find(WORKLOADS, LEDGER)["metadata"]["ownerReferences"][0]
     workload = of_kind("KeptnWorkload", "mine", checked["workload"]["spec"])
     workload["metadata"]["ownerReferences"] = [replica_set]
-    job = {"template": pod("x")}
+    job = {"template": {"spec": pod("x")["spec"]}}
     uid = {UID_LABEL: checked["job"]["metadata"]["uid"]}
     for forged in (
         owned(of_kind("KeptnTask", "mine", task), checked["version"]),
@@ -212,8 +213,10 @@ async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flo
         tool = ("--server-side", "--field-manager=gitops", "--validate=false", "-f=-")
         assert tenant.run("apply", *tool, stdin=applied) == ""
         assert tenant.patch(resource, name, {"metadata": {"annotations": {"a": "b"}}}) == ""
-        assert tenant.patch(resource, name, {"metadata": {"finalizers": ["example.com/f"]}}) == ""
-        assert tenant.patch(resource, name, {"metadata": {"finalizers": []}}) == ""
+        if resource is not PODS:
+            for finalizers in (["example.com/f"], []):
+                change = {"metadata": {"finalizers": finalizers}}
+                assert tenant.patch(resource, name, change) == ""
         if resource is not WORKLOADS:
             add = {"op": "add", "path": "/metadata/ownerReferences/-"}
             change = [{**add, "value": reference(stored, controller=False)}]
@@ -226,16 +229,17 @@ async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flo
 
 @pytest.mark.claim("O20")
 async def test_objects_made_by_hand_work_and_belong_to_their_maker(flow, tenant):
-    definition = container_task("by-hand", "hang")
+    definition = container_task("by-hand")
     function = task_definition("function", python={"inline": {"code": "print(1)"}})
     for one in (definition, function):
         assert tenant.create(one) == ""
     for name in ("by-hand", "function"):
         context = {"appName": "a", "workloadName": "w", "workloadVersion": "1"}
         spec = {"taskDefinition": name, "context": context}
-        assert tenant.create(of_kind("KeptnTask", name, spec)) == ""
+        labels = {OUTCOME: "hang"} if name == "by-hand" else {}
+        assert tenant.create(of_kind("KeptnTask", name, spec, labels=labels)) == ""
     # Its Job is generated, and the task is not.
-    (job,) = await flow.until_all(JOBS, {"metadata": {"labels": {"kwok-outcome": "hang"}}})
+    (job,) = await flow.until_all(JOBS, {"metadata": {"labels": {OUTCOME: "hang"}}})
     assert tenant.patch(TASKS, "by-hand", {"spec": {"retries": 3}}) == ""
     refused = tenant.patch(JOBS, job["metadata"]["name"], {"spec": {"parallelism": 0}})
     assert "harbourmaster-generated-guard" in refused
