@@ -207,6 +207,13 @@ def test_default_needs_nothing_newer_than_1_25():
     assert {each["apiVersion"] for each in objects()} <= SINCE_1_25
 
 
+def test_before_1_30_there_is_everything_but_the_guards():
+    guards = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    left_out = [each for each in objects() if each not in objects("before-1.30")]
+    assert of_kind(left_out, *guards) == of_kind(objects(), *guards) != []
+    assert {each["kind"] for each in left_out} == {*guards, "ClusterRole"}
+
+
 def test_default_leaves_the_configurations_to_the_controller():
     assert not of_kind(objects(), *CONFIGURATIONS)
     assert ControllerSettings().register_webhooks
@@ -339,7 +346,8 @@ def test_in_gardener_nothing_names_our_own_namespace(base):
     found = objects(base, "namespace-guard", "network-policy", "monitoring", "gardener")
     assert one(found, "Namespace")["metadata"]["name"] == "gardener-extension-kupid"
     assert one(found, "Service", "gardener-extension-kupid")
-    condition = one(found, "ValidatingAdmissionPolicy")["spec"]["matchConditions"][0]
+    guard = one(found, "ValidatingAdmissionPolicy", "harbourmaster-namespace-guard")
+    condition = guard["spec"]["matchConditions"][0]
     account = "system:serviceaccount:gardener-extension-kupid:harbourmaster-controller"
     assert f'== "{account}"' in condition["expression"]
 

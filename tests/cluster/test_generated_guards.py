@@ -1,0 +1,266 @@
+"""Nobody but the controller writes what its checks consist of, on the real API server: D18."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from harbourmaster.api.resources import CONFIG_MAPS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS, WORKLOADS
+from helpers.flow.manifests import (
+    IMAGE,
+    OUTCOME,
+    container_task,
+    deployment,
+    keptn,
+    of_kind,
+    task_definition,
+)
+from helpers.manifests import DEPLOY, ROOT
+
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+
+LEDGER = "ledger-ledger"
+VERSION = f"{LEDGER}-1.0"
+ALL_STATUSES = "keptnworkloads/status,keptnworkloadversions/status,keptntasks/status,jobs/status"
+"""Which the role edit does not let a tenant write; others may."""
+
+
+class Tenant:
+    """A user with the role edit in one namespace, and with the statuses of Keptn's kinds."""
+
+    def __init__(self, kubectl, namespace):
+        self._kubectl = kubectl
+        self._namespace = f"--namespace={namespace}"
+        self.user = f"tenant-of-{namespace}"
+        kubectl(
+            "create", "role", "statuses", "--verb=*", f"--resource={ALL_STATUSES}", self._namespace
+        )
+        for name, role in (("edit", "--clusterrole=edit"), ("statuses", "--role=statuses")):
+            kubectl("create", "rolebinding", name, role, f"--user={self.user}", self._namespace)
+
+    def run(self, *arguments, stdin=None):
+        """What refuses it; empty if nothing does."""
+        given = stdin if stdin is None or isinstance(stdin, str) else json.dumps(stdin)
+        result = self._kubectl(
+            *arguments, self._namespace, f"--as={self.user}", stdin=given, check=False
+        )
+        return result.stderr if result.returncode else ""
+
+    def patch(self, resource, name, value, *more):
+        kind = "json" if isinstance(value, list) else "merge"
+        patch = f"--patch={json.dumps(value)}"
+        return self.run(
+            "patch",
+            f"{resource.plural}.{resource.group}".rstrip("."),
+            name,
+            f"--type={kind}",
+            patch,
+            *more,
+        )
+
+    def create(self, manifest):
+        return self.run("create", "-f=-", stdin=manifest)
+
+
+@pytest.fixture
+def tenant(flow, harbour):
+    return Tenant(harbour.plane.kubectl, flow.namespace)
+
+
+def reference(owner, *, controller=True):
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        **({"controller": True} if controller else {}),
+    }
+
+
+def owned(manifest, owner, **more):
+    manifest["metadata"]["ownerReferences"] = [reference(owner, **more)]
+    return manifest
+
+
+def pod(name, labels=None):
+    found = of_kind("Pod", name, {"containers": [{"name": "task", "image": IMAGE}]}, labels=labels)
+    return {**found, "spec": {**found["spec"], "restartPolicy": "Never"}}
+
+
+@pytest.fixture
+async def checked(flow):
+    """A workload whose check hangs: its objects, by kind."""
+    await flow.create(
+        container_task("checking", "hang"),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="checking")),
+    )
+    (job_pod,) = await flow.until_all(
+        PODS, {"metadata": {"labels": {OUTCOME: "hang"}}, "status": {"phase": "Running"}}
+    )
+    (task,) = flow.all(TASKS)
+    (job,) = flow.all(JOBS)
+    (held,) = await flow.until_gated("ledger")
+    return {
+        "pod": job_pod,
+        "task": task,
+        "job": job,
+        "held": held,
+        "workload": flow.find(WORKLOADS, LEDGER),
+        "version": flow.find(WORKLOAD_VERSIONS, VERSION),
+    }
+
+
+NO_TASKS = {"spec": {"preDeploymentTasks": []}}
+DONE = {"status": {"status": "Succeeded"}}
+CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
+UNOWNED = {"metadata": {"ownerReferences": None}}
+OTHER_TASK = {"spec": {"taskDefinition": "passing"}}
+NOT_READY = {"status": {"ready": 0}}
+OTHER_IMAGE = {"spec": {"containers": [{"name": "task", "image": "true:1"}]}}
+
+
+@pytest.mark.claim("O17")
+async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tenant, checked):
+    names = {key: one["metadata"]["name"] for key, one in checked.items()}
+    status = "--subresource=status"
+    for refused in (
+        tenant.patch(WORKLOADS, LEDGER, NO_TASKS),
+        tenant.patch(WORKLOADS, LEDGER, {"status": {"currentVersion": "9"}}, status),
+        tenant.patch(WORKLOADS, LEDGER, UNOWNED),
+        tenant.patch(WORKLOAD_VERSIONS, VERSION, NO_TASKS),
+        tenant.patch(WORKLOAD_VERSIONS, VERSION, CHECKED, status),
+        tenant.patch(WORKLOAD_VERSIONS, VERSION, UNOWNED),
+        tenant.patch(TASKS, names["task"], OTHER_TASK),
+        tenant.patch(TASKS, names["task"], DONE, status),
+        tenant.patch(TASKS, names["task"], UNOWNED),
+        tenant.patch(JOBS, names["job"], {"spec": {"parallelism": 0}}),
+        tenant.patch(JOBS, names["job"], NOT_READY, status),
+        tenant.patch(JOBS, names["job"], UNOWNED),
+        tenant.run("replace", "-f=-", stdin={**checked["task"], **OTHER_TASK}),
+    ):
+        assert "harbourmaster-generated-guard" in refused, refused
+    for refused in (
+        tenant.run("set", "image", f"pod/{names['pod']}", "task=true:1"),
+        tenant.patch(PODS, names["pod"], UNOWNED),
+        tenant.patch(PODS, names["pod"], {"metadata": {"labels": {UID_LABEL: None}}}),
+    ):
+        assert "harbourmaster-job-pod-guard" in refused, refused
+    await flow.stay_gated("ledger")
+    await flow.let_end()
+    await flow.until_released("ledger")
+
+
+UID_LABEL = "batch.kubernetes.io/controller-uid"
+
+
+@pytest.mark.claim("O18")
+async def test_a_tenant_creates_nothing_in_the_place_of_what_is_generated(flow, tenant, checked):
+    task = {"taskDefinition": "checking"}
+    version = {
+        **checked["version"]["spec"],
+        "preDeploymentTasks": [],
+        "workloadName": LEDGER,
+    }
+    replica_set = flow.find(WORKLOADS, LEDGER)["metadata"]["ownerReferences"][0]
+    workload = of_kind("KeptnWorkload", "mine", checked["workload"]["spec"])
+    workload["metadata"]["ownerReferences"] = [replica_set]
+    job = {"template": {"spec": pod("x")["spec"]}}
+    uid = {UID_LABEL: checked["job"]["metadata"]["uid"]}
+    for forged in (
+        owned(of_kind("KeptnTask", "mine", task), checked["version"]),
+        owned(of_kind("KeptnWorkloadVersion", "mine", version), checked["workload"]),
+        workload,
+        owned(of_kind("Job", "mine", job), checked["task"]),
+        owned(of_kind("ConfigMap", "mine", data={"code": ""}), checked["task"]),
+        of_kind("ConfigMap", f"keptntask-{checked['task']['metadata']['name']}", data={}),
+    ):
+        refused = tenant.create(forged)
+        assert "harbourmaster-generated-guard" in refused, (forged, refused)
+    # Nor does it become generated afterwards.
+    assert not tenant.create(of_kind("KeptnTask", "mine", task))
+    owner = {"metadata": {"ownerReferences": [reference(checked["version"])]}}
+    assert "harbourmaster-generated-guard" in tenant.patch(TASKS, "mine", owner)
+    for forged in (owned(pod("mine"), checked["job"]), pod("mine", uid)):
+        assert "harbourmaster-job-pod-guard" in tenant.create(forged)
+    assert not tenant.create(pod("mine"))
+    for change in ({"ownerReferences": [reference(checked["job"])]}, {"labels": uid}):
+        assert "job-pod-guard" in tenant.patch(PODS, "mine", {"metadata": change})
+    # An owner that does not control it only keeps it as long as the Job.
+    assert not tenant.create(owned(pod("helper"), checked["job"], controller=False))
+    await flow.stay_gated("ledger")
+
+
+@pytest.mark.claim("O19")
+async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flow, tenant, checked):
+    foreign = of_kind("ConfigMap", "foreign", data={})
+    stored = await flow.create(foreign)
+    for resource, key in (
+        (WORKLOADS, "workload"),
+        (WORKLOAD_VERSIONS, "version"),
+        (TASKS, "task"),
+        (JOBS, "job"),
+        (PODS, "pod"),
+    ):
+        name = checked[key]["metadata"]["name"]
+        labels = {"argocd.argoproj.io/instance": "ledger"}
+        applied = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "labels": labels},
+        }
+        tool = ("--server-side", "--field-manager=gitops", "--validate=false", "-f=-")
+        assert tenant.run("apply", *tool, stdin=applied) == ""
+        assert tenant.patch(resource, name, {"metadata": {"annotations": {"a": "b"}}}) == ""
+        if resource is not PODS:
+            for finalizers in (["example.com/f"], []):
+                change = {"metadata": {"finalizers": finalizers}}
+                assert tenant.patch(resource, name, change) == ""
+        if resource is not WORKLOADS:
+            add = {"op": "add", "path": "/metadata/ownerReferences/-"}
+            change = [{**add, "value": reference(stored, controller=False)}]
+            assert tenant.patch(resource, name, change) == ""
+            change = [{"op": "remove", "path": "/metadata/ownerReferences/1"}]
+            assert tenant.patch(resource, name, change) == ""
+    await flow.let_end()
+    await flow.until_released("ledger")
+
+
+@pytest.mark.claim("O20")
+async def test_objects_made_by_hand_work_and_belong_to_their_maker(flow, tenant):
+    definition = container_task("by-hand")
+    function = task_definition("function", python={"inline": {"code": "print(1)"}})
+    for one in (definition, function):
+        assert tenant.create(one) == ""
+    for name in ("by-hand", "function"):
+        context = {"appName": "a", "workloadName": "w", "workloadVersion": "1"}
+        spec = {"taskDefinition": name, "context": context}
+        labels = {OUTCOME: "hang"} if name == "by-hand" else {}
+        assert tenant.create(of_kind("KeptnTask", name, spec, labels=labels)) == ""
+    # Its Job is generated, and the task is not.
+    (job,) = await flow.until_all(JOBS, {"metadata": {"labels": {OUTCOME: "hang"}}})
+    assert tenant.patch(TASKS, "by-hand", {"spec": {"retries": 3}}) == ""
+    refused = tenant.patch(JOBS, job["metadata"]["name"], {"spec": {"parallelism": 0}})
+    assert "harbourmaster-generated-guard" in refused
+    await flow.let_end()
+    for name in ("by-hand", "function"):
+        await flow.until_like(TASKS, name, {"status": {"status": "Succeeded"}})
+    assert flow.all(CONFIG_MAPS, {"metadata": {"name": "keptnfn-function"}})
+    spec = {
+        "app": "hand",
+        "version": "1",
+        "resourceReference": {"uid": "1", "kind": "Pod", "name": "x"},
+    }
+    assert tenant.create(of_kind("KeptnWorkload", "hand-made", spec)) == ""
+    assert tenant.patch(WORKLOADS, "hand-made", NO_TASKS) == ""
+
+
+@pytest.mark.claim("O20")
+async def test_a_tenant_may_apply_every_sample(flow, tenant):
+    for path in sorted((DEPLOY / "samples/gates").glob("*.yaml")):
+        for one in yaml.safe_load_all(path.read_text()):
+            if one["kind"] != "Namespace":
+                one["metadata"].pop("namespace", None)
+                assert tenant.create(one) == "", path.relative_to(ROOT)
+    await flow.until_ended(WORKLOAD_VERSIONS, "till-till-1.4")
