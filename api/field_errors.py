@@ -12,7 +12,9 @@ from harbourmaster.api.names import dns_subdomain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-Kind: TypeAlias = Literal["Required value", "Invalid value", "Forbidden", "Unsupported value"]
+Kind: TypeAlias = Literal[
+    "Required value", "Invalid value", "Forbidden", "Unsupported value", "Too long", "Too many"
+]
 
 _LAST_ONE_BYTE: Final = 0x7F
 _LAST_TWO_BYTE: Final = 0xFFFF
@@ -34,6 +36,8 @@ _REASONS: Final = {
     "Invalid value": "FieldValueInvalid",
     "Forbidden": "FieldValueForbidden",
     "Unsupported value": "FieldValueNotSupported",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
 }
 
 

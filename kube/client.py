@@ -84,6 +84,8 @@ class Client:
         Retry-After); a GET also once if the connection is lost.
         """
         self.connection = connection
+        self.listing = asyncio.Lock()
+        """Held by a cache while it reads a page, so that there is one in memory at a time."""
         self._transport = Transport(
             connection,
             user_agent=user_agent,
@@ -130,8 +132,12 @@ class Client:
         resource_version: str = "",
         metadata_only: bool = False,
         retries: int | None = None,
+        max_bytes: int | None = None,
     ) -> ListPage:
-        """One page. A ``continue_token`` too old is a GoneError."""
+        """One page. A ``continue_token`` too old is a GoneError.
+
+        A page of more than ``max_bytes`` is a TooLargeError.
+        """
         query = {
             "limit": str(limit),
             "continue": continue_token,
@@ -141,7 +147,7 @@ class Client:
         }
         accept = _PARTIAL.format("List") if metadata_only else JSON
         request = Request("list", "GET", resource.path(namespace), _given(query), accept=accept)
-        body = await self._transport.answer(request, retries=retries)
+        body = await self._transport.answer(request, retries=retries, max_bytes=max_bytes)
         found = self._read(_decode_list, body, _PART_OF_LISTED, request)
         return ListPage(
             items=found.items or (),

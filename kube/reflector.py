@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.kube.client import Client
+    from harbourmaster.kube.client import Client, ListPage
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.streams import WatchEvent
 
@@ -42,6 +42,8 @@ T = TypeVar("T")
 ABSENT_BACKOFF: Final = Backoff(first=1.0, limit=60.0)
 STEADY: Final = 12.0
 """Seconds after which a watch is sound though nothing came: a client waits less for its head."""
+MAX_PAGE: Final = 8 * 1024 * 1024
+"""Bytes of a page of several objects; it is in memory up to three times."""
 _MAX_STARTS: Final = 2
 """Requests in any second, the further pages of a list aside."""
 _SHORTEST_WATCH: Final = 300
@@ -153,10 +155,6 @@ class Reflector(Generic[T]):
             wait = self._absent_backoff.delay(self._absences, self._chance())
             self._absences += 1
             await self._pause(wait)
-        except TooLargeError as error:
-            # A page has so many objects, however large people have made them.
-            self._page_size = max(self._page_size // _SMALLER, 1)
-            await self._recover(error, listing=True)
         except ApiError as error:
             await self._recover(error, listing=True)
 
@@ -166,24 +164,22 @@ class Reflector(Generic[T]):
         version = token = ""
         self._reader.start_list()
         while True:
-            page = await self._client.list(
-                self._resource,
-                self._namespace,
-                limit=self._page_size,
-                continue_token=token,
-                label_selector=self._label_selector,
-                field_selector=self._field_selector,
-                metadata_only=self._metadata_only,
-                # The waits are ours; within a list the client's save the pages that came.
-                retries=None if token else 0,
-            )
-            self.last_contact = self._clock()
-            self._collect(page.items, objects)
-            # The first page's version: what happens while the others come is then watched too.
-            version = version or page.resource_version
-            before, token = token, page.continue_token
-            # Each item holds the page's whole text, and the next is about to come.
-            del page
+            async with self._client.listing:
+                try:
+                    page = await self._page(token)
+                except TooLargeError:
+                    if self._page_size == 1:
+                        raise
+                    # A page has so many objects, however large people have made them.
+                    self._page_size = max(self._page_size // _SMALLER, 1)
+                    continue
+                self.last_contact = self._clock()
+                self._collect(page.items, objects)
+                # The first page's version: what happens while others come is then watched too.
+                version = version or page.resource_version
+                before, token = token, page.continue_token
+                # Each item holds the page's whole text, and the next is about to come.
+                del page
             if not token:
                 break
             if token == before:
@@ -203,6 +199,21 @@ class Reflector(Generic[T]):
         self._tell(changed)
         self.synced.set()
         self._tell_state()
+
+    async def _page(self, token: str) -> ListPage:
+        return await self._client.list(
+            self._resource,
+            self._namespace,
+            limit=self._page_size,
+            continue_token=token,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            metadata_only=self._metadata_only,
+            # The waits are ours; within a list the client's save the pages that came.
+            retries=None if token else 0,
+            # A single object may take more than a page.
+            max_bytes=MAX_PAGE if self._page_size > 1 else None,
+        )
 
     def _collect(self, items: Iterable[msgspec.Raw], objects: dict[str, T]) -> None:
         for raw in items:

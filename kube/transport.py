@@ -34,7 +34,7 @@ Observer: TypeAlias = Callable[[str, int, float], None]
 """Called for each answer: verb, status (0 for none), seconds until its head."""
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
-"""Bytes of one answer: 500 objects of 128 KiB, where etcd takes up to 1.5 MiB each."""
+"""Bytes of one answer, where etcd takes up to 1.5 MiB for an object."""
 CONNECT_SECONDS: Final = 5.0
 MIN_WAIT: Final = 1.0
 """Seconds before a repetition, also where the server says 0."""
@@ -104,11 +104,17 @@ class Transport:
             self._session = None
 
     async def answer(
-        self, request: Request, *, seconds: float | None = None, retries: int | None = None
+        self,
+        request: Request,
+        *,
+        seconds: float | None = None,
+        retries: int | None = None,
+        max_bytes: int | None = None,
     ) -> bytes:
         """The whole answer, after the repetitions that are in order.
 
-        ``seconds`` are for each attempt; ``retries`` 0 allows none of any kind.
+        ``seconds`` are for each attempt; ``retries`` 0 allows none of any kind. Raises
+        TooLargeError for more than ``max_bytes``, by default MAX_ANSWER.
         """
         timeouts = _timeouts(self._timeout if seconds is None else seconds)
         left = self._retries if retries is None else retries
@@ -117,7 +123,7 @@ class Transport:
             try:
                 response = await self._authorised(request, timeouts)
                 async with response:
-                    return await self._read(response, request)
+                    return await self._read(response, request, max_bytes)
             except UnreachableError as error:
                 if not may_resend or not was_cut_off(error.__cause__):
                     raise
@@ -202,14 +208,17 @@ class Transport:
                 headers["Authorization"] = f"Bearer {token}"
         return headers
 
-    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> bytes:
+    async def _read(
+        self, response: aiohttp.ClientResponse, request: Request, max_bytes: int | None = None
+    ) -> bytes:
         chunks, size = [], 0
+        most = MAX_ANSWER if max_bytes is None else min(max_bytes, MAX_ANSWER)
         try:
             async for chunk in response.content.iter_any():
                 size += len(chunk)
-                if size > MAX_ANSWER:
+                if size > most:
                     raise TooLargeError(
-                        f"an answer of more than {MAX_ANSWER} bytes",
+                        f"an answer of more than {most} bytes",
                         status=response.status,
                         call=request.call,
                     )

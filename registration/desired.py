@@ -17,7 +17,11 @@ from harbourmaster.api.resources import (
     ANALYSES,
     ANALYSIS_DEFINITIONS,
     ANALYSIS_VALUE_TEMPLATES,
+    APP_CONTEXTS,
+    APPS,
+    EVALUATION_DEFINITIONS,
     KEPTN_METRICS,
+    LIFECYCLE_GROUP,
     METRICS_GROUP,
     METRICS_PROVIDERS,
     MUTATING_WEBHOOKS,
@@ -42,6 +46,7 @@ PODS_ENTRY: Final = "pods.harbourmaster.dev"
 GATED_PODS: Final = "gated-pods.harbourmaster.dev"
 POLICIES: Final = "policies.harbourmaster.dev"
 TASK_DEFINITIONS_ENTRY: Final = "taskdefinitions.harbourmaster.dev"
+CHECKS_ENTRY: Final = "checks.harbourmaster.dev"
 METRICS_ENTRY: Final = "metrics.harbourmaster.dev"
 PLACEMENT_ENTRY: Final = "placement.harbourmaster.dev"
 LABELS: Final = {
@@ -58,6 +63,7 @@ _GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "ba
 _CREATE_ONLY: Final = ("jobs",)
 """Their templates are immutable, so a patch of an update would block it."""
 _POLICY_PLURALS: Final = ["clusterpodschedulingpolicies", "podschedulingpolicies"]
+_CHECKS_PLURALS: Final = [each.plural for each in (APP_CONTEXTS, APPS, EVALUATION_DEFINITIONS)]
 _METRICS_PLURALS: Final = [
     each.plural
     for each in (
@@ -137,6 +143,7 @@ class _Entries:
             [TASK_DEFINITIONS.plural],
             ["CREATE", "UPDATE"],
         )
+        checks = _rule(LIFECYCLE_GROUP, "v1", _CHECKS_PLURALS, ["CREATE", "UPDATE"])
         metrics = _rule(METRICS_GROUP, "v1", _METRICS_PLURALS, ["CREATE", "UPDATE"])
         placement = _rule(PLACEMENT_GROUP, "v1alpha1", _PLACEMENT_PLURALS, ["CREATE", "UPDATE"])
         return [
@@ -145,6 +152,8 @@ class _Entries:
             self._validating(
                 TASK_DEFINITIONS_ENTRY, definitions, settings.gated_failure_policy, "Equivalent"
             ),
+            # Their size only, on which no gate depends.
+            self._validating(CHECKS_ENTRY, checks, settings.failure_policy, "Equivalent"),
             # Not as with Keptn, whose entry fails closed: a metric that came past us has an error
             # in its status and passes no evaluation, so nobody's manifests need to wait for us.
             self._validating(METRICS_ENTRY, metrics, settings.failure_policy, "Equivalent"),

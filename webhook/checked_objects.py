@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.field_errors import FieldError, refusal
+from harbourmaster.api.sizes import is_limited, size_errors
 from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
     validate_definition,
@@ -32,6 +33,8 @@ from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harbourmaster.webhook.review import Request, Response
 
 _CHECKED: Final = frozenset(("CREATE", "UPDATE", "", None))
@@ -64,7 +67,7 @@ _KINDS: Final = {
 
 def is_checked(group: str, kind: str) -> bool:
     """Whether objects of the kind are judged here, in whatever version."""
-    return (group, kind) in _KINDS
+    return (group, kind) in _KINDS or is_limited(group, kind)
 
 
 def review_object(request: Request, group: str, kind: str) -> Response:
@@ -74,7 +77,11 @@ def review_object(request: Request, group: str, kind: str) -> Response:
     """
     if request.operation not in _CHECKED or not request.has_object or request.sub_resource:
         return allowed()
-    checks = _KINDS[group, kind]
+    if too_large := size_errors(group, kind, request.object, request.old_object):
+        return _refusal(group, kind, request.name or "", too_large)
+    checks = _KINDS.get((group, kind))
+    if checks is None:
+        return allowed()
     try:
         found = decode(checks.decoder, request.object, "")
         faults = () if found.metadata.deletion_timestamp else checks.faults(found)
@@ -87,11 +94,15 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         faults, name = [_malformed(error)], request.name or ""
     if not faults:
         return allowed()
-    text = cut(refusal(group, kind, name, faults), MAX_REASON)
     if request.operation == "UPDATE" and not set(faults) - set(_former(request, checks)):
+        text = cut(refusal(group, kind, name, faults), MAX_REASON)
         return allowed(text, (Note("object-invalid", text),))
+    return _refusal(group, kind, name, faults)
+
+
+def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Response:
     return refused(
-        text,
+        cut(refusal(group, kind, name, faults), MAX_REASON),
         {
             "name": cut(name, MAX_REASON),
             "group": group,

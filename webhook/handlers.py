@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.affinity import refusal_of
+from harbourmaster.api.sizes import size_errors
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import KINDS, OversizedPodError
@@ -32,7 +33,7 @@ from harbourmaster.webhook.engine import (
 )
 from harbourmaster.webhook.gating import fixed
 from harbourmaster.webhook.key_notes import object_notes
-from harbourmaster.webhook.policy_objects import OversizedError, decode_policy
+from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
     MAX_WARNING,
@@ -274,15 +275,15 @@ def _validate(request: Request) -> Verdict:
     """
     if not request.has_object:
         return _skip("no-object", "the request holds no policy, there is nothing to check")
+    kind = request.kind or _NO_KIND
+    if errors := size_errors(kind.group, kind.kind, request.object, request.old_object):
+        return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON)))
     try:
         policy = decode_policy(request.object)
-    except OversizedError as error:
-        return Verdict(INVALID, denied(str(error)))
     except MalformedError as error:
         return _skip("object-malformed", str(error))
     warnings = [cut(f"harbourmaster: {text}", MAX_WARNING) for text in warn(policy)]
-    errors = validate(policy)
-    if errors:
+    if errors := list(validate(policy)):
         return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON), warnings))
     return Verdict(VALID, remarked(warnings))
 

@@ -38,11 +38,11 @@ def redacted(review: Any) -> Any:  # noqa: ANN401
     kind = request.get("kind") if isinstance(request, dict) else None
     found = kind if isinstance(kind, dict) else {}
     group, version, name = (_text(found.get(part)) for part in ("group", "version", "kind"))
+    if is_policy_kind(group, version, name):
+        return _POLICY_REVIEW(review)
     if is_checked(group, name):
         # They hold scripts, addresses and manifests, any of which may be why they are refused.
         return None
-    if is_policy_kind(group, version, name):
-        return _POLICY_REVIEW(review)
     return (_WORKLOAD_REVIEW if (group, version, name) in KINDS else _HEAD_REVIEW)(review)
 
 

@@ -44,6 +44,7 @@ class ScriptedApi:
     """
 
     def __init__(self):
+        self.listing = asyncio.Lock()
         self.calls: list[Call] = []
         self.faults: deque[Any] = deque()
         self.down: Any = None

@@ -14,6 +14,7 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     SECRETS,
 )
+from harbourmaster.kube import reflector as reflector_module
 from harbourmaster.kube import transport
 from harbourmaster.kube.errors import BadAnswerError, TooLargeError
 from harbourmaster.kube.reflector import Reflector
@@ -89,6 +90,55 @@ async def test_large_objects_do_not_keep_a_list_from_coming(api, client, monkeyp
     async with background(reflector.run()), asyncio.timeout(PATIENCE):
         await reflector.synced.wait()
     assert len(reflector.store) == 20
+
+
+@pytest.mark.claim("O11")
+async def test_a_page_is_limited_in_bytes_and_a_single_object_is_not(api, client, monkeypatch):
+    monkeypatch.setattr(reflector_module, "MAX_PAGE", 20_000)
+    for number in range(8):
+        annotations = {"a": "x" * 25_000}
+        api.put(NAMESPACES, {"metadata": {"name": f"n-{number}", "annotations": annotations}})
+    reflector = Reflector(client, NAMESPACES, decode_thing, page_size=20)
+    async with background(reflector.run()), asyncio.timeout(PATIENCE):
+        await reflector.synced.wait()
+    assert len(reflector.store) == 8
+
+
+@virtual
+async def test_pages_shrink_within_a_list_and_what_came_is_kept():
+    api = ScriptedApi()
+    for number in range(70):
+        api.put(f"n-{number}", value=number)
+    api.faults += [None, TooLargeError("an answer of more than 1 bytes", status=200)]
+    async with mirrored(api, page_size=16) as mirror:
+        assert mirror.held == mirror.right
+        listed = [call.options for call in api.calls if call.verb == "list"]
+        assert [each["limit"] for each in listed[:4]] == [16, 16, 2, 2]
+        assert [bool(each["continue_token"]) for each in listed[:3]] == [False, True, True]
+
+
+@virtual
+@pytest.mark.claim("O11")
+async def test_one_page_of_all_caches_is_read_at_a_time():
+    class Slow(ScriptedApi):
+        now = most = 0
+
+        async def list(self, *arguments, **options):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(1)
+            self.now -= 1
+            return await super().list(*arguments, **options)
+
+    api = Slow()
+    for number in range(10):
+        api.put(f"n-{number}", value=number)
+    caches = [Reflector(api, NAMESPACES, decode_thing, page_size=4) for _ in range(3)]
+    one, other, third = (each.run() for each in caches)
+    async with background(one), background(other), background(third):
+        await asyncio.gather(*(each.synced.wait() for each in caches))
+        assert [len(each.store) for each in caches] == [10, 10, 10]
+    assert api.most == 1
 
 
 @pytest.mark.parametrize("body", [DEEP, b'{"metadata":{"name":"a"},"spec":' + DEEP + b"}"])
