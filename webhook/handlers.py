@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.api.sizes import size_errors
+from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import KINDS, OversizedPodError
