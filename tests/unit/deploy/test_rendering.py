@@ -339,7 +339,8 @@ def test_in_gardener_nothing_names_our_own_namespace(base):
     found = objects(base, "namespace-guard", "network-policy", "monitoring", "gardener")
     assert one(found, "Namespace")["metadata"]["name"] == "gardener-extension-kupid"
     assert one(found, "Service", "gardener-extension-kupid")
-    condition = one(found, "ValidatingAdmissionPolicy")["spec"]["matchConditions"][0]
+    policy = one(found, "ValidatingAdmissionPolicy", "harbourmaster-namespace-guard")
+    condition = policy["spec"]["matchConditions"][0]
     account = "system:serviceaccount:gardener-extension-kupid:harbourmaster-controller"
     assert f'== "{account}"' in condition["expression"]
 
