@@ -6,6 +6,7 @@ permissions of all components. Without the guard every attack succeeds.
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import uuid
@@ -41,7 +42,6 @@ CONVERTED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/keptnapps.l
 SERVED = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
 SCHEDULER = "/apis/apps/v1/namespaces/{home}/deployments/harbourmaster-scheduler"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-BUNDLE = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="
 TOLERATIONS = {"key": "CriticalAddonsOnly", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -317,8 +317,8 @@ def legitimate(ids):
     assert left in ids.taints
     yield "reservation of the predecessor ends", "PATCH", NODE, tainted(FOREIGN_TAINT), MERGE
     bundle = {"op": "add", "path": "/spec/conversion/webhook/clientConfig/caBundle"}
-    yield "conversion", "PATCH", CONVERTED, [{**bundle, "value": BUNDLE}], patch
-    bundle = {"op": "add", "path": "/spec/caBundle", "value": BUNDLE}
+    yield "conversion", "PATCH", CONVERTED, [{**bundle, "value": ids.bundle}], patch
+    bundle = {"op": "add", "path": "/spec/caBundle", "value": ids.bundle}
     yield "metrics", "PATCH", SERVED, [bundle], patch
     yield "registration", "POST", HOOKS, webhooks(), JSON
     mark = annotated("0", "certs.harbourmaster.dev/authority")
@@ -342,6 +342,7 @@ def places(control_plane):
     kubectl("create", "-f=-", f"--namespace={tenant}", stdin=a_list(of_tenant(uids)))
     uids.running, uids.waiting = (uid(kubectl, "pod", n, tenant) for n in ("running", "waiting"))
     uids.critical = uid(kubectl, "pod", "guarded-critical", "kube-system")
+    uids.bundle = base64.b64encode((control_plane.layout.pki / "ca.crt").read_bytes()).decode()
     uids.taints = stored(kubectl, "node", "guarded-node")["spec"]["taints"]
     yield SimpleNamespace(home=home, tenant=tenant, uids=uids)
     kubectl("delete", "-f=-", "--ignore-not-found", "--grace-period=0", "--force", stdin=created)
