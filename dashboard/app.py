@@ -16,6 +16,7 @@ from harbourmaster.dashboard import attempts
 from harbourmaster.dashboard.answers import PageRefused, check, forbidden, notes_on
 from harbourmaster.dashboard.attempts import RateLimit
 from harbourmaster.dashboard.guard import (
+    client_of,
     harden,
     is_from_our_page,
     is_host_of_loopback,
@@ -45,11 +46,12 @@ from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import look
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ApiError
+from harbourmaster.providers.addresses import networks
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from harbourmaster.api.resources import Resource
@@ -86,6 +88,7 @@ class Dashboard:
         sealer: Sealer,
         *,
         is_tls: bool,
+        proxies: Sequence[str] = (),
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.hub = Hub()
@@ -93,6 +96,7 @@ class Dashboard:
         self._access = access
         self._sealer = sealer
         self._is_tls = is_tls
+        self._proxies = networks(proxies)
         self._now = now
         self._cookie = f"__Host-{COOKIE}" if is_tls else COOKIE
         self._assets = read_assets()
@@ -208,7 +212,7 @@ class Dashboard:
         if token:
             # What we sealed was good once, so nobody can try tokens by cookies.
             user = await (
-                self._tokens.tried(token, request.remote or "")
+                self._tokens.tried(token, client_of(request, self._proxies))
                 if is_bearer
                 else self._access.user(token)
             )
@@ -345,7 +349,7 @@ class Dashboard:
         if fault:
             return self._login_form(request, after, fault, HTTPStatus.BAD_REQUEST)
         try:
-            user = await self._tokens.tried(token, request.remote or "")
+            user = await self._tokens.tried(token, client_of(request, self._proxies))
         except PageRefused as refused:
             found = self._login_form(
                 request, after, f"{refused.text} {refused.advice}", refused.status

@@ -23,8 +23,8 @@ class Rate(Struct, frozen=True):
     period_of_all: float
 
 
-WRONG_TOKENS: Final = Rate(burst=10, period=6.0, burst_of_all=100, period_of_all=0.6)
-"""Of an address."""
+WRONG_TOKENS: Final = Rate(burst=100, period=0.02, burst_of_all=100, period_of_all=0.02)
+"""Of everybody: each is a question to the API server."""
 PAGES: Final = Rate(burst=200, period=0.1, burst_of_all=400, period_of_all=0.05)
 """Of a user: pages are made by the process that leads."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from ipaddress import IPv4Address, IPv4Network, IPv6Network
+
     from aiohttp import web
 
 POLICY: Final = (
@@ -41,6 +45,32 @@ def is_host_of_loopback(request: web.BaseRequest) -> bool:
     A page of somebody else can have its own name resolved to our address.
     """
     return _name(request.headers.get(hdrs.HOST, "")) in _LOOPBACK
+
+
+def client_of(request: web.BaseRequest, proxies: Sequence[IPv4Network | IPv6Network]) -> str:
+    """Whom a request comes from: an IPv4 address, or an IPv6 network of 64 bits.
+
+    Of the addresses that proxies add to ``X-Forwarded-For``, it is the last one that is not a
+    trusted proxy: those before it are the client's own words.
+    """
+    address = _address(request.remote or "")
+    forwarded = ",".join(request.headers.getall(hdrs.X_FORWARDED_FOR, ())).split(",")
+    while address and forwarded and any(address in each for each in proxies):
+        before = _address(forwarded.pop().strip())
+        if before is None:
+            break
+        address = before
+    if isinstance(address, IPv6Address):
+        return str(ip_network((int(address), 64), strict=False))
+    return str(address or request.remote)
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
 
 
 def is_from_our_page(request: web.BaseRequest) -> bool:

@@ -59,7 +59,11 @@ class DashboardServer:
         self._sealer = Sealer(time.time)
         access = ClusterAccess(client, lambda: asyncio.get_running_loop().time())
         self._dashboard = Dashboard(
-            self._read_sources, access, self._sealer, is_tls=certificate is not None
+            self._read_sources,
+            access,
+            self._sealer,
+            is_tls=certificate is not None,
+            proxies=settings.trusted_proxies,
         )
         mirrors.on_change.append(self._dashboard.changed)
         self.site: Site | None = None

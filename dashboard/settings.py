@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from harbourmaster.api.settings import DescribedSettings
+from harbourmaster.providers.addresses import check_networks
 
 
 class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
@@ -27,6 +28,17 @@ class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
     service_name: Annotated[
         str, Meta(description="Service of the dashboard; its name is in the certificate")
     ] = "harbourmaster-dashboard"
+
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="addresses and networks (CIDR) of proxies, such as ingress controllers, "
+            "whose X-Forwarded-For header names the client"
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        check_networks("trustedProxies", self.trusted_proxies)
 
     @property
     def is_local(self) -> bool:

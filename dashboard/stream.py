@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
@@ -48,6 +49,12 @@ class StreamReader:
         self.visible = visible
         self.woken = asyncio.Event()
         self.is_outdated = False
+        self.is_ended = False
+
+    def end(self) -> None:
+        """Let the stream end soon."""
+        self.is_ended = True
+        self.woken.set()
 
     def note(self, kind: Resource, namespaces: frozenset[str]) -> None:
         """Something of a kind has changed in these namespaces."""
@@ -79,15 +86,26 @@ class Hub:
             reader.note(kind, namespaces)
 
     def check(self, user: str) -> None:
-        """Raises TooManyStreamsError where the user can have no more."""
-        if len(self._readers) >= MOST or list(self._readers.values()).count(user) >= MOST_OF_ONE:
+        """Raises TooManyStreamsError where the user can have no more.
+
+        If there are too many, the user with most of them loses one to a user with fewer.
+        """
+        counts = Counter(self._readers.values())
+        is_full = len(self._readers) >= MOST and counts[user] >= max(counts.values())
+        if is_full or counts[user] >= MOST_OF_ONE:
             raise TooManyStreamsError
+
+    def _make_room(self) -> None:
+        ((most, _),) = Counter(self._readers.values()).most_common(1)
+        oldest = next(reader for reader, user in self._readers.items() if user == most)
+        del self._readers[oldest]
+        oldest.end()
 
     def close(self) -> None:
         """End all streams, so that nobody waits for them."""
         self._is_closing = True
         for reader in self._readers:
-            reader.woken.set()
+            reader.end()
 
     async def serve(
         self,
@@ -101,6 +119,8 @@ class Hub:
         ``recheck`` gives what may be seen now; None for nothing any more.
         """
         self.check(user)
+        if len(self._readers) >= MOST:
+            self._make_room()
         self._readers[reader] = user
         try:
             response = web.StreamResponse(
@@ -112,7 +132,7 @@ class Hub:
                 await self._tell(response, reader, recheck)
             return response
         finally:
-            del self._readers[reader]
+            self._readers.pop(reader, None)
 
     async def _tell(
         self,
@@ -122,7 +142,7 @@ class Hub:
     ) -> None:
         clock = asyncio.get_running_loop().time
         due = clock() + RECHECK
-        while not self._is_closing:
+        while not (self._is_closing or reader.is_ended):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT):
                     await reader.woken.wait()

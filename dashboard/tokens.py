@@ -1,14 +1,14 @@
-"""Checks of bearer tokens: their form, and how often somebody may be wrong."""
+"""Checks of bearer tokens: their form, and how many of them are tried."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from harbourmaster.dashboard.answers import check
 from harbourmaster.dashboard.attempts import WRONG_TOKENS, RateLimit
 from harbourmaster.dashboard.session import LONGEST_TOKEN
+from harbourmaster.dashboard.waiting import Turns
+from harbourmaster.kube.access import HELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,20 +16,26 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.visibility import UserAccess
     from harbourmaster.kube.access import User
 
-_TRIED_AT_ONCE: Final = 4
-"""Tokens of which nobody knows yet whether they are good."""
-_MOST_GOOD: Final = 4096
-"""Tokens, by their digests, that were good once and that nobody can guess by, therefore."""
+T = TypeVar("T")
+
+_MOST: Final = 4096
+"""Digests of tokens that were good once, and of tokens that were wrong a moment ago."""
 
 
 class TriedTokens:
-    """Asks whose a token is; ``clock`` gives seconds that only go forward."""
+    """Asks whose a token is; ``clock`` gives seconds that only go forward.
+
+    Nobody is refused because others were wrong: tokens that nobody knows yet wait for their turn,
+    and after many wrong ones turns are further apart.
+    """
 
     def __init__(self, access: UserAccess, clock: Callable[[], float]) -> None:
         self._access = access
-        self._wrong = RateLimit(WRONG_TOKENS, clock)
-        self._turns = asyncio.Semaphore(_TRIED_AT_ONCE)
+        self._clock = clock
+        self._rate = RateLimit(WRONG_TOKENS, clock)
+        self._turns = Turns(lambda: self._rate.wait(""))
         self._good: dict[bytes, None] = {}
+        self._wrong: dict[bytes, float] = {}
 
     async def tried(self, token: str, address: str) -> User | None:
         """Whose it is; None for nobody's. Raises PageRefused, and as ``UserAccess.user``."""
@@ -37,18 +43,28 @@ class TriedTokens:
         if digest in self._good:
             # Who has a good token does not wait for those who guess.
             return await self._access.user(token)
-        check(self._wrong, address, "Too many failed logins.")
-        async with self._turns:
-            # Others may have been wrong meanwhile: a bound that many pass at once is none.
-            check(self._wrong, address, "Too many failed logins.")
+        if self._is_wrong(digest):
+            return None
+        async with self._turns.turn(address):
+            # Equal tokens that waited are one guess.
+            if self._is_wrong(digest):
+                return None
             user = await self._access.user(token)
             if user is None:
-                self._wrong.note(address)
+                self._rate.note("")
+                _keep(self._wrong, digest, self._clock() + HELD)
                 return None
-        self._good[digest] = None
-        while len(self._good) > _MOST_GOOD:
-            del self._good[next(iter(self._good))]
+        _keep(self._good, digest, None)
         return user
+
+    def _is_wrong(self, digest: bytes) -> bool:
+        return self._clock() < self._wrong.get(digest, 0.0)
+
+
+def _keep(kept: dict[bytes, T], digest: bytes, value: T) -> None:
+    kept[digest] = value
+    while len(kept) > _MOST:
+        del kept[next(iter(kept))]
 
 
 def may_be_token(token: str) -> bool:

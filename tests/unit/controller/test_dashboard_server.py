@@ -147,6 +147,12 @@ def test_what_is_local(host, is_local):
     assert DashboardSettings(host=host).is_local is is_local
 
 
+def test_trusted_proxies_are_networks():
+    assert not validate(settings_of(dashboard={"trustedProxies": ["10.0.0.0/8", "::1"]}))
+    with pytest.raises(ValueError, match="trustedProxies: 'ingress'"):
+        settings_of(dashboard={"trustedProxies": ["ingress"]})
+
+
 def test_no_port_that_others_reach_is_without_a_certificate(client):
     settings = settings_of(registerWebhooks=False, dashboard={"enabled": True, "host": "::"})
     assert [each.path for each in validate(settings)] == ["metrics.customMetricsCertDir"]

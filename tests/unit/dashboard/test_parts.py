@@ -9,9 +9,11 @@ from urllib.parse import parse_qs
 import pytest
 from aiohttp.test_utils import make_mocked_request
 from markupsafe import Markup
+from multidict import CIMultiDict
 
-from harbourmaster.dashboard.attempts import WRONG_TOKENS, RateLimit
+from harbourmaster.dashboard.attempts import Rate, RateLimit
 from harbourmaster.dashboard.guard import (
+    client_of,
     is_from_our_page,
     is_host_of_loopback,
     local_path,
@@ -19,15 +21,13 @@ from harbourmaster.dashboard.guard import (
 from harbourmaster.dashboard.query import ROWS, PageQuery, listed, read_query
 from harbourmaster.dashboard.rendering import finalize, read_assets, visible
 from harbourmaster.dashboard.times import age, span
+from harbourmaster.providers.addresses import networks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-BURST, PERIOD, BURST_OF_ALL = (
-    WRONG_TOKENS.burst,
-    WRONG_TOKENS.period,
-    WRONG_TOKENS.burst_of_all,
-)
+BURST, PERIOD, BURST_OF_ALL = 10, 6.0, 100
+ALLOWED = Rate(BURST, PERIOD, BURST_OF_ALL, 0.6)
 
 
 class Clock:
@@ -45,7 +45,7 @@ def wrong(attempts, address, times):
 
 def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
     clock = Clock()
-    attempts = RateLimit(WRONG_TOKENS, clock)
+    attempts = RateLimit(ALLOWED, clock)
     wrong(attempts, "a", BURST)
     assert attempts.wait("a") == pytest.approx(PERIOD)
     assert not attempts.wait("b")
@@ -58,7 +58,7 @@ def test_an_address_that_is_wrong_too_often_waits_and_no_other_does():
 
 
 def test_all_addresses_together_have_a_bound_too():
-    attempts = RateLimit(WRONG_TOKENS, Clock())
+    attempts = RateLimit(ALLOWED, Clock())
     for number in range(BURST_OF_ALL):
         wrong(attempts, f"address {number}", 1)
     assert attempts.wait("one more")
@@ -66,11 +66,38 @@ def test_all_addresses_together_have_a_bound_too():
 
 def test_no_number_of_addresses_is_remembered_for_ever():
     clock = Clock()
-    attempts = RateLimit(WRONG_TOKENS, clock)
+    attempts = RateLimit(ALLOWED, clock)
     for number in range(5000):
         clock.now += PERIOD
         attempts.note(str(number))
     assert len(attempts._buckets) <= 1024
+
+
+PROXIES = networks(["10.0.0.0/8", "fd00::/16"])
+
+
+@pytest.mark.parametrize(
+    ("remote", "forwarded", "client"),
+    [
+        ("192.0.2.1", [], "192.0.2.1"),
+        ("192.0.2.1", ["198.51.100.7"], "192.0.2.1"),
+        ("10.1.1.1", [], "10.1.1.1"),
+        ("10.1.1.1", ["198.51.100.7"], "198.51.100.7"),
+        ("10.1.1.1", ["203.0.113.5, 198.51.100.7"], "198.51.100.7"),
+        ("10.1.1.1", ["203.0.113.5", "198.51.100.7 , 10.2.2.2"], "198.51.100.7"),
+        ("10.1.1.1", ["10.3.3.3,10.2.2.2"], "10.3.3.3"),
+        ("10.1.1.1", ["198.51.100.7, nonsense"], "10.1.1.1"),
+        ("10.1.1.1", ["203.0.113.5, nonsense, 10.2.2.2"], "10.2.2.2"),
+        ("::ffff:10.1.1.1", ["198.51.100.7"], "198.51.100.7"),
+        ("fd00::1", ["2001:db8:1:2:3:4:5:6"], "2001:db8:1:2::/64"),
+        ("2001:db8::1", ["198.51.100.7"], "2001:db8::/64"),
+    ],
+)
+@pytest.mark.claim("D8")
+def test_the_client_is_the_last_address_that_is_no_trusted_proxy(remote, forwarded, client):
+    headers = CIMultiDict(("X-Forwarded-For", each) for each in forwarded)
+    request = make_mocked_request("GET", "/", headers=headers).clone(remote=remote)
+    assert client_of(request, PROXIES) == client
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from harbourmaster.dashboard import stream
 from harbourmaster.dashboard.attempts import PAGES as ALLOWED
-from harbourmaster.dashboard.stream import MOST_OF_ONE
+from harbourmaster.dashboard.stream import MOST, MOST_OF_ONE
 from helpers.patience import PATIENCE
 
 
@@ -97,6 +97,22 @@ async def test_streams_are_bounded(place):
             await asyncio.sleep(0.01)
     async with opened(place, "/stream?view=gates"):
         pass
+
+
+@pytest.mark.claim("D9")
+async def test_few_users_with_many_streams_do_not_keep_out_another(place):
+    crew = [f"sailor-{number}" for number in range(MOST // MOST_OF_ONE)]
+    place.access.namespaces |= dict.fromkeys(crew, frozenset("*"))
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(opened(place, "/stream?view=gates", crew[0]))
+        for name in [*crew * (MOST_OF_ONE - 1), *crew[1:]]:
+            await stack.enter_async_context(opened(place, "/stream?view=gates", name))
+        for _ in range(2):
+            await stack.enter_async_context(opened(place, "/stream?view=gates"))
+        assert await first() == "end"
+        # Who has most gets no more, and takes from nobody.
+        async with place.ask("/stream?view=gates", crew[-1]) as answer:
+            assert answer.status == 503
 
 
 async def test_a_server_that_stops_ends_its_streams(place):
