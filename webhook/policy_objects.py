@@ -17,6 +17,8 @@ from harbourmaster.policies.model import Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""
+SMALL: Final = 4 * 1024
+"""Bytes of a policy that takes no more than milliseconds to check, and as many to compile."""
 _OURS: Final = "harbourmaster.dev/"
 """In the keys of the annotations that may count; a change of another one changes nothing."""
 
