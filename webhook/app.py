@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -13,7 +14,7 @@ from harbourmaster.serving.direct import Direct
 from harbourmaster.serving.responses import json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer, answer_failed
+from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer, answer_failed, is_lengthy
 from harbourmaster.webhook.review import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Reviews(BodyReader):
         self._records = records
         self._arrival = arrival
         self._recorder = recorder
+        # One thread, so that those who send nothing large keep most of the processor.
+        self._lengthy = ThreadPoolExecutor(1, "lengthy-reviews")
         self._log = get_logger("admission")
 
     def review_directly(
@@ -73,7 +76,7 @@ class Reviews(BodyReader):
         """Answer a review that arrived in full; None where it cannot be decided here."""
         started = perf_counter()
         name = self._settings.client_cn
-        if name is not None and client.client_name != name:
+        if (name is not None and client.client_name != name) or is_lengthy(body):
             return None
         engine = self._holder.current
         result, decision = self._answer(body, engine, may_patch=may_patch)
@@ -93,19 +96,19 @@ class Reviews(BodyReader):
         started = perf_counter()
         with self._admit(request) as admission:
             body, deadline = await self._read(request, admission, MAX_BODY_BYTES)
-            engine = self._holder.current
-            if asyncio.get_running_loop().time() > deadline:
-                text = "the time limit of this request was reached, nothing was decided"
-                result, decision = answer_failed(
-                    body, engine, "deadline", text, may_patch=may_patch
-                )
+            loop, engine = asyncio.get_running_loop(), self._holder.current
+            decide = partial(
+                self._answer, body, may_patch=may_patch, is_late=lambda: loop.time() > deadline
+            )
+            if is_lengthy(body):
+                result, decision = await loop.run_in_executor(self._lengthy, decide, engine)
             else:
+                result, decision = decide(engine)
+            if NAMESPACE_UNKNOWN in decision.verdict.codes and await self._arrives(
+                decision.request.namespace, deadline
+            ):
+                engine = self._holder.current
                 result, decision = self._answer(body, engine, may_patch=may_patch)
-                if NAMESPACE_UNKNOWN in decision.verdict.codes and await self._arrives(
-                    decision.request.namespace, deadline
-                ):
-                    engine = self._holder.current
-                    result, decision = self._answer(body, engine, may_patch=may_patch)
         trace = _trace_of(request) if self._records.are_traced else None
         if self._recorder is not None:
             self._recorder.take(body, result, decision, engine, may_patch=may_patch)
@@ -116,7 +119,17 @@ class Reviews(BodyReader):
         # A new namespace and the review of its first pod arrive at the same time.
         return self._arrival is not None and await self._arrival(namespace or "", deadline)
 
-    def _answer(self, body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
+    def _answer(
+        self,
+        body: bytes,
+        engine: Engine,
+        *,
+        may_patch: bool,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> tuple[bytes, Decision]:
+        if is_late():
+            text = "the time limit of this request was reached, nothing was decided"
+            return answer_failed(body, engine, "deadline", text, may_patch=may_patch)
         try:
             return answer(body, engine, may_patch=may_patch)
         except Exception:  # noqa: BLE001 - logged with its traceback

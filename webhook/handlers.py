@@ -14,7 +14,7 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.sizes import size_errors
 from harbourmaster.policies.affinity import refusal_of
-from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import KINDS, OversizedPodError
 from harbourmaster.policies.validation import reason, validate, warn
@@ -33,7 +33,7 @@ from harbourmaster.webhook.engine import (
 )
 from harbourmaster.webhook.gating import fixed
 from harbourmaster.webhook.key_notes import object_notes
-from harbourmaster.webhook.policy_objects import decode_policy
+from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
     MAX_WARNING,
@@ -111,6 +111,17 @@ def answer(body: bytes, engine: Engine, *, may_patch: bool = True) -> tuple[byte
         return _answer_raw(body, engine, may_patch=may_patch)
     result = encode_review(review.api_version, request.uid, verdict.response)
     return result, Decision(request, verdict)
+
+
+def is_lengthy(body: bytes) -> bool:
+    """Whether an answer takes milliseconds or more: it is about a large policy."""
+    if len(body) <= SMALL or POLICY.encode() not in body:
+        return False
+    try:
+        request = decode_review(body).request
+    except MalformedError:
+        return False
+    return request is not None and is_policy_kind(*_key(request))
 
 
 def _answer_raw(body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:

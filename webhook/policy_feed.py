@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import PolicySet
-from harbourmaster.webhook.policy_objects import decode_policy
+from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Content: TypeAlias = "bytes | str"
 """A policy as ``policy_objects.content_of`` gives it, or why it can't be used."""
 
-SMALL: Final = 4 * 1024
-"""Bytes of a policy that does not wait for the large ones."""
 _AT_ONCE: Final = 16 * 1024
 """Bytes of the small ones that are compiled before a large one has its turn."""
 _PAUSE: Final = 0.02

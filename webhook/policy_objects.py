@@ -16,6 +16,8 @@ from harbourmaster.policies.model import ON_TOO_LARGE, Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
 """Of the JSON of ``spec``; managed fields and annotations are no matter."""
+SMALL: Final = 4 * 1024
+"""Bytes of a policy that takes no more than milliseconds to check, and as many to compile."""
 
 
 class _SourceAnnotations(Struct, frozen=True, gc=False):

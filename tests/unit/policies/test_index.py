@@ -229,6 +229,42 @@ def test_index_finds_what_trying_each_policy_finds(drawn, namespace_labels, pod_
     assert match(documents, "ns1", namespace_labels, pod_labels) == expected
 
 
+# Changes
+
+changes = st.tuples(
+    st.sampled_from("pqr"), st.sampled_from([None, "ns1", "ns2"]), st.none() | st.tuples(selectors)
+)
+
+
+def one_policy(name, namespace, selector):
+    found = cluster_policy(name) if namespace is None else policy(name, namespace)
+    (result,) = compiled(selecting(found, podSelector=selector))
+    return result
+
+
+@pytest.mark.claim("W11")
+@settings(max_examples=cases(200))
+@given(st.lists(st.lists(changes, max_size=4), max_size=8), st.lists(labels, min_size=1))
+def test_changed_set_is_one_made_anew_and_the_former_one_stays(batches, pods):
+    """A change without a selector removes the policy of that name."""
+
+    def answers(found):
+        sizes = (found.cluster_size, found.namespaced_size, found.invalid, found.references)
+        return sizes, [found.match(name, {}, pod) for name in ("ns1", "ns2") for pod in pods]
+
+    current, found, before = {}, policy_set(()), []
+    for batch in batches:
+        before.append((found, answers(found)))
+        latest = {(name, namespace): given for name, namespace, given in batch}
+        removed = [current.pop(each) for each in latest if each in current]
+        added = {each: one_policy(*each, *given) for each, given in latest.items() if given}
+        current |= added
+        found = found.changed(removed, added.values())
+        assert answers(found) == answers(policy_set(current.values()))
+    assert all(answers(former) == then for former, then in before)
+    assert found.changed(current.values(), ()).indexes == {}
+
+
 # Cost
 
 
@@ -330,3 +366,56 @@ def test_selector_with_many_requirements_is_compiled_and_filed():
     few, many = (lines(lambda count=count: file_and_match(count)) for count in (2500, 10_000))
     # Quadratic would be 16 times.
     assert many < 6 * few
+
+
+SHAPES = {
+    "a value each": lambda index: {"pods": one_label("a", f"v{index}")},
+    "a key each": lambda index: {"pods": one_label(f"k{index}", "v")},
+    "many values each": lambda index: {
+        "pods": one_label("a", *(f"v{index}-{each}" for each in range(32)))
+    },
+    "the same label": lambda index: {"pods": one_label("a", "v")},
+    "no label": lambda index: {},
+    "a namespace each": lambda index: {"namespace": f"ns{index}"},
+}
+
+
+@pytest.mark.claim("W11")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_change_costs_as_much_of_ten_policies_as_of_5000(ten_thousand, shape):
+    def cost(count):
+        found = [
+            msgspec.structs.replace(ten_thousand, **SHAPES[shape](index)) for index in range(count)
+        ]
+        policies = policy_set(found)
+        again = msgspec.structs.replace(found[5])
+        return lines(lambda: policies.changed([found[5]], [again]))
+
+    # What C copies is not counted.
+    assert cost(5000) <= cost(10)
+
+
+@pytest.mark.claim("W11")
+def test_a_change_copies_no_part_of_the_index_that_it_does_not_touch(ten_thousand):
+    found = [
+        msgspec.structs.replace(
+            ten_thousand, namespace=f"ns{index // 10}", pods=one_label(f"k{index % 10}", "v")
+        )
+        for index in range(100)
+    ]
+    before = policy_set(found)
+    after = before.changed([found[42]], [msgspec.structs.replace(found[42])])
+    assert [name for name in before.indexes if after.indexes[name] is not before.indexes[name]] == [
+        "ns4"
+    ]
+    old, new = (found.indexes["ns4"]["pod"] for found in (before, after))
+    assert [key for key in old if new[key] is not old[key]] == ["k2"]
+
+
+def test_a_policy_with_very_many_values_is_filed_once(ten_thousand):
+    values = [f"v{index}" for index in range(12_000)]
+    found = msgspec.structs.replace(ten_thousand, pods=one_label("a", *values))
+    policies = policy_set([found])
+    assert len(policies.filed[found]) == 1
+    assert policies.match("ns1", {}, {"a": "v11999"}) == (found,)
+    assert policies.match("ns1", {}, {"a": "w"}) == ()

@@ -6,6 +6,8 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
+import pytest
+
 from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
 from harbourmaster.telemetry.metrics import UNFAITHFUL
 from harbourmaster.webhook.cluster_state import ClusterState
@@ -171,6 +173,28 @@ async def test_a_change_of_namespaces_keeps_the_index_of_policies(api):
         assert follower.snapshot.policies is before
 
 
+@pytest.mark.claim("W11")
+@pytest.mark.parametrize(
+    ("metadata", "counts"),
+    [
+        ({"labels": {"a": "b"}}, False),
+        ({"annotations": {"a": "b"}}, False),
+        ({"finalizers": ["a/b"]}, False),
+        ({"annotations": {"a": "b", "harbourmaster.dev/c": "d"}}, True),
+    ],
+)
+async def test_a_change_that_decides_nothing_compiles_nothing(api, metadata, counts):
+    found = policy("a", "web", nodeSelector={"d": "s"})
+    api.put(POLICIES, found)
+    async with following(api) as follower:
+        await follower.cluster.synced()
+        (before,) = follower.snapshot.policies.filed
+        api.put(POLICIES, {**found, "metadata": {**found["metadata"], **metadata}})
+        api.put(POLICIES, policy("b", "web"))
+        await follower.until(lambda snapshot: snapshot.policies.namespaced_size == 2)
+        assert (before not in follower.snapshot.policies.filed) == counts
+
+
 async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
     api.put(NAMESPACES, namespace("web"))
     broken = cluster_policy("broken")
@@ -184,7 +208,7 @@ async def test_a_policy_that_does_not_decode_warns_and_harms_no_other(api):
         await follower.cluster.synced()
         assert follower.outcome() == ("mutated", ("policy-invalid",) * 3)
         assert follower.snapshot.policies.invalid == 3
-        faults = {each.fault for each in follower.snapshot.policies.filed}
+        faults = {each.fault or "" for each in follower.snapshot.policies.filed}
         assert any(f"bytes, more than {MAX_SPEC_BYTES}" in fault for fault in faults)
         assert follower.snapshot.policies.references == {
             "ClusterPodSchedulingPolicy broken",

@@ -1,0 +1,201 @@
+"""Which policies are compiled, in which order, and what is in force meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+
+import msgspec
+import pytest
+
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.serving.background import running
+from harbourmaster.webhook import policy_feed
+from harbourmaster.webhook.policy_feed import SMALL, PolicyFeed
+from harbourmaster.webhook.policy_objects import content_of
+from helpers.objects import cluster_policy, policy
+from helpers.patience import PATIENCE
+
+
+class Compiler:
+    """Compiles in the feed's thread; waits before each policy while ``gate`` is closed."""
+
+    def __init__(self):
+        self.begun = []
+        self._told = queue.SimpleQueue()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, found):
+        self.begun.append((found.reference.partition(" ")[2], found.spec.node_selector["v"]))
+        self._told.put(self.begun[-1])
+        assert self.gate.wait(PATIENCE)
+        return compile_policy(found)
+
+    async def until(self, name, version="1"):
+        """Wait until that version is being compiled."""
+        while await asyncio.to_thread(self._told.get, timeout=PATIENCE) != (name, version):
+            pass
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    found = Compiler()
+    monkeypatch.setattr(policy_feed, "compile_policy", found)
+    monkeypatch.setattr(policy_feed, "_PAUSE", 0)
+    yield found
+    found.gate.set()
+
+
+class Feed(PolicyFeed):
+    """A feed, and what is in force."""
+
+    def __init__(self, **options):
+        super().__init__(lambda _: None, **options)
+
+    def put(self, *documents):
+        for found in documents:
+            name = reference(found)
+            self.change({name: content_of(msgspec.json.encode(found))})
+
+    def remove(self, *documents):
+        for found in documents:
+            self.change({reference(found): None})
+
+    @property
+    def in_force(self):
+        found = self.policies.filed
+        return {each.reference.partition(" ")[2]: dict(each.node_selector)["v"] for each in found}
+
+
+def reference(found):
+    metadata = found["metadata"]
+    return f"{found['kind']} {'/'.join(filter(None, map(metadata.get, ('namespace', 'name'))))}"
+
+
+def small(name, version="1", namespace="a"):
+    return policy(name, namespace, nodeSelector={"v": version})
+
+
+def large(name, version="1", namespace="a"):
+    tolerations = [{"operator": "Exists"}] * (SMALL // 10)
+    return policy(name, namespace, nodeSelector={"v": version}, tolerations=tolerations)
+
+
+async def test_one_changed_policy_of_many_is_all_that_is_compiled(compiler):
+    feed = Feed()
+    async with running(feed.run()):
+        feed.put(*(small(f"p{index}") for index in range(100)))
+        await feed.settled()
+        assert len(compiler.begun) == 100
+        feed.put(small("p7", "2"))
+        await feed.settled()
+        assert compiler.begun[100:] == [("a/p7", "2")]
+        assert feed.in_force == {f"a/p{index}": "1" for index in range(100)} | {"a/p7": "2"}
+
+
+async def test_the_former_version_is_in_force_until_the_last_one_is_compiled(compiler):
+    feed = Feed()
+    async with running(feed.run()):
+        feed.put(large("p"))
+        await feed.settled()
+        compiler.gate.clear()
+        feed.put(large("p", "2"))
+        await compiler.until("a/p", "2")
+        feed.put(large("p", "3"), large("p", "4"))
+        assert feed.in_force == {"a/p": "1"}
+        compiler.gate.set()
+        await compiler.until("a/p", "4")
+        await feed.settled()
+        assert feed.in_force == {"a/p": "4"}
+        assert compiler.begun == [("a/p", "1"), ("a/p", "2"), ("a/p", "4")]
+
+
+async def test_a_deletion_takes_effect_at_once_and_is_not_undone(compiler):
+    feed = Feed()
+    async with running(feed.run()):
+        feed.put(large("p"), small("q"))
+        await feed.settled()
+        compiler.gate.clear()
+        feed.put(large("p", "2"))
+        await compiler.until("a/p", "2")
+        feed.remove(large("p"))
+        assert feed.in_force == {"a/q": "1"}
+        feed.put(large("r"))
+        compiler.gate.set()
+        await feed.settled()
+        assert feed.in_force == {"a/q": "1", "a/r": "1"}
+
+
+async def test_a_policy_that_is_made_anew_is_not_the_one_that_was_deleted(compiler):
+    feed = Feed()
+    compiler.gate.clear()
+    async with running(feed.run()):
+        feed.put(large("p"))
+        await compiler.until("a/p")
+        feed.remove(large("p"))
+        feed.put(large("p", "2"))
+        compiler.gate.set()
+        await feed.settled()
+        assert feed.in_force == {"a/p": "2"}
+
+
+async def test_namespaces_take_turns_and_small_policies_wait_for_one_large_one(compiler):
+    feed = Feed()
+    compiler.gate.clear()
+    async with running(feed.run()):
+        feed.put(large("p1"), large("p2"), large("p3"))
+        await compiler.until("a/p1")
+        feed.put(large("q", namespace="b"), cluster_policy("c", nodeSelector={"v": "1"}))
+        feed.put(small("s"), small("t"))
+        compiler.gate.set()
+        await feed.settled()
+    begun = [name for name, _ in compiler.begun]
+    assert begun == ["a/p1", "c", "a/s", "a/t", "a/p2", "b/q", "a/p3"]
+
+
+async def test_small_policies_that_grow_do_not_make_small_ones_wait(compiler):
+    feed = Feed()
+    compiler.gate.clear()
+    async with running(feed.run()):
+        feed.put(small("first"))
+        await compiler.until("a/first")
+        feed.put(small("p1"), small("p2"), small("s", namespace="b"))
+        feed.put(large("p1", "2"), large("p2", "2"))
+        compiler.gate.set()
+        await feed.settled()
+    begun = [name for name, _ in compiler.begun]
+    assert begun.index("b/s") <= 2
+    assert feed.in_force == {"a/first": "1", "a/p1": "2", "a/p2": "2", "b/s": "1"}
+
+
+async def test_small_policies_do_not_keep_large_ones_waiting(compiler):
+    feed = Feed()
+    compiler.gate.clear()
+    async with running(feed.run()):
+        feed.put(small("first"))
+        await compiler.until("a/first")
+        # As many bytes as are compiled in several goes.
+        feed.put(large("p"), *(small(f"s{index:03}") for index in range(200)))
+        compiler.gate.set()
+        await feed.settled()
+    assert 1 <= [name for name, _ in compiler.begun].index("a/p") < 150
+
+
+async def test_what_cannot_be_compiled_stands_in_for_itself(compiler, monkeypatch):
+    def fail(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(policy_feed, "compile_policy", fail)
+    feed = Feed(keeps_sources=True)
+    async with running(feed.run()):
+        feed.put(small("p"), cluster_policy("c", nodeSelector={"v": "1"}))
+        feed.change({"PodSchedulingPolicy a/q": "spec: too large"})
+        await feed.settled()
+    faults = {each.reference: (each.namespace, each.fault) for each in feed.policies.filed}
+    assert faults == {
+        "PodSchedulingPolicy a/p": ("a", "it can't be compiled"),
+        "ClusterPodSchedulingPolicy c": (None, "it can't be compiled"),
+        "PodSchedulingPolicy a/q": ("a", "spec: too large"),
+    }
