@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.cli.oversized import Oversized
 from harbourmaster.gates.workload import WorkloadMetadata
 
 KUPID: Final = "kupid"
@@ -207,6 +208,7 @@ class Observed(Struct, frozen=True):
     leftovers: tuple[Leftover, ...] = ()
     namespaces: tuple[OldNamespace, ...] = ()
     policies: tuple[Policy, ...] = ()
+    oversized: tuple[Oversized, ...] = ()
     pods: tuple[StuckPod, ...] = ()
     gated_pods: int = 0
     """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""

@@ -56,6 +56,7 @@ from harbourmaster.cli.migrate.model import (
     Ref,
     ReplacedWorkload,
 )
+from harbourmaster.cli.oversized import oversized
 from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
@@ -143,6 +144,7 @@ class _Survey:
                 [await leftovers.kept(*each, kinds) for each in sorted(made_for.items())]
             ),
             policies=tuple(await self._policies(namespaces)),
+            oversized=tuple(await attempt(oversized(live, kinds), [])),
             pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harbourmaster.cli import oversized
 from harbourmaster.cli.diagnosis import Check
 from harbourmaster.cli.doctor.checks import (
     canary,
@@ -30,6 +31,7 @@ CHECKS: Final = (
         contents.check_policies,
         "all are valid, and each selects at least one namespace",
     ),
+    Check("sizes", oversized.check, "no stored object is over the limits for new ones"),
     Check(
         "rescheduling",
         contents.check_rescheduling,
