@@ -5,7 +5,14 @@ Empty fields are not written, as by Go programs (``omitempty``). Times are RFC 3
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
+from msgspec.structs import replace
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+MAX_ANNOTATIONS: Final = 16 * 1024
+"""Characters of annotations that a cache keeps of an object."""
 
 
 class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -70,3 +77,23 @@ class Metadata(_Wire, frozen=True, kw_only=True):
             controller=True,
             block_owner_deletion=True,
         )
+
+
+def compact(metadata: Metadata) -> Metadata:
+    """The metadata as caches keep it: without the object that kubectl noted in it.
+
+    Of more than MAX_ANNOTATIONS the longest are left out. An annotation that is empty says that
+    some are missing, so that nobody takes the object for one without annotations.
+    """
+    annotations = metadata.annotations
+    sizes = {key: len(key) + len(value) for key, value in annotations.items()}
+    left = MAX_ANNOTATIONS
+    if LAST_APPLIED not in annotations and sum(sizes.values()) <= left:
+        return metadata
+    kept = {LAST_APPLIED: ""}
+    for key in sorted(sizes.keys() - {LAST_APPLIED}, key=lambda each: (sizes[each], each)):
+        left -= sizes[key]
+        if left < 0:
+            break
+        kept[key] = annotations[key]
+    return replace(metadata, annotations=kept)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from harbourmaster.api.metadata import compact
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.store import Store
 from harbourmaster.telemetry.logging import get_logger
@@ -104,5 +106,13 @@ class Caches:
 
 
 def decoder(kind: type[T]) -> Callable[[msgspec.Raw], T]:
-    """A function that decodes JSON into that class."""
-    return msgspec.json.Decoder(kind).decode
+    """A function that decodes JSON into that class, with the metadata that caches keep."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(raw: msgspec.Raw) -> T:
+        found: Any = decode(raw)
+        metadata = compact(found.metadata)
+        kept: T = found if metadata is found.metadata else replace(found, metadata=metadata)
+        return kept
+
+    return read

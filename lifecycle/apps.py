@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.metadata import LAST_APPLIED, Metadata
 from harbourmaster.api.resources import APPS
 from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
 from harbourmaster.lifecycle.model import (
@@ -169,7 +169,7 @@ def new_app(
             name=name,
             namespace=namespace,
             labels={MANAGED_KEY: MANAGED_BY},
-            annotations=dict(annotations),
+            annotations={key: value for key, value in annotations.items() if key != LAST_APPLIED},
         ),
         spec=composed(workloads),
     )

@@ -10,10 +10,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, resource_name
-from harbourmaster.lifecycle.model import RuntimeSpec, TaskDefinition
+from harbourmaster.lifecycle.model import Inline, RuntimeSpec, TaskDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,8 @@ Find: TypeAlias = "Callable[[str], TaskDefinition | None]"
 class Function(Struct, frozen=True):
     """A function with all it is given. The first of code, ``config_map`` and ``url`` that is set.
 
-    ``bearer`` is the definition that brings the code; ``config_map`` is in its namespace.
+    ``bearer`` is the definition that brings the code; ``config_map`` is in its namespace. ``code``
+    is a digest if the definition is of a cache.
     """
 
     runtime: str
@@ -154,6 +156,18 @@ def spec_of(definition: TaskDefinition) -> RuntimeSpec:
 def inline_code(spec: RuntimeSpec) -> str:
     """The code in the definition itself, or nothing."""
     return spec.inline.code if spec.inline else ""
+
+
+def without_code(definition: TaskDefinition) -> TaskDefinition:
+    """The definition with a digest in place of its inline code, as caches keep it."""
+    spec = definition.spec
+    parts = {DENO: spec.deno, PYTHON: spec.python}
+    shortened = {
+        name: replace(part, inline=Inline(code=digest(part.inline.code)))
+        for name, part in parts.items()
+        if part and part.inline and part.inline.code
+    }
+    return replace(definition, spec=replace(spec, **shortened)) if shortened else definition
 
 
 def config_map_of(definition: TaskDefinition) -> str:

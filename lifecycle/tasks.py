@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.durations import format_duration, parse_duration
+from harbourmaster.api.metadata import LAST_APPLIED
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import AppVersion
 from harbourmaster.lifecycle.task_context import context_fields, context_of
@@ -20,7 +21,6 @@ API: Final = "lifecycle.keptn.sh/v1"
 RETRIES: Final = 10
 TIMEOUT: Final = "5m"
 """The schema's defaults, for definitions from before they had them."""
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NO_CARRIER: Final[Mapping[str, str]] = {}
 
 
@@ -69,7 +69,7 @@ def task_name(owner_uid: str, check_type: str, definition: str, previous: str = 
 
 def inherited(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
     """Labels and annotations for a child; what kubectl noted is about the parent only."""
-    kept = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     parts = {"labels": dict(labels), "annotations": kept}
     return {name: part for name, part in parts.items() if part}
 

@@ -11,7 +11,7 @@ from harbourmaster.api.field_errors import reason
 from harbourmaster.api.selectors import EVERYTHING, Matcher, compile_selector
 from harbourmaster.policies import keys
 from harbourmaster.policies.model import DENY, ON_TOO_LARGE, PREFERRED, REQUIRED, PolicySpec
-from harbourmaster.policies.product import Requirement, compile_requirement
+from harbourmaster.policies.product import Requirement, compile_requirement, each_once
 from harbourmaster.policies.requirements import FIELDS
 from harbourmaster.policies.validation import validate_spec
 
@@ -142,13 +142,18 @@ def _node_name_requirement(node_name: str | None) -> Requirement | None:
 
 
 def _entries(items: list[Json], key_of: Callable[[Json], Hashable]) -> Entries:
-    return tuple((item, key_of(item)) for item in items)
+    return each_once(lambda item: (item, key_of(item)), items)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
     """Structs to plain JSON values as the API writes them: empty optional fields left out."""
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        # Thousands of equal terms, such as empty ones, take the memory of one.
+        known: dict[bytes, Any] = {}
+        return [
+            known.setdefault(msgspec.json.encode(item), item) if isinstance(item, dict) else item
+            for item in map(_plain, value)
+        ]
     if isinstance(value, Struct):
         # All at once would keep other threads from running for too long.
         fields = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)

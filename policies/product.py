@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -26,10 +26,11 @@ from harbourmaster.policies.requirements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     Json = dict[str, Any]
 
+T = TypeVar("T")
 TermKey: TypeAlias = "frozenset[Hashable]"
 _Clash: TypeAlias = "tuple[ConstraintKey, Sequence[Constraint], Sequence[Constraint]]"
 """A key, and what the policy and the other side ask of it."""
@@ -96,8 +97,9 @@ def node_terms(terms: Sequence[Json], size: int | None = None) -> NodeTerms:
 
 def compile_requirement(terms: Sequence[Json]) -> Requirement:
     """Prepare a policy's terms for any number of products."""
-    indexed = node_terms(terms)
-    constraints = tuple(map(constraints_of, terms))
+    size = sum(map(_encoded_size, terms))
+    indexed = NodeTerms(tuple(terms), each_once(node_term_key, terms), size)
+    constraints = each_once(constraints_of, terms)
     filed = _file(indexed.keys)
     return Requirement(
         terms=indexed,
@@ -107,6 +109,12 @@ def compile_requirement(terms: Sequence[Json]) -> Requirement:
         anchors=frozenset(filed),
         has_empty_term=frozenset() in indexed.keys,
     )
+
+
+def each_once(make: Callable[[Json], T], items: Sequence[Json]) -> tuple[T, ...]:
+    """What is made of each item; an item that occurs again has the same, which takes no memory."""
+    made = {id(item): make(item) for item in {id(item): item for item in items}.values()}
+    return tuple(made[id(item)] for item in items)
 
 
 def _file(keys: Sequence[TermKey]) -> dict[Hashable, list[TermKey]]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _NOTHING: Final = Metadata()
 DEFAULT_NAMESPACE: Final = "default"
+MAX_VALUE: Final = 4096
+"""Characters of a key's value that pods inherit."""
 
 
 class Parent(Struct, frozen=True, gc=False):
@@ -156,6 +158,11 @@ def _ours(found: dict[str, str] | None) -> dict[str, str]:
     unknown = unknown_keys(found)
     if not unknown and READ_KEYS.isdisjoint(found):
         return _NONE
-    read = {key: value for key, value in found.items() if key in READ_KEYS and value}
+    read = {key: _short(value) for key, value in found.items() if key in READ_KEYS and value}
     # Only their names are known.
     return read | dict.fromkeys(unknown[:MAX_TOLD], "")
+
+
+def _short(value: str) -> str:
+    """A value as pods inherit it; no check has the name that stands for a huge one."""
+    return value if len(value) <= MAX_VALUE else f"more than {MAX_VALUE} characters"

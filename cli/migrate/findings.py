@@ -66,6 +66,8 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "example by kubectl replace, before that version is removed from the definition",
         "keptn-running": "Harbourmaster does the same work with the same objects: migrate in the "
         "order below",
+        "over-limits": "larger than new objects may be: {errors}: it keeps working, but an update "
+        "that makes it larger is refused",
         "metrics-address": "it is deleted, and port 9999 is off by default, because it has no "
         "authentication: to read values there, also under the old name, add "
         "deploy/components/keptn-metrics-address",
@@ -97,6 +99,7 @@ def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
         *_keptn(observed),
         *_policies(observed),
         *_references(observed),
+        *(_finding("over-limits", one.subject, errors=one.errors) for one in observed.oversized),
         *_remains(observed),
     )
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))

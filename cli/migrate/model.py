@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from harbourmaster.cli.oversized import Oversized
 from harbourmaster.cli.references import Unconsented
 from harbourmaster.gates.workload import WorkloadMetadata
 
@@ -208,6 +209,7 @@ class Observed(Struct, frozen=True):
     leftovers: tuple[Leftover, ...] = ()
     namespaces: tuple[OldNamespace, ...] = ()
     policies: tuple[Policy, ...] = ()
+    oversized: tuple[Oversized, ...] = ()
     pods: tuple[StuckPod, ...] = ()
     gated_pods: int = 0
     """How many wait behind the gate; ``pods`` has the first PODS_SHOWN of them."""

@@ -56,6 +56,7 @@ from harbourmaster.cli.migrate.model import (
     Ref,
     ReplacedWorkload,
 )
+from harbourmaster.cli.oversized import oversized
 from harbourmaster.cli.references import unconsented
 from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
@@ -145,6 +146,7 @@ class _Survey:
                 [await leftovers.kept(*each, kinds) for each in sorted(made_for.items())]
             ),
             policies=tuple(await self._policies(namespaces)),
+            oversized=tuple(await attempt(oversized(live, kinds), [])),
             pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),

@@ -26,12 +26,14 @@ from harbourmaster.controller.lifecycle.task_jobs import decode_job
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
-from harbourmaster.lifecycle.functions import config_map_keys, references
+from harbourmaster.lifecycle.functions import config_map_keys, references, without_code
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
 from harbourmaster.lifecycle.phases import phases_of
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
+    import msgspec
+
     from harbourmaster.controller.lifecycle.function_maps import FunctionMap
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
@@ -66,6 +68,8 @@ BY_JOB: Final = "job"
 BY_VERSION: Final = "version"
 """Of waiting pods, and those that failed to start: (namespace, KeptnWorkloadVersion's name)."""
 _STARTED_PODS: Final = "started-pods"
+
+_decode_task_definition: Final = decoder(model.TaskDefinition)
 
 
 class LifecycleCaches(Caches):
@@ -128,7 +132,7 @@ class LifecycleCaches(Caches):
         )
         self.task_definitions = self.cache(
             resources.TASK_DEFINITIONS,
-            decoder(model.TaskDefinition),
+            _task_definition,
             {BY_REFERENCE: references, BY_CONFIG_MAP: config_map_keys},
         )
         self.config_maps: Cache[FunctionMap] = self.cache(
@@ -172,6 +176,10 @@ class LifecycleCaches(Caches):
         self.stateful_sets: Cache[Owner] = self.cache(resources.STATEFUL_SETS, decode_owner)
         self.daemon_sets: Cache[Owner] = self.cache(resources.DAEMON_SETS, decode_owner)
         self.rollouts: Cache[Owner] = self.cache(resources.ROLLOUTS, decode_owner)
+
+
+def _task_definition(raw: msgspec.Raw) -> model.TaskDefinition:
+    return without_code(_decode_task_definition(raw))
 
 
 def _parent(found: model.Task) -> list[str]:

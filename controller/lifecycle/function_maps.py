@@ -11,10 +11,19 @@ import msgspec
 from msgspec import Struct, field
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
-from harbourmaster.api.resources import CONFIG_MAPS
+from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from harbourmaster.controller.lifecycle.writes import patch_object
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
-from harbourmaster.lifecycle.functions import CODE, DIGEST, config_map_for, digest, is_name
+from harbourmaster.lifecycle.functions import (
+    CODE,
+    DIGEST,
+    config_map_for,
+    digest,
+    inline_code,
+    is_name,
+    spec_of,
+)
+from harbourmaster.lifecycle.model import TaskDefinition
 
 if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
@@ -58,6 +67,7 @@ class _Full(Struct, frozen=True):
 
 decode_function_map: Final = msgspec.json.Decoder(FunctionMap).decode
 _decode_full: Final = msgspec.json.Decoder(_Full).decode
+_decode_definition: Final = msgspec.json.Decoder(TaskDefinition).decode
 
 
 class FunctionMaps:
@@ -84,26 +94,50 @@ class FunctionMaps:
         return found.data.get(CODE)
 
     async def ensure(
-        self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool = False
+        self,
+        owner: Metadata,
+        kind: str,
+        name: str,
+        code: str,
+        *,
+        adopt: bool = False,
+        source: Metadata | None = None,
     ) -> None:
         """Create or mend the ConfigMap with this code that belongs to ``owner``. Raises ClashError.
 
-        ``adopt`` takes over a ConfigMap without an owner, as Keptn leaves them.
+        ``adopt`` takes over a ConfigMap without an owner, as Keptn leaves them. ``source`` is the
+        definition whose inline code has the digest ``code``; only the digest is cached.
         """
         found = self._store.get(f"{owner.namespace}/{name}")
-        if found is None or not _is_right(found, owner, kind, code):
+        if found is None or not _is_right(found, owner, kind, code if source else digest(code)):
+            code = await self._inline(source) if source else code
             await self._make(owner, kind, name, code, adopt=adopt)
 
-    async def check(self, owner: Metadata, kind: str, name: str, code: str, *, adopt: bool) -> None:
-        """The same, and check the content of each version once, because people may edit it."""
-        key = f"{owner.namespace}/{name}"
+    async def check(
+        self, definition: Metadata, kind: str, name: str, code: str, *, adopt: bool
+    ) -> None:
+        """The same for the definition with the inline code of the digest ``code``.
+
+        The content of each version is checked once, because people may edit it.
+        """
+        key = f"{definition.namespace}/{name}"
         found = self._store.get(key)
         if (
             found is None
             or self._checked.get(key) != found.metadata.resource_version
-            or not _is_right(found, owner, kind, code)
+            or not _is_right(found, definition, kind, code)
         ):
-            self._checked[key] = await self._make(owner, kind, name, code, adopt=adopt)
+            code = await self._inline(definition)
+            self._checked[key] = await self._make(definition, kind, name, code, adopt=adopt)
+
+    async def _inline(self, definition: Metadata) -> str:
+        """The inline code of a definition as it is stored now. Raises ApiError."""
+        name, namespace = definition.name, definition.namespace
+        found = _decode_definition(await self._client.get(TASK_DEFINITIONS, name, namespace))
+        code = inline_code(spec_of(found))
+        if not code:
+            raise NotFoundError(f"KeptnTaskDefinition {name} has no inline code any more")
+        return code
 
     def forget(self, namespace: str, name: str) -> None:
         """Forget a ConfigMap whose definition is gone."""
@@ -149,14 +183,14 @@ def _differences(found: _Full, wanted: dict[str, Any], owner: Metadata) -> list[
     return [{"op": "add", "path": path, "value": part} for path, part in parts.items()]
 
 
-def _is_right(found: FunctionMap, owner: Metadata, kind: str, code: str) -> bool:
+def _is_right(found: FunctionMap, owner: Metadata, kind: str, code_digest: str) -> bool:
     references = found.metadata.owner_references
     controller = next((each for each in references if each.controller), None)
     return (
         controller is not None
         and _belongs(controller, owner, kind)
         and controller.uid == owner.uid
-        and found.metadata.annotations.digest == digest(code)
+        and found.metadata.annotations.digest == code_digest
     )
 
 

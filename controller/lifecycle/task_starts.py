@@ -186,7 +186,9 @@ class Starter:
         if program.code:
             own = function_name(bearer.name)
             adopt = program.bearer.status.function.config_map == own
-            await self._maps.ensure(bearer, DEFINITION, own, program.code, adopt=adopt)
+            await self._maps.ensure(
+                bearer, DEFINITION, own, program.code, adopt=adopt, source=bearer
+            )
             return own
         if not name or self._maps.exists(bearer.namespace, name):
             return name
@@ -195,6 +197,7 @@ class Starter:
     async def _copied(self, task: Task, program: Function) -> str | TaskWait:
         """A copy, for this task alone, of the code of a definition in another namespace."""
         code = program.code
+        source = program.bearer.metadata if code else None
         if not code and program.config_map:
             namespace = program.bearer.metadata.namespace
             code = await self._maps.code(namespace, program.config_map) or ""
@@ -203,7 +206,7 @@ class Starter:
         if not code:
             return ""
         name = copy_name(task.metadata.name)
-        await self._maps.ensure(task.metadata, TASK, name, code)
+        await self._maps.ensure(task.metadata, TASK, name, code, source=source)
         return name
 
     def _namespaces(self, task: Task) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harbourmaster.cli import oversized
 from harbourmaster.cli.diagnosis import Check
 from harbourmaster.cli.doctor.checks import (
     canary,
@@ -32,6 +33,7 @@ CHECKS: Final = (
         "all are valid, and each selects at least one namespace",
     ),
     Check("references", references.check, "all that need the consent of a namespace have it"),
+    Check("sizes", oversized.check, "no stored object is over the limits for new ones"),
     Check(
         "rescheduling",
         contents.check_rescheduling,

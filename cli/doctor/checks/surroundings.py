@@ -29,6 +29,7 @@ _SKEW: Final = 30.0
 _MIGRATE: Final = "harbourmaster migrate lists them, and the order in which to remove them"
 _GRAVE: Final = frozenset(("blocking", "danger"))
 _SHOWN: Final = 3
+_NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits"))
 
 
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
@@ -71,7 +72,7 @@ async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
     # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
     # gated pods belong to it, and policies are not leftovers.
     observed = replace(observed, ours=replace(observed.ours, is_ready=True))
-    found = [one for one in judge(observed) if one.code not in {"paths", "old-versions"}]
+    found = [one for one in judge(observed) if one.code not in _NO_LEFTOVERS]
     grave = [one for one in found if one.severity in _GRAVE][:_SHOWN]
     for one in grave:
         make = fault if one.severity == "blocking" else warning

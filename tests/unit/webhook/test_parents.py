@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.gates.metadata import Metadata
+from harbourmaster.gates.metadata import PRE_TASKS_KEY, Metadata, names_of
+from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.webhook.parents import (
     ParentObject,
     Parents,
@@ -43,6 +44,15 @@ def test_of_metadata_only_keptns_keys_are_kept():
 
 def test_empty_values_are_not_kept():
     assert decoded(parent(annotations=keys(workload=""))).metadata == Metadata()
+
+
+@pytest.mark.claim("O11")
+def test_a_huge_value_is_not_kept_and_no_check_has_the_name_of_what_is():
+    annotations = {**TRACKED, **keys(pre_deployment_tasks="x," * 100_000)}
+    found = decoded(parent(annotations=annotations)).metadata.annotations
+    assert found == {**TRACKED, **keys(pre_deployment_tasks="more than 4096 characters")}
+    assert names_of(found[PRE_TASKS_KEY]) == ("more than 4096 characters",)
+    assert not is_name(found[PRE_TASKS_KEY])
 
 
 def test_of_a_replica_set_its_owner_is_kept():

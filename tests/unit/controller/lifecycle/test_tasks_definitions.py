@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
+from harbourmaster.api.metadata import LAST_APPLIED
 from harbourmaster.api.resources import CONFIG_MAPS, TASK_DEFINITIONS
 from helpers.task_controllers import TaskControllers, definition_of, maps, settle
 from helpers.task_objects import definition
@@ -43,6 +47,28 @@ async def test_inline_code_gets_a_config_map_that_goes_with_it(api, controllers)
     assert owner["kind"] == "KeptnTaskDefinition"
     assert owner["uid"] == definition_of(api)["metadata"]["uid"]
     assert found["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "harbourmaster"}
+
+
+@pytest.mark.claim("O11")
+async def test_code_is_not_cached_and_neither_is_what_kubectl_noted(api, controllers):
+    code = "x" * 100_000
+    noted = {LAST_APPLIED: code, "team": "a"}
+    found = inline(code)
+    found["metadata"]["annotations"] = noted
+    api.put(TASK_DEFINITIONS, found)
+    await until_code(api, controllers, code)
+    await until_named(controllers, NAME)
+    cached = controllers.caches.task_definitions.store.get(KEY)
+    assert len(msgspec.json.encode(cached)) < 1000
+    assert cached.metadata.annotations == {LAST_APPLIED: "", "team": "a"}
+
+
+async def test_code_that_is_gone_when_it_is_read_is_waited_for(api, controllers):
+    api.put(TASK_DEFINITIONS, inline("1"))
+    await until_named(controllers, NAME)
+    api.remove(CONFIG_MAPS, NAME, "prod")
+    stored(api, definition(deno={"httpRef": {"url": "https://example.com"}}))
+    await until_named(controllers, "")
 
 
 async def test_python_code_gets_one_too(api, controllers):

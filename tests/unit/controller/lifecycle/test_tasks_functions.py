@@ -63,7 +63,8 @@ async def test_c56_a_definition_of_the_own_namespace_wins(api, controllers):
 
 
 async def test_s20_definitions_of_other_namespaces_are_out_of_reach(api, controllers):
-    api.put(TASK_DEFINITIONS, definition(namespace="others"))
+    theirs = {"httpRef": {"url": "https://example.com/others"}}
+    api.put(TASK_DEFINITIONS, definition(namespace="others", deno=theirs))
     for number, name in enumerate(("hello", "others/hello", "../others/hello", "hello/status")):
         api.put(TASKS, task(f"t{number}", taskDefinition=name))
         await controllers.until_reason(f"prod/t{number}", "TaskDefinitionNotFound")

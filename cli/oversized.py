@@ -1,0 +1,59 @@
+"""Stored objects that are over the limits for new ones (security O13)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from harbourmaster.api.sizes import LIMITS, is_limited, size_errors
+from harbourmaster.cli.batches import shown
+from harbourmaster.cli.diagnosis import note
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import together
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    import msgspec
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.live.reader import ClusterReader
+
+_SHOWN = 3
+
+
+class Oversized(Struct, frozen=True):
+    """A stored object, as ``Kind namespace/name``, and what of it is over which limit."""
+
+    subject: str
+    errors: str
+
+
+async def oversized(
+    live: ClusterReader, resources: Iterable[Resource] = tuple(LIMITS)
+) -> list[Oversized]:
+    """All of these kinds, as far as they have limits. Raises ApiError."""
+    limited = [each for each in resources if is_limited(each.group, each.kind)]
+    found = await together(*(live.items(each, partial(_judged, each)) for each in limited))
+    return [one for some in found for one in some]
+
+
+async def check(live: Installation) -> AsyncIterator[Finding]:
+    """Stored objects that cannot grow any more."""
+    for one in await oversized(live):
+        text = f"over the limits for new objects: {one.errors}"
+        yield note(one.subject, text, "it keeps working; an update that makes it larger is refused")
+
+
+def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:
+    errors = size_errors(resource.group, resource.kind, raw)
+    if not errors:
+        return None
+    metadata = metadata_in(raw)
+    name = "/".join(filter(None, (metadata.namespace, metadata.name)))
+    texts = [f"{each.path}: {each.kind.lower()}: {each.value}" for each in errors]
+    return Oversized(f"{resource.kind} {name}", shown(texts, _SHOWN))
