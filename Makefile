@@ -9,6 +9,7 @@ VERSION := $(shell sed -n 's/^version = //p' setup.cfg)
 IMG ?= harbourmaster:$(VERSION)
 KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/kubectl)
 UNINSTALL ?= --yes
+comma := ,
 CONTAINER_ENGINE ?= $(or $(shell command -v docker),$(shell command -v podman))
 
 export PYTHONUNBUFFERED = 1
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
 .PHONY: webhook playground sbom engine docker-build docker-push
-.PHONY: deploy deploy-beside-keptn undeploy deploy-with-certmanager deploy-using-certmanager
+.PHONY: deploy deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
 help: ## show this list
@@ -169,6 +170,15 @@ deploy-with-certmanager: ## install with certificates from cert-manager, which m
 	$(call install,deploy/with-certmanager)
 
 deploy-using-certmanager: deploy-with-certmanager
+
+deploy-hardened: ## install with all guards; API_SERVER_CIDRS=192.0.2.10/32,... as harbourmaster doctor proposes
+	@[ -n "$(API_SERVER_CIDRS)" ] || { \
+		echo "API_SERVER_CIDRS is not set: give the address ranges of the API server, see harbourmaster doctor" >&2; exit 2; }
+	@rm -rf build/hardened && mkdir -p build/hardened
+	@sed 's|\.\./|../../deploy/|' deploy/hardened/kustomization.yaml > build/hardened/kustomization.yaml
+	@{ sed 's|from: \[\]|from:|' deploy/hardened/api-server.yaml; \
+		printf '        - ipBlock: {cidr: "%s"}\n' $(subst $(comma), ,$(API_SERVER_CIDRS)); } > build/hardened/api-server.yaml
+	$(call install,build/hardened)
 
 undeploy: .venv/installed ## uninstall everything, including policies; UNINSTALL=--dry-run only lists it
 	@$(BIN)/harbourmaster uninstall --delete-crds $(UNINSTALL)

@@ -15,6 +15,7 @@ from harbourmaster.cli.arguments import add_command, add_lines
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
+from harbourmaster.cli.grant import commands as grant
 from harbourmaster.cli.migrate import commands as migrate
 from harbourmaster.cli.placement import commands as placement
 from harbourmaster.cli.preview import commands as preview
@@ -44,6 +45,7 @@ _COMMANDS: Final = (
     doctor,
     gate,
     gitops,
+    grant,
     placement,
     reschedule,
     preview,

@@ -135,8 +135,11 @@ class Questions:
             return _Read(self._clock(), _decode(raw).data or {})
         except NotFoundError:
             fault = BadCredentialsError(f"secret {name} not found")
-        except ForbiddenError as error:
-            fault = BadCredentialsError(f"secret {name} is not allowed to be read: {error.message}")
+        except ForbiddenError:
+            fault = BadCredentialsError(
+                f"missing permission to read Secret {namespace}/{name}: run harbourmaster grant "
+                f"secrets -n {namespace}"
+            )
         except ApiError as error:
             fault = UnreachableError(f"secret {name} can't be read: {type(error).__name__}")
         except msgspec.DecodeError:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -114,6 +114,10 @@ class Kubeconfig:
         except NotFoundError:
             if not self.is_kept or self.text is None:
                 self._set(None, "the Secret does not exist")
+        except ForbiddenError:
+            if self.text is None:
+                todo = f"run harbourmaster grant secrets -n {self._namespace}"
+                self._set(None, f"missing permission to read it: {todo}")
         except (ApiError, msgspec.DecodeError) as error:
             # What was read counts until it is known to be another.
             if self.text is None:

@@ -24,12 +24,12 @@ from harbourmaster.serving.options import settings_from
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BASES = ("default", "with-certmanager")
-GUARDS = ("account-guard", "guards")
-"""Components that are in each base."""
+INCLUDED = ("account-guard", "guards", "hardened")
+"""Components that are in a base, or include others."""
 # The last component renames what the others bring.
 COMPONENTS = tuple(
     sorted(
-        (path.name for path in (DEPLOY / "components").iterdir() if path.name not in GUARDS),
+        (path.name for path in (DEPLOY / "components").iterdir() if path.name not in INCLUDED),
         key=lambda name: (name == "gardener", name),
     )
 )
@@ -87,6 +87,19 @@ def rendered(base, *components):
         text = kustomize(DEPLOY / base)
     _keep(kept, text)
     return text
+
+
+def hardened(directory, *ranges):
+    """The objects of the hardened overlay with these ranges of the API server."""
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        path = Path(folder, "api-server.yaml")
+        given = yaml.safe_load((DEPLOY / "hardened/api-server.yaml").read_text())
+        given["spec"]["ingress"] = [{"from": [{"ipBlock": {"cidr": one}} for one in ranges]}]
+        path.write_text(yaml.safe_dump(given))
+        text = (DEPLOY / "hardened/kustomization.yaml").read_text()
+        deploy = os.path.relpath(DEPLOY, folder)
+        Path(folder, "kustomization.yaml").write_text(text.replace("../", f"{deploy}/"))
+        return list(parsed(kustomize(folder)))
 
 
 def _keep(path, text):

@@ -9,6 +9,7 @@ from harbourmaster.cli.diagnosis import Check
 from harbourmaster.cli.doctor.checks import (
     canary,
     contents,
+    hardening,
     installation,
     references,
     registration,
@@ -40,6 +41,7 @@ CHECKS: Final = (
         "no add-on lacks what it needs, or rescheduling is off",
     ),
     Check("transport", surroundings.check_transport, "callers must have a certificate"),
+    Check("hardening", hardening.check, "no part of deploy/hardened is missing"),
     Check("versions", surroundings.check_versions, "the API server's version is supported"),
     Check("leftovers", surroundings.check_leftovers, "nothing of kupid or Keptn"),
 )

@@ -50,7 +50,6 @@ def test_the_component_brings_the_setting_and_exactly_these_rights(base):
         *((GROUP, kind, verb) for kind in DECIDED for verb in ("list", "patch", "watch")),
         *((GROUP, f"{kind}/status", "patch") for kind in DECIDED),
         *((GROUP, kind, verb) for kind in READ for verb in ("list", "watch")),
-        ("", "secrets", "get"),
     }
     assert bound_to(found, ROLE) == ["harbourmaster-controller"]
     assert controller_settings(found).placement.enabled

@@ -181,7 +181,11 @@ async def test_a_secret_without_data_is_empty(asked):
 @pytest.mark.parametrize(
     ("status", "error", "text"),
     [
-        (403, BadCredentialsError, "secret token is not allowed to be read: on demand"),
+        (
+            403,
+            BadCredentialsError,
+            "missing permission to read Secret prod/token: run harbourmaster grant secrets -n prod",
+        ),
         (500, UnreachableError, "secret token can't be read: ServerError"),
     ],
 )

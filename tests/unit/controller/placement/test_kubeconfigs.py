@@ -160,7 +160,9 @@ async def test_what_could_never_be_read_is_told():
     secrets.error = ForbiddenError("may not get it", status=403)
     async with Read(secrets).running() as read:
         await asyncio.sleep(0.5)
-        assert read.changes == [f"{SOURCE}: cannot be read: 403: may not get it"]
+        assert read.changes == [
+            f"{SOURCE}: missing permission to read it: run harbourmaster grant secrets -n team"
+        ]
         secrets.error = None
         await asyncio.sleep(3)
         assert read.changes[1:] == [b"first"]

@@ -1,0 +1,54 @@
+"""The arguments of ``harbourmaster grant``; what it does is imported when it is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_command, add_connection
+
+if TYPE_CHECKING:
+    from harbourmaster.cli.arguments import Commands
+
+_EXAMPLES: Final = """examples:
+  harbourmaster grant secrets -n shop --name prometheus-login
+  harbourmaster grant secrets -n shop --output yaml
+  harbourmaster grant secrets -n shop --revoke
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add ``grant`` with what can be granted."""
+    text = "give the controller a permission in one namespace, or revoke it"
+    grant = add_command(commands, "grant", text, examples=_EXAMPLES)
+    kinds = grant.add_subparsers(title="permissions", required=True, metavar="PERMISSION")
+    text = "let the controller read Secrets of a namespace, each by its name"
+    secrets = add_command(kinds, "secrets", text, run="grant.secrets:run", examples=_EXAMPLES)
+    add_connection(secrets)
+    secrets.add_argument(
+        "-n",
+        "--namespace",
+        required=True,
+        metavar="NAME",
+        help="namespace whose Secrets the controller can read",
+    )
+    secrets.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="SECRET",
+        help="only this Secret; can be repeated; a further grant replaces the list [all]",
+    )
+    secrets.add_argument(
+        "--installation",
+        default=DEFAULT_NAMESPACE,
+        metavar="NAME",
+        help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
+    )
+    secrets.add_argument("--revoke", action="store_true", help="delete the Role and RoleBinding")
+    secrets.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="send the requests as dry runs, so that nothing is stored",
+    )
+    text = "text, or yaml, which prints the manifests and asks no cluster [text]"
+    secrets.add_argument("-o", "--output", choices=("text", "yaml"), default="text", help=text)
