@@ -29,6 +29,11 @@ class OwnerReference(_Wire, frozen=True, kw_only=True):
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
+    @property
+    def group(self) -> str:
+        """The API group of the owner's kind."""
+        return self.api_version.rpartition("/")[0]
+
 
 class Condition(_Wire, frozen=True, kw_only=True):
     """One aspect of an object's state; ``status`` is True, False or Unknown.

@@ -25,15 +25,15 @@ class OwnWrites:
     """
 
     def __init__(self) -> None:
-        self._replaced: dict[str, str] = {}
+        self._replaced: dict[str, set[str]] = {}
 
     def note(self, metadata: Metadata) -> None:
         """The object with these metadata has been replaced."""
-        self._replaced[metadata.key] = metadata.resource_version
+        self._replaced.setdefault(metadata.key, set()).add(metadata.resource_version)
 
     def hide(self, metadata: Metadata) -> bool:
         """Whether these are of before our write, whose event is still to come."""
-        if self._replaced.get(metadata.key) == metadata.resource_version:
+        if metadata.resource_version in self._replaced.get(metadata.key, ()):
             return True
         self._replaced.pop(metadata.key, None)
         return False

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TTL: Final = 300
 """Seconds that a finished Job stays: the schema's default."""
 CONTEXT: Final = "KEPTN_CONTEXT"
+NONCE: Final = "gates.harbourmaster.dev/job"
+"""Label of a Job: the nonce that its task's status had before the Job was created."""
 _RUNNER: Final = "keptn-function-runner"
 _VOLUME: Final = "function-mount"
 _DIRECTORY: Final = "/var/data"
@@ -103,24 +105,24 @@ def job_for(
     runners: Runners,
     *,
     config_map: str = "",
-    previous: str = "",
 ) -> dict[str, Any]:
     """The Job that runs ``task``; ``config_map`` holds its function, in the task's namespace.
 
-    It has no ``ttlSecondsAfterFinished`` yet: that comes once the result is recorded, or a Job
+    Its name and its nonce are those of the task's status. It has no ``ttlSecondsAfterFinished`` yet: that comes once the result is recorded, or a Job
     might vanish unseen and run twice. Raises ValueError for a time-out that is none.
     """
     metadata = task.metadata
     parents = inherited(metadata.labels, metadata.annotations)
+    labels = {**metadata.labels, NONCE: task.status.job_nonce}
     annotations = {**parents.get("annotations", {}), **_keptn_annotations(task)}
     pod, mounted = _pod(task, program, runners, config_map)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(task, previous),
+            "name": task.status.job_name,
             "namespace": metadata.namespace,
-            **parents,
+            "labels": labels,
             "annotations": annotations,
             "ownerReferences": [
                 msgspec.to_builtins(metadata.as_controller("lifecycle.keptn.sh/v1", "KeptnTask"))

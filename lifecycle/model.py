@@ -256,9 +256,10 @@ class TaskSpec(_Wire, frozen=True, kw_only=True):
 
 
 class TaskStatus(_Wire, frozen=True, kw_only=True):
-    """The state of a task and of its Job."""
+    """The state of a task and of its Job. ``job_nonce`` proves that the Job is ours."""
 
     job_name: str = ""
+    job_nonce: str = ""
     status: str = PENDING
     message: str = ""
     reason: str = ""

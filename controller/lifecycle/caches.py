@@ -62,7 +62,7 @@ BY_CURRENT: Final = "current"
 BY_LISTED: Final = "listed"
 """Of unfinished app versions: (namespace, name) of the workload versions that they consist of."""
 BY_PARENT: Final = "parent"
-"""Of tasks and Jobs: the uid of the object that controls them."""
+"""Of tasks: the uid of the object that controls them."""
 BY_JOB: Final = "job"
 """Of unfinished tasks: the key of the Job that their status names."""
 BY_VERSION: Final = "version"
@@ -148,11 +148,7 @@ class LifecycleCaches(Caches):
         )
         self.configs = self.cache(resources.KEPTN_CONFIGS, decoder(model.Config))
         self.metrics = self.include(keptn_metrics or metric_cache(client, metrics))
-        self.jobs: Cache[TaskJob] = self.cache(
-            resources.JOBS,
-            decode_job,
-            {BY_PARENT: lambda found: [found.task.uid] if found.task.uid else []},
-        )
+        self.jobs: Cache[TaskJob] = self.cache(resources.JOBS, decode_job)
         self.pods: Cache[Pod] = self.cache(
             resources.PODS,
             partial(decode_pod, scheduler=scheduler.of_pods),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import Condition, Metadata, OwnerReference
+from harbourmaster.api.resources import TASKS
+from harbourmaster.lifecycle.jobs import NONCE
 
-_TASK: Final = "KeptnTask"
+if TYPE_CHECKING:
+    from harbourmaster.lifecycle.model import Task
+
 _NOBODY: Final = OwnerReference()
 
 
@@ -34,9 +38,17 @@ class TaskJob(Struct, frozen=True, gc=False):
 
     @property
     def task(self) -> OwnerReference:
-        """The KeptnTask that owns it; an empty reference for none."""
-        owners = self.metadata.owner_references
-        return next((each for each in owners if each.kind == _TASK), _NOBODY)
+        """The KeptnTask that controls it; an empty reference for none."""
+        owner = self.metadata.controller
+        if owner is None or (owner.group, owner.kind) != (TASKS.group, TASKS.kind):
+            return _NOBODY
+        return owner
+
+    def is_of(self, task: Task) -> bool:
+        """Whether it was created for the task: as its status says, or before there were nonces."""
+        nonce = task.status.job_nonce
+        is_known = not nonce or self.metadata.labels.get(NONCE) == nonce
+        return self.task.uid == task.metadata.uid and is_known
 
 
 _OF_OTHERS: Final = TaskJob()

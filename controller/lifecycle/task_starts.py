@@ -27,9 +27,10 @@ from harbourmaster.lifecycle.functions import (
     resolve,
 )
 from harbourmaster.lifecycle.jobs import Runners, job_for
+from harbourmaster.lifecycle.model import PROGRESSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
@@ -96,10 +97,10 @@ class Starter:
         except NotFoundError:
             return None
 
-    async def start(self, task: Task) -> Step | None:
+    async def start(self, task: Task, record: Callable[[], Awaitable[Task]]) -> Step | None:
         """Create the task's Job, or say what it waits for; None if a watch event is to come.
 
-        Raises ApiError.
+        ``record`` writes the next name and a new nonce into the task's status. Raises ApiError.
         """
         wanted = task.spec.task_definition
         definition = self.definition(task, wanted)
@@ -119,12 +120,10 @@ class Starter:
                 return place
             config_map = place
 
-        def job(previous: str) -> dict[str, Any]:
-            return job_for(
-                task, definition, program, self._runners, config_map=config_map, previous=previous
-            )
+        def job(named: Task) -> dict[str, Any]:
+            return job_for(named, definition, program, self._runners, config_map=config_map)
 
-        return await self._made(task, job)
+        return await self._made(task, job, record)
 
     async def _missed(self, task: Task, missing: Missing) -> TaskWait | None:
         """Wait for the definition, unless it exists and only the watch is behind."""
@@ -142,21 +141,29 @@ class Starter:
             return True
         return False
 
-    async def _made(self, task: Task, job: Callable[[str], dict[str, Any]]) -> Step | None:
-        """Create the Job, or find the one that was created before."""
-        name = task.status.job_name
+    async def _made(
+        self,
+        task: Task,
+        job: Callable[[Task], dict[str, Any]],
+        record: Callable[[], Awaitable[Task]],
+    ) -> Step | None:
+        """Create the Job that the status names, or find the one that was created before."""
+        try:
+            job(task)
+        except ValueError as error:
+            return Unusable("InvalidTimeout", str(error))
+        # A Job that was running and is gone gets the next name.
+        is_named = bool(task.status.job_nonce) and task.status.status != PROGRESSING
         for _attempt in range(_NAMES):
+            if not is_named:
+                task = await record()
+            name = task.status.job_name
             try:
-                wanted = job(name)
-            except ValueError as error:
-                return Unusable("InvalidTimeout", str(error))
-            name = wanted["metadata"]["name"]
-            try:
-                await self._client.create(JOBS, wanted, task.metadata.namespace)
+                await self._client.create(JOBS, job(task), task.metadata.namespace)
             except AlreadyExistsError:
                 found = await self.fetched(name, task.metadata.namespace)
-                is_ours = found is not None and found.task.uid == task.metadata.uid
-                if found is None or not is_ours or found.metadata.deletion_timestamp:
+                if found is None or not found.is_of(task) or found.metadata.deletion_timestamp:
+                    is_named = False
                     continue
             except ApiError as error:
                 if is_final(error):

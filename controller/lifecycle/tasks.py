@@ -1,25 +1,27 @@
 """KeptnTasks: each runs once as a Job and gets its result (keptn-spec 3.8).
 
-A Job's name follows from its task, so a crash between creation and status causes no second Job. A
-finished Job may be deleted only after its result is in the status of the task.
+The status names a Job, with a nonce for it, before it is created: a crash causes no second Job, and
+nobody else can have made it before. A finished Job may be deleted only after its result is in the
+status of the task.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import JOBS, TASKS
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.lifecycle.caches import BY_PARENT
 from harbourmaster.controller.lifecycle.task_starts import StartedTask, Starter, TaskWait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
-from harbourmaster.lifecycle.jobs import JobResult, result_of, ttl_of
-from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING
+from harbourmaster.lifecycle.jobs import JobResult, job_name, result_of, ttl_of
+from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING, Task
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
-    from harbourmaster.lifecycle.model import Task, TaskStatus
+    from harbourmaster.lifecycle.model import TaskStatus
 
 _MAX_TEXT: Final = 1024
+_NONCE_BYTES: Final = 8
+_decode: Final = msgspec.json.Decoder(Task).decode
 
 
 class Tasks:
@@ -82,14 +86,12 @@ class Tasks:
         """The task's Job; None if it is gone or was never created."""
         name, metadata = task.status.job_name, task.metadata
         if not name:
-            # Created just before the status could be written.
-            made = self._caches.jobs.store.by_index(BY_PARENT, metadata.uid)
-            return next((each for each in made if not each.metadata.deletion_timestamp), None)
+            return None
         found = self._caches.jobs.store.get(f"{metadata.namespace}/{name}")
-        if found is None or found.task.uid != metadata.uid:
+        if found is None or not found.is_of(task):
             # The watch may be behind, and a task whose Job seems to be gone would run twice.
             found = await self._starter.fetched(name, metadata.namespace)
-        return found if found is not None and found.task.uid == metadata.uid else None
+        return found if found is not None and found.is_of(task) else None
 
     def _kept_job(self, task: Task) -> TaskJob | None:
         """The Job of a finished task, if it has no time to live."""
@@ -97,7 +99,7 @@ class Tasks:
         found = store.get(f"{task.metadata.namespace}/{task.status.job_name}")
         if (
             found is None
-            or found.task.uid != task.metadata.uid
+            or not found.is_of(task)
             or found.metadata.deletion_timestamp
             or found.spec.ttl_seconds_after_finished is not None
         ):
@@ -124,7 +126,12 @@ class Tasks:
             self._log.warning("Job keeps no time to live", job=job.metadata.name, error=str(error))
 
     async def _start(self, task: Task) -> float | None:
-        step = await self._starter.start(task)
+        async def record() -> Task:
+            nonlocal task
+            task = await self._record(task)
+            return task
+
+        step = await self._starter.start(task, record)
         if step is None:
             return None
         if isinstance(step, StartedTask):
@@ -137,6 +144,16 @@ class Tasks:
         return None
 
     # What the status says
+
+    async def _record(self, task: Task) -> Task:
+        """Name the Job that is created next; returns the task as it is stored."""
+        status = replace(
+            task.status,
+            status=PENDING,
+            job_name=job_name(task, task.status.job_name),
+            job_nonce=secrets.token_hex(_NONCE_BYTES),
+        )
+        return _decode(await self._write(task, status))
 
     async def _run(self, task: Task, job: str) -> None:
         status = replace(
@@ -183,9 +200,10 @@ class Tasks:
         # The watch event of this write wakes the task, and its Job gets a time to live.
         self._signals.completed(replace(task, status=status))
 
-    async def _write(self, task: Task, status: TaskStatus) -> None:
-        await write_status(self._client, TASKS, task.metadata, status)
+    async def _write(self, task: Task, status: TaskStatus) -> bytes:
+        written = await write_status(self._client, TASKS, task.metadata, status)
         self._written.note(task.metadata)
+        return written
 
     def _stamp(self) -> str:
         return stamp(self._now())

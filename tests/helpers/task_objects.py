@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import TASK_DEFINITIONS, TASKS
 from harbourmaster.lifecycle.functions import resolve
-from harbourmaster.lifecycle.jobs import Runners, job_for
+from harbourmaster.lifecycle.jobs import Runners, job_for, job_name
 from harbourmaster.lifecycle.model import AppVersion, Task, TaskDefinition, WorkloadVersion
 
 API = "lifecycle.keptn.sh/v1"
@@ -16,6 +17,7 @@ STATUS = "/keptntasks/pre-hello-12345/status"
 TYPED = {"Task": Task, "TaskDefinition": TaskDefinition}
 DENO = "registry.example.com/deno:1"
 PYTHON = "registry.example.com/python:1"
+NONCE = "0123456789abcdef"
 RUNNERS = Runners(deno_image=DENO, python_image=PYTHON)
 TIMED = {"retries": 10, "timeout": "5m0s"}
 WORKLOAD_CONTEXT = {
@@ -122,7 +124,8 @@ def job(*definitions, config_map="", previous="", runners=RUNNERS, **spec):
     """The Job of a task by the first of the definitions; ``spec`` is the task's."""
     first, of = read(definitions[0]), read(task(**spec))
     program = resolve(of, first, find_in(*definitions))
-    return job_for(of, first, program, runners, config_map=config_map, previous=previous)
+    status = replace(of.status, job_name=job_name(of, previous), job_nonce=NONCE)
+    return job_for(replace(of, status=status), first, program, runners, config_map=config_map)
 
 
 def container_of(found):

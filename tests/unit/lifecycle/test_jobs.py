@@ -8,6 +8,7 @@ import re
 import pytest
 
 from harbourmaster.lifecycle.functions import TaskContainer
+from harbourmaster.lifecycle.jobs import NONCE as NONCE_LABEL
 from harbourmaster.lifecycle.jobs import (
     Runners,
     active_deadline,
@@ -20,6 +21,7 @@ from helpers.expansion import expanded
 from helpers.task_objects import (
     APP_CONTEXT,
     DENO,
+    NONCE,
     PYTHON,
     RUNNERS,
     WORKLOAD_CONTEXT,
@@ -268,7 +270,7 @@ def test_labels_and_annotations_are_also_those_of_the_pods():
             "kubectl.kubernetes.io/last-applied-configuration": '{"kind":"KeptnTask"}',
         },
     )
-    assert found["metadata"]["labels"] == {"task-definition": "parent"}
+    assert found["metadata"]["labels"] == {"task-definition": "parent", NONCE_LABEL: NONCE}
     assert found["metadata"]["annotations"].keys() == {
         "deno",
         "keptn.sh/app",

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import JOBS, TASK_DEFINITIONS, TASKS
+from harbourmaster.lifecycle.jobs import NONCE, job_name
 from helpers.task_controllers import TaskControllers, bodies, complete, jobs, settle, task_of
 from helpers.task_objects import KEY, STATUS, definition, give, read, task
 
@@ -24,17 +25,18 @@ async def running(api, controllers, **options):
 async def test_a_task_gets_a_job_and_its_result(api, controllers):
     job = await running(api, controllers)
     status = task_of(api)["status"]
-    assert status.keys() == {"status", "jobName", "startTime"}
+    assert status.keys() == {"status", "jobName", "jobNonce", "startTime"}
     assert status["jobName"] == job["metadata"]["name"]
+    assert status["jobNonce"] == job["metadata"]["labels"][NONCE]
     complete(api, job)
     await controllers.until_status(KEY, "Succeeded")
     status = task_of(api)["status"]
-    assert status.keys() == {"status", "jobName", "startTime", "endTime"}
+    assert status.keys() == {"status", "jobName", "jobNonce", "startTime", "endTime"}
     await api.until_seen("patch", "/jobs/")
     await settle()
     assert controllers.signals.reasons == ["completed"]
     assert len(api.seen(*MAKING_JOBS)) == 1
-    assert len(api.seen("patch", STATUS)) == 2
+    assert len(api.seen("patch", STATUS)) == 3
     # The mirror knows the Job.
     assert api.seen("get", "/jobs/") == []
 
@@ -128,11 +130,12 @@ async def test_a_job_whose_creation_got_no_answer_is_found_by_its_name(api, cont
     api.fail_next(*MAKING_JOBS, 1, kind="torn")
     controllers.caches.tasks.store.put(KEY, read(api.put(TASKS, task())))
     controllers.jobs["tasks"].changed([KEY])
-    await api.until_seen("patch", STATUS)
+    await api.until_seen(*MAKING_JOBS)
+    api.release()
+    await controllers.until_status(KEY, "Progressing")
     (job,) = jobs(api)
     assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
-    assert len(api.seen(*MAKING_JOBS)) == 2
-    api.release()
+    assert len(api.seen(*MAKING_JOBS)) == 1
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/../../secrets/b", "A b"])
@@ -175,6 +178,71 @@ async def test_a_job_of_somebody_else_is_left_alone(api, client):
     assert api.get(JOBS, name, "prod")["spec"] == {"mine": True}
 
 
+async def with_forged(api, controllers, *, name="", version="lifecycle.keptn.sh/v1", **labels):
+    """The name of a Job that has succeeded as if it were that of the task, which had none before.
+
+    ``name``: one that the task's status has; else the one that its Job would get.
+    """
+    await controllers.until(lambda: controllers.caches.tasks.store.get(KEY))
+    stored = task_of(api)
+    owner = {"apiVersion": version, "kind": "KeptnTask", "name": stored["metadata"]["name"]}
+    owner |= {"uid": stored["metadata"]["uid"], "controller": True}
+    name = name or job_name(read(stored))
+    metadata = {"name": name, "namespace": "prod", "ownerReferences": [owner], "labels": labels}
+    complete(api, api.put(JOBS, {"metadata": metadata, "spec": {"forged": True}}))
+    await controllers.until(lambda: controllers.caches.jobs.store.get(f"prod/{name}"))
+    api.put(TASK_DEFINITIONS, definition())
+    return name
+
+
+@pytest.mark.claim("O21")
+@pytest.mark.parametrize("labels", [{}, {NONCE: ""}, {NONCE: "0123456789abcdef"}])
+async def test_a_job_that_was_made_before_under_the_tasks_name_is_no_result(
+    api, controllers, labels
+):
+    api.put(TASKS, task())
+    name = await with_forged(api, controllers, **labels)
+    found = await controllers.until_status(KEY, "Progressing")
+    assert found.job_name != name
+    own = api.get(JOBS, found.job_name, "prod")
+    assert own["metadata"]["labels"][NONCE] == found.job_nonce
+    complete(api, own)
+    assert (await controllers.until_status(KEY, "Succeeded")).job_name == found.job_name
+    assert api.get(JOBS, name, "prod")["spec"] == {"forged": True}
+
+
+@pytest.mark.claim("O21")
+async def test_a_job_in_the_place_of_the_recorded_one_is_no_result(api, controllers):
+    recorded = {"status": "Pending", "jobName": "recorded", "jobNonce": "recorded"}
+    api.put(TASKS, task(status=recorded))
+    name = await with_forged(api, controllers, name="recorded", **{NONCE: "another"})
+    found = await controllers.until_status(KEY, "Progressing")
+    assert found.job_name != name
+    assert found.job_nonce != "recorded"
+
+
+@pytest.mark.claim("O21")
+async def test_an_owner_of_another_group_makes_no_job_that_of_a_task(api, controllers):
+    api.put(TASKS, task(status={"status": "Pending", "jobName": "older"}))
+    await with_forged(api, controllers, name="older", version="example.com/v1")
+    assert (await controllers.until_status(KEY, "Progressing")).job_name != "older"
+
+
+@pytest.mark.claim("O21")
+@pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3"])
+async def test_a_job_that_the_status_named_before_there_were_nonces_stays(
+    api, controllers, version
+):
+    """Of an older version of ours, or of Keptn's operator."""
+    api.put(TASKS, task(status={"status": "Progressing", "jobName": "older"}))
+    version = f"lifecycle.keptn.sh/{version}"
+    await with_forged(api, controllers, name="older", version=version)
+    assert (await controllers.until_status(KEY, "Succeeded")).job_name == "older"
+    await settle()
+    assert "jobNonce" not in task_of(api)["status"]
+    assert api.seen(*MAKING_JOBS) == []
+
+
 OTHER_TASK = {"kind": "KeptnTask", "name": "other", "uid": "uid-of-other", "controller": True}
 
 
@@ -192,7 +260,8 @@ async def test_a_complete_job_of_somebody_else_that_the_status_names_is_no_resul
 
         def changed():
             status = second.caches.tasks.store.get(KEY).status
-            return status if (status.status, status.job_name) != ("Progressing", name) else None
+            is_other = status.job_name != name and status.status != "Pending"
+            return status if is_other else None
 
         found = await second.until(changed)
         assert (found.status, bool(found.job_name)) == ("Progressing", True)
@@ -244,7 +313,7 @@ async def test_a_refusal_is_told_once_and_tried_again(api, controllers, code, te
     await controllers.until_status(KEY, "Progressing")
     await controllers.until_told("CreateTaskFailed")
     assert controllers.errors() == 3
-    assert task_of(api)["status"].keys() == {"status", "jobName", "startTime"}
+    assert task_of(api)["status"].keys() == {"status", "jobName", "jobNonce", "startTime"}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +351,10 @@ async def test_a_namespace_that_ends_is_no_news(api, controllers):
     await settle()
     assert controllers.signals.kept == []
     assert controllers.errors() == 0
-    assert api.seen("patch") == []
+    # The first task waits for its function; the other has recorded the name of its Job.
+    assert [each.path.rpartition("/keptntasks/")[2] for each in api.seen("patch")] == [
+        "other/status"
+    ]
 
 
 async def test_code_that_may_not_be_stored_is_told(api, controllers):

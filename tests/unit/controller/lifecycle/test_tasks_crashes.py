@@ -15,8 +15,9 @@ WRITES = {
     "the function": ("create", "/configmaps$", 1),
     "where the function lies": ("patch", "/keptntaskdefinitions/hello/status$", 1),
     "the job": ("create", "/jobs$", 1),
-    "that the task runs": ("patch", "/keptntasks/pre-hello-12345/status$", 1),
-    "the result": ("patch", "/keptntasks/pre-hello-12345/status$", 2),
+    "the name and the nonce of the job": ("patch", "/keptntasks/pre-hello-12345/status$", 1),
+    "that the task runs": ("patch", "/keptntasks/pre-hello-12345/status$", 2),
+    "the result": ("patch", "/keptntasks/pre-hello-12345/status$", 3),
     "the time to live": ("patch", "/jobs/", 1),
 }
 

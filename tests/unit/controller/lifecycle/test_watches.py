@@ -219,7 +219,8 @@ def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(caches):
         watches.TASKS: {"prod/pre-entry-12345"}
     }
     other = WatchedCaches()
-    reference = {"kind": "KeptnTask", "name": "new", "uid": "u", "controller": True}
+    of = {"apiVersion": "lifecycle.keptn.sh/v1", "kind": "KeptnTask"}
+    reference = {**of, "name": "new", "uid": "u", "controller": True}
     job = read(decode_job, {"metadata": metadata("new-1", ownerReferences=[reference])})
     other.put("jobs", job)
     assert other.change("jobs", "prod/new-1") == {watches.TASKS: {"prod/new"}}
