@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,8 +16,12 @@ from harbourmaster.certs.bundle import parse_key
 from harbourmaster.certs.errors import MissingNamesError, UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from datetime import datetime
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+    Address: TypeAlias = IPv4Address | IPv6Address
+    Network: TypeAlias = IPv4Network | IPv6Network
 
 AUTHORITY_LIFETIME: Final = timedelta(days=365)
 SERVING_LIFETIME: Final = timedelta(days=7)
@@ -27,6 +31,7 @@ Shorter for lifetimes below 50 minutes, which would be due at once (see ``backda
 
 _MAX_COMMON_NAME: Final = 64
 _MIN_RSA_BITS: Final = 2048
+_ADDRESSES: Final = [x509.IPAddress(ip_network(every)) for every in ("0.0.0.0/0", "::/0")]
 
 
 class KeyPair(Struct, frozen=True):
@@ -41,17 +46,24 @@ class KeyPair(Struct, frozen=True):
 
 def create_authority(
     now: datetime,
+    names: Collection[str] = (),
     *,
     common_name: str = "Harbourmaster CA",
     lifetime: timedelta = AUTHORITY_LIFETIME,
 ) -> KeyPair:
-    """Create a self-signed authority that must not sign other authorities."""
+    """Create a self-signed authority, limited to ``names``, DNS names and IP addresses, if given.
+
+    It must not sign other authorities. Raises MissingNamesError for a name that no certificate can
+    have.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = x509.CertificateBuilder()
+    if names:
+        builder = builder.add_extension(_constraints(names), critical=True)
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
+        builder.subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
@@ -139,9 +151,11 @@ def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _alternative(name: str) -> x509.GeneralName:
+def _alternative(
+    name: str, address: Callable[[str], Address | Network] = ip_address
+) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ip_address(name))
+        return x509.IPAddress(address(name))
     except ValueError:
         pass
     try:
@@ -150,6 +164,13 @@ def _alternative(name: str) -> x509.GeneralName:
         raise MissingNamesError(
             f'"{name}" is not a valid DNS name: write it in ASCII (xn--...)'
         ) from None
+
+
+def _constraints(names: Collection[str]) -> x509.NameConstraints:
+    """Names that are permitted, and of a kind of which none is permitted, all that are excluded."""
+    permitted = [_alternative(name, ip_network) for name in sorted(set(names))]
+    excluded = [] if any(isinstance(each, x509.IPAddress) for each in permitted) else _ADDRESSES
+    return x509.NameConstraints(permitted, excluded or None)
 
 
 def _name(common_name: str) -> x509.Name:

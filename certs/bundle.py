@@ -187,6 +187,24 @@ def is_authority(certificate: x509.Certificate) -> bool:
         return error.oid == x509.KeyUsage.oid
 
 
+def check_permitted(authority: x509.Certificate, names: Collection[str]) -> None:
+    """Check that an authority may certify the names. Raises MissingNamesError."""
+    permitted = permitted_names(authority)
+    missing = sorted(set(names) - permitted) if permitted is not None else ()
+    if missing:
+        raise MissingNamesError(f"ca.crt must not certify {', '.join(missing)}")
+
+
+def permitted_names(certificate: x509.Certificate) -> frozenset[str] | None:
+    """The DNS names and IP addresses to which an authority is limited; None for one that is not."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+    except x509.ExtensionNotFound:
+        return None
+    values = (each.value for each in found.permitted_subtrees or ())
+    return frozenset(str(getattr(each, "network_address", each)) for each in values)
+
+
 def _check_pair(
     certificate: x509.Certificate, key: PrivateKeyTypes, certificate_file: str, key_file: str
 ) -> None:

@@ -20,11 +20,13 @@ from harbourmaster.certs.bundle import (
     Bundle,
     BundleFiles,
     check_issuer,
+    check_permitted,
     is_authority,
     is_issued_by,
     parse_bundle,
     parse_certificates,
     parse_key,
+    permitted_names,
     verify_bundle,
 )
 from harbourmaster.certs.errors import CertificateError, ChainError, UnreadableError
@@ -78,24 +80,32 @@ class Inventory(Struct, frozen=True, kw_only=True):
 
 
 def take_inventory(
-    now: datetime, data: Mapping[str, bytes], wanted: frozenset[str], lifetime: timedelta
+    now: datetime,
+    data: Mapping[str, bytes],
+    wanted: frozenset[str],
+    lifetime: timedelta,
+    permitted: frozenset[str],
 ) -> Inventory:
-    """Parse a Secret's data; ``lifetime`` is the validity that authorities should have."""
+    """Parse a Secret's data.
+
+    ``lifetime`` is the validity that authorities should have, and ``permitted`` are the names to
+    which they should be limited.
+    """
     trusted = read_authorities(data.get(CA_CERTIFICATE), now)
     serving, serving_fault = _find_serving(
         now, data, (*trusted, *next_authority(data, now)), wanted
     )
     # The served certificate decides who the issuer is, not the order in ca.crt.
     candidates = trusted if serving is None else (serving.issuer,)
-    issuing, authority_fault = _find_signer(now, data, candidates)
+    issuing, authority_fault = _find_signer(now, data, candidates, wanted)
     signer = None
     if issuing is not None:
         signer = KeyPair(encode([issuing]), data[CA_KEY])
-        authority_fault = _must_go(issuing, CA_CERTIFICATE, now, lifetime)
+        authority_fault = _must_go(issuing, CA_CERTIFICATE, now, lifetime, permitted)
     first = issuing if serving is None else serving.issuer
     if first is not None:
         trusted = tuple(islice(dict.fromkeys((first, *trusted)), MAX_AUTHORITIES))
-    upcoming, upcoming_fault = _find_upcoming(now, data, lifetime)
+    upcoming, upcoming_fault = _find_upcoming(now, data, lifetime, permitted)
     return Inventory(
         trusted=trusted,
         signer=signer,
@@ -159,7 +169,10 @@ def _is_for_servers(certificate: x509.Certificate) -> bool:
 
 
 def _find_signer(
-    now: datetime, data: Mapping[str, bytes], candidates: Sequence[x509.Certificate]
+    now: datetime,
+    data: Mapping[str, bytes],
+    candidates: Sequence[x509.Certificate],
+    wanted: frozenset[str],
 ) -> tuple[x509.Certificate | None, str]:
     if not candidates:
         return None, _why_none(now, data, CA_CERTIFICATE)
@@ -172,6 +185,8 @@ def _find_signer(
     for each in candidates:
         try:
             check_issuer(each, key, now)
+            # Clients would refuse a certificate for a name that it must not certify.
+            check_permitted(each, wanted)
         except CertificateError as error:
             faults.append(str(error))
         else:
@@ -180,7 +195,7 @@ def _find_signer(
 
 
 def _find_upcoming(
-    now: datetime, data: Mapping[str, bytes], lifetime: timedelta
+    now: datetime, data: Mapping[str, bytes], lifetime: timedelta, permitted: frozenset[str]
 ) -> tuple[KeyPair | None, str]:
     found = next_authority(data, now)
     if not found:
@@ -190,7 +205,7 @@ def _find_upcoming(
         check_issuer(found[0], key, now, (NEXT_CERTIFICATE, NEXT_KEY))
     except CertificateError as error:
         return None, str(error)
-    fault = _must_go(found[0], NEXT_CERTIFICATE, now, lifetime)
+    fault = _must_go(found[0], NEXT_CERTIFICATE, now, lifetime, permitted)
     return (None, fault) if fault else (KeyPair(encode(found), data[NEXT_KEY]), "")
 
 
@@ -204,7 +219,15 @@ def _why_none(now: datetime, data: Mapping[str, bytes], file: str) -> str:
     return f"{file} holds no certificate authority that can be used"
 
 
-def _must_go(certificate: x509.Certificate, file: str, now: datetime, lifetime: timedelta) -> str:
+def _must_go(
+    certificate: x509.Certificate,
+    file: str,
+    now: datetime,
+    lifetime: timedelta,
+    permitted: frozenset[str],
+) -> str:
     fault = unlike_ours(certificate, file, lifetime)
+    if not fault and not (permitted_names(certificate) or frozenset()) >= permitted:
+        fault = f"{file} is not limited to our names"
     due = renewal_time(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
     return fault or (overdue(file, due) if now >= due else "")

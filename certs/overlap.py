@@ -107,6 +107,7 @@ class _Case(Struct, frozen=True):
     now: datetime
     data: Mapping[str, bytes]
     wanted: frozenset[str]
+    permitted: frozenset[str]
     lifetimes: Lifetimes
     held: Inventory
 
@@ -126,18 +127,23 @@ def decide(
     names: Collection[str],
     published_since: datetime | None = None,
     lifetimes: Lifetimes = _DEFAULTS,
+    permitted: Collection[str] = (),
 ) -> Action:
     """Decide what to do with the Secret's data; any data has an answer.
 
+    An authority is limited to ``names`` and ``permitted``, names that may be wanted later.
     ``published_since`` is what ``secret.published`` says. The presence of next-ca.crt or
     next-ca.key, even empty, asks for a new authority. Raises MissingNamesError for a wanted name
     that no certificate can have.
     """
-    case = _case(now, data, frozenset(map(canonical_name, names)), lifetimes)
+    wanted = frozenset(map(canonical_name, names))
+    case = _case(now, data, wanted, wanted.union(map(canonical_name, permitted)), lifetimes)
     held = case.held
     if held.serving is None and held.signer is None:
         # Clients accept nothing that is served now, so waiting would help nobody.
-        authority = held.upcoming or create_authority(now, lifetime=lifetimes.authority)
+        authority = held.upcoming or create_authority(
+            now, case.permitted, lifetime=lifetimes.authority
+        )
         reason = f"{held.serving_fault}; {held.authority_fault}: a new authority is used at once"
         return _write(case, _go_over(case, authority), reason)
     if held.upcoming is not None and _is_known(case, held.upcoming, published_since):
@@ -162,10 +168,14 @@ def margins(lifetimes: Lifetimes = _DEFAULTS) -> Margins:
 
 
 def _case(
-    now: datetime, data: Mapping[str, bytes], wanted: frozenset[str], lifetimes: Lifetimes
+    now: datetime,
+    data: Mapping[str, bytes],
+    wanted: frozenset[str],
+    permitted: frozenset[str],
+    lifetimes: Lifetimes,
 ) -> _Case:
-    held = take_inventory(now, data, wanted, lifetimes.authority)
-    return _Case(now, data, wanted, lifetimes, held)
+    held = take_inventory(now, data, wanted, lifetimes.authority, permitted)
+    return _Case(now, data, wanted, permitted, lifetimes, held)
 
 
 def _is_known(case: _Case, upcoming: KeyPair, since: datetime | None) -> bool:
@@ -209,7 +219,7 @@ def _renewals(case: _Case) -> tuple[dict[str, bytes], list[str]]:
         changes |= {TLS_CERTIFICATE: serving.certificate, TLS_KEY: serving.key}
         reasons.append(serving_fault)
     if case.is_rotating and held.upcoming is None:
-        upcoming = create_authority(now, lifetime=lifetimes.authority)
+        upcoming = create_authority(now, case.permitted, lifetime=lifetimes.authority)
         changes |= {NEXT_CERTIFICATE: upcoming.certificate, NEXT_KEY: upcoming.key}
         fault = held.authority_fault or held.upcoming_fault
         reasons.append(f"{fault}: a new authority is published")
@@ -244,7 +254,7 @@ def _serving_fault(case: _Case) -> str:
 
 
 def _write(case: _Case, data: dict[str, bytes], reason: str) -> Write:
-    after = _case(case.now, data, case.wanted, case.lifetimes)
+    after = _case(case.now, data, case.wanted, case.permitted, case.lifetimes)
     return Write(data, reason, _next_look(after, None))
 
 

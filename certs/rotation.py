@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from harbourmaster.certs.bundle import check_authority, parse_bundle, verify_bundle
+from harbourmaster.certs.bundle import (
+    check_authority,
+    check_permitted,
+    parse_bundle,
+    verify_bundle,
+)
 from harbourmaster.certs.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -55,6 +60,10 @@ def decide(now: datetime, files: BundleFiles, names: Collection[str]) -> Action:
     if now >= authority_due:
         return RenewAuthority(overdue("ca.crt", authority_due))
     wanted = {canonical_name(name) for name in names}
+    try:
+        check_permitted(authority, wanted)
+    except CertificateError as error:
+        return RenewAuthority(str(error))
     try:
         bundle = parse_bundle(files)
         verify_bundle(bundle, now, wanted)

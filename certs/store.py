@@ -55,7 +55,7 @@ def ensure(directory: Path, names: Collection[str], now: datetime) -> Bundle:
         case RenewServingCertificate() if files.ca_crt is not None and files.ca_key is not None:
             authority = KeyPair(files.ca_crt, files.ca_key)
         case _:
-            authority = create_authority(now)
+            authority = create_authority(now, wanted)
     serving = issue_serving_certificate(now, authority, wanted)
     files = BundleFiles(
         ca_crt=authority.certificate,

@@ -53,16 +53,19 @@ class Certificates:
     def __init__(
         self,
         process: Process,
-        names: tuple[str, ...],
+        names: tuple[tuple[str, ...], tuple[str, ...]],
         trust: Trust,
         carriers: Carriers,
         on_announcement: Callable[[], None],
     ) -> None:
-        """``on_announcement`` is called when the carriers must carry more at once."""
+        """``names`` are those of the certificate, and all to which its authority is limited.
+
+        ``on_announcement`` is called when the carriers must carry more at once.
+        """
         self._client = process.client
         self._settings = settings = process.settings.certificates
         self._namespace = process.namespace
-        self._names = names
+        self._names, self._permitted = names
         self._store = process.secret.store
         self._trust = trust
         self._carriers = carriers
@@ -99,7 +102,7 @@ class Certificates:
 
     def _decide(self, now: datetime, data: Mapping[str, bytes], seen: datetime | None) -> Action:
         mended = self._trust.mended(data, now)
-        action = decide(now, mended, self._names, seen, self._lifetimes)
+        action = decide(now, mended, self._names, seen, self._lifetimes, self._permitted)
         if mended != data and not isinstance(action, Write):
             # With what was lost it is as it should be, so nothing else is to be written.
             return Write(dict(mended), "ca.crt has lost authorities that are trusted", action.until)

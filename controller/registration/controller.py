@@ -107,8 +107,13 @@ class RegistrationController:
         # A leader before us may have trusted what the Secret has lost since.
         trust.remember(configurations.present_bundles(), process.now())
         names = names_of(settings, process.namespace)
+        permitted = names_of(settings, process.namespace, enabled=False)
         certificates = Certificates(
-            process, names, trust, carriers, on_announcement=lambda: queue.add(CARRIERS)
+            process,
+            (names, permitted),
+            trust,
+            carriers,
+            on_announcement=lambda: queue.add(CARRIERS),
         )
         return _Work(certificates, carriers)
 
@@ -156,15 +161,20 @@ class _Work:
         return await self._carriers.reconcile()
 
 
-def names_of(settings: ControllerSettings, namespace: str) -> tuple[str, ...]:
-    """The names by which our Services are called; an API server uses the third of each."""
+def names_of(
+    settings: ControllerSettings, namespace: str, *, enabled: bool = True
+) -> tuple[str, ...]:
+    """The names by which our Services are called; an API server uses the third of each.
+
+    Without ``enabled`` also of those that are off.
+    """
     home = settings.webhook.service_namespace or namespace
     services = [settings.webhook.service_name]
-    if settings.metrics.custom_metrics_api:
+    if settings.metrics.custom_metrics_api or not enabled:
         services.append(settings.metrics.service_name)
-    if settings.scheduler.enabled:
+    if settings.scheduler.enabled or not enabled:
         services.append(settings.scheduler.service_name)
-    if settings.dashboard.enabled and not settings.dashboard.is_local:
+    if (settings.dashboard.enabled and not settings.dashboard.is_local) or not enabled:
         services.append(settings.dashboard.service_name)
     return tuple(
         name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
@@ -59,7 +60,7 @@ def test_a_leaf_passes_for_no_other_name_and_no_other_authority():
 
 
 AUTHORITIES = {
-    "ours": lambda: create_authority(NOW),
+    "ours": lambda: create_authority(NOW, NAMES),
     "RSA": lambda: KeyPair(*map(pem, foreign_authority(NOW, rsa_key()))),
 }
 
@@ -98,6 +99,39 @@ def test_an_authority_may_not_sign_another_one():
     constraints = parsed(authority).extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
     assert constraints.value == x509.BasicConstraints(ca=True, path_length=0)
+
+
+@pytest.mark.claim("W12")
+@pytest.mark.parametrize(
+    ("limits", "name", "is_accepted"),
+    [
+        (("hm.svc",), "hm.svc", True),
+        (("hm.svc",), "other.svc", False),
+        (("hm.svc",), "kubernetes.default.svc", False),
+        (("hm.svc",), "localhost", False),
+        (("hm.svc",), "127.0.0.1", False),
+        (("hm.svc",), "::1", False),
+        (NAMES, "127.0.0.1", True),
+        (NAMES, "::1", True),
+        (NAMES, "127.0.0.2", False),
+        (NAMES, "example.com", False),
+    ],
+)
+def test_an_authority_certifies_its_names_only(limits, name, is_accepted):
+    files = own_files(NOW, (name, limits[0]), create_authority(NOW, limits))
+    (found,) = [
+        each
+        for each in x509.load_pem_x509_certificate(files.ca_crt).extensions
+        if isinstance(each.value, x509.NameConstraints)
+    ]
+    assert found.critical
+    holder = CertificateHolder(parse_bundle(files))
+    client = strict_client(files.ca_crt)
+    if is_accepted:
+        shake_hands(holder.context, client, name)
+    else:
+        with pytest.raises(ssl.SSLCertVerificationError, match="subtree"):
+            shake_hands(holder.context, client, name)
 
 
 def test_a_name_too_long_for_a_subject_is_still_a_name_of_the_leaf():

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from harbourmaster.certs.authority import BACKDATED, create_authority
-from harbourmaster.certs.bundle import BundleFiles, parse_bundle
+from harbourmaster.certs.authority import BACKDATED, create_authority, issue_serving_certificate
+from harbourmaster.certs.bundle import BundleFiles, parse_bundle, permitted_names
 from harbourmaster.certs.errors import MissingNamesError
 from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide, margins
 from harbourmaster.certs.rotation import Keep
@@ -89,14 +89,50 @@ def test_a_due_leaf_is_renewed_by_the_same_authority(fresh):
 
 
 @pytest.mark.parametrize("names", [(NAME, "new.svc"), ("new.svc",)], ids=str)
-def test_new_names_renew_the_leaf(fresh, names):
-    data = written(NOW, fresh, names).data
-    assert first(data) == first(fresh)
+def test_names_that_are_permitted_renew_the_leaf(names):
+    both = written(NOW, {}, permitted=(NAME, "new.svc")).data
+    data = written(NOW, both, names).data
+    assert first(data) == first(both)
     assert all(served(data, NOW, name) for name in names)
 
 
+@pytest.mark.claim("W12")
+def test_a_name_that_is_not_permitted_needs_a_new_authority_which_is_published_first(fresh):
+    names = (NAME, "new.svc")
+    data = written(NOW, fresh, names).data
+    assert same_leaf(data, fresh)
+    assert served(data, NOW)
+    after = written(NOW + PUBLISH, data, names, NOW).data
+    assert all(served(after, NOW + PUBLISH, name) for name in names)
+    # Who still has the leaf of before is trusted, too.
+    assert accepts(trust_bundle(after, NOW + PUBLISH), fresh["tls.crt"], NAME, NOW + PUBLISH)
+    alone = written(NOW, fresh, ("new.svc",)).data
+    assert served(alone, NOW, "new.svc")
+
+
+@pytest.mark.claim("W12")
+def test_an_authority_without_limits_is_replaced_after_its_successor_is_published():
+    authority = create_authority(NOW)
+    leaf = issue_serving_certificate(NOW, authority, NAMES)
+    old = dict(
+        zip(
+            ("ca.crt", "ca.key", "tls.crt", "tls.key"),
+            (authority.certificate, authority.key, leaf.certificate, leaf.key),
+            strict=True,
+        )
+    )
+    action = written(NOW, old)
+    assert action.reason == "ca.crt is not limited to our names: a new authority is published"
+    assert same_leaf(action.data, old)
+    after = written(NOW + PUBLISH, action.data, since=NOW).data
+    assert permitted_names(first(after)) == {NAME}
+    assert authority.key not in after.values()
+    assert served(after, NOW + PUBLISH)
+    assert accepts(trust_bundle(after, NOW + PUBLISH), old["tls.crt"], NAME, NOW + PUBLISH)
+
+
 def test_names_no_longer_wanted_leave_the_leaf(fresh):
-    more = written(NOW, fresh, (NAME, "old.svc")).data
+    more = written(NOW, {}, (NAME, "old.svc")).data
     assert "more names" in written(NOW, more).reason
 
 
@@ -123,7 +159,7 @@ def test_a_leaf_for_clients_is_renewed():
     leaf = foreign_leaf(NOW, authority, NAMES, lifetime=timedelta(days=7), usage=usage)
     keys = ("ca.crt", "ca.key", "tls.crt", "tls.key")
     data = dict(zip(keys, map(pem, (*authority, *leaf)), strict=True))
-    assert written(NOW, data).reason == "tls.crt is not a server certificate"
+    assert written(NOW, data).reason.startswith("tls.crt is not a server certificate; ")
 
 
 def test_a_leaf_that_ends_with_its_authority_is_not_renewed(fresh):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
+from harbourmaster.certs.bundle import parse_certificates, permitted_names
 from harbourmaster.certs.errors import (
     KeyMismatchError,
     MissingNamesError,
@@ -72,6 +73,17 @@ def test_s3_core_dumps_can_be_forbidden():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"(0, 0)\n"
+
+
+@pytest.mark.claim("W12")
+def test_an_authority_is_limited_to_the_names_and_replaced_for_another(tmp_path):
+    first = ensure(tmp_path, NAMES, NOW)
+    (authority,) = parse_certificates(first.files.ca_crt, "ca.crt")
+    assert permitted_names(authority) == set(NAMES)
+    assert ensure(tmp_path, NAMES[:1], NOW).files.ca_crt == first.files.ca_crt
+    more = ensure(tmp_path, (*NAMES, "hm.svc"), NOW)
+    assert more.files.ca_crt != first.files.ca_crt
+    assert accepts(more.files.ca_crt, more.files.tls_crt, "hm.svc", NOW)
 
 
 def test_certificates_are_kept_between_runs(tmp_path):
