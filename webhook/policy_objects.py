@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode, describe
 from harbourmaster.policies.model import ON_TOO_LARGE, Policy
@@ -79,6 +80,8 @@ def content_of(raw: bytes | msgspec.Raw) -> bytes:
     found = decode(_source_decoder, raw, "")
     if isinstance(found.spec, msgspec.Raw):
         _check_size(memoryview(found.spec).nbytes)
+    if found.metadata and found.metadata.annotations == _SourceAnnotations():
+        found = replace(found, metadata=replace(found.metadata, annotations=msgspec.UNSET))
     return msgspec.json.encode(found)
 
 

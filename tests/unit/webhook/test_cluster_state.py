@@ -180,7 +180,7 @@ async def test_a_change_of_namespaces_keeps_the_index_of_policies(api):
         ({"labels": {"a": "b"}}, False),
         ({"annotations": {"a": "b"}}, False),
         ({"finalizers": ["a/b"]}, False),
-        ({"annotations": {"a": "b", "harbourmaster.dev/c": "d"}}, True),
+        ({"annotations": {"a": "b", "harbourmaster.dev/on-too-large": "Deny"}}, True),
     ],
 )
 async def test_a_change_that_decides_nothing_compiles_nothing(api, metadata, counts):
