@@ -10,8 +10,8 @@ A change makes a new set that shares with the old one all parts of the index wit
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce
 from itertools import filterfalse, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -36,6 +36,7 @@ _MAX_VALUES: Final = 32
 """With more values a policy is filed by the key alone, so that a change takes little time."""
 _MAX_OPTIONS: Final = 8
 """Requirements of a selector that are compared, for the same reason."""
+_rank: Final = attrgetter("rank")
 _NOTHING: Final[dict[Any, Any]] = {}
 
 
@@ -94,7 +95,10 @@ class PolicySet(Struct, frozen=True, gc=False):
         options = {policy: _anchors(policy) for policy in added}
         load = Counter(each for sets in options.values() for anchors in sets for each in anchors)
         for anchor in load:
-            load[anchor] += len(reduce(_below, anchor, self.indexes))
+            below: Any = self.indexes
+            for part in anchor:
+                below = below.get(part, _NOTHING)
+            load[anchor] += len(below)
         for policy, sets in options.items():
             _count(sizes, policy, 1)
             rarest = min(
@@ -136,11 +140,7 @@ def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:
     sizes[2] += by * (policy.fault is not None)
 
 
-def _below(index: Any, part: Any) -> Any:  # noqa: ANN401 - a part of any depth
-    return index.get(part, _NOTHING)
-
-
-def _edit(edits: Any, anchor: Anchor) -> _Edit:  # noqa: ANN401 - as above
+def _edit(edits: Any, anchor: Anchor) -> _Edit:  # noqa: ANN401 - a part of any depth
     for part in anchor[:-1]:
         edits = edits.setdefault(part, {})
     found: _Edit = edits.setdefault(anchor[-1], _Edit(set(), []))
@@ -183,7 +183,3 @@ def _matcher_anchors(start: Anchor, matcher: Matcher) -> Iterator[frozenset[Anch
             yield frozenset(((*start, key, None),))
     for key in matcher.present:
         yield frozenset(((*start, key, None),))
-
-
-def _rank(policy: CompiledPolicy) -> tuple[bool, str, str]:
-    return policy.rank

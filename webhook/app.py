@@ -97,8 +97,13 @@ class Reviews(BodyReader):
         with self._admit(request) as admission:
             body, deadline = await self._read(request, admission, MAX_BODY_BYTES)
             loop, engine = asyncio.get_running_loop(), self._holder.current
-            is_late = lambda: loop.time() > deadline  # noqa: E731 - asked when its turn comes
-            decide = partial(self._answer_by, is_late, body, engine, may_patch=may_patch)
+
+            def decide() -> tuple[bytes, Decision]:
+                if loop.time() > deadline:
+                    text = "the time limit of this request was reached, nothing was decided"
+                    return answer_failed(body, engine, "deadline", text, may_patch=may_patch)
+                return self._answer(body, engine, may_patch=may_patch)
+
             if is_lengthy(body):
                 result, decision = await loop.run_in_executor(self._lengthy, decide)
             else:
@@ -117,14 +122,6 @@ class Reviews(BodyReader):
     async def _arrives(self, namespace: str | None, deadline: float) -> bool:
         # A new namespace and the review of its first pod arrive at the same time.
         return self._arrival is not None and await self._arrival(namespace or "", deadline)
-
-    def _answer_by(
-        self, is_late: Callable[[], bool], body: bytes, engine: Engine, *, may_patch: bool
-    ) -> tuple[bytes, Decision]:
-        if is_late():
-            text = "the time limit of this request was reached, nothing was decided"
-            return answer_failed(body, engine, "deadline", text, may_patch=may_patch)
-        return self._answer(body, engine, may_patch=may_patch)
 
     def _answer(self, body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
         try:

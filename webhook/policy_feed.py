@@ -74,14 +74,16 @@ class PolicyFeed:
         """Compile what changes, until cancelled."""
         while True:
             await self._woken.wait()
-            await asyncio.sleep(_PAUSE)
             self._woken.clear()
+            await asyncio.sleep(_PAUSE)
             while self._turns:
                 batch = self._next()
                 self._begun = set(batch)
                 found = await asyncio.to_thread(self._compile, batch)
                 kept, self._begun = self._begun, set()
                 self._take({each: found[each] for each in kept})
+                if self._was_small and sum(map(len, batch.values())) < _AT_ONCE:
+                    await asyncio.sleep(_PAUSE)
 
     async def settled(self) -> None:
         """Wait until some version of each policy is compiled that is known now."""

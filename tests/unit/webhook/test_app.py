@@ -14,7 +14,7 @@ import trustme
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.webhook.handlers import OUTCOMES, answer
+from harbourmaster.webhook.handlers import OUTCOMES, answer, is_lengthy
 from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.admission import Admission
 from helpers.admitted import policy_engine
@@ -168,6 +168,12 @@ async def test_only_large_policies_are_checked_beside_other_reviews(
     monkeypatch.setattr("harbourmaster.webhook.app.answer", noted)
     assert response_of(await admission.ask(mutate(document)))["allowed"] is True
     assert [thread is not threading.main_thread() for thread in threads] == [aside]
+
+
+def test_a_kind_that_is_written_with_escapes_is_recognized():
+    escaped = body(padded(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u0079")
+    assert is_lengthy(escaped)
+    assert not is_lengthy(escaped.replace(b"u0079", b"u007a"))
 
 
 @pytest.mark.claim("W11")
