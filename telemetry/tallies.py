@@ -14,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence, Set
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from prometheus_client.core import Metric
 
@@ -73,7 +74,7 @@ class AdmissionTallies(Collector):
         self.operations = Distribution(_OPERATION_BUCKETS)
         self.matches: Counter[str] = Counter()
         """By policy."""
-        self.references: Callable[[], Set[str]] = self.matches.keys
+        self.references: Callable[[], AbstractSet[str]] = self.matches.keys
         """The policies that exist; the others are forgotten when metrics are collected."""
 
     def collect(self) -> Iterable[Metric]:
