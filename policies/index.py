@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import filterfalse, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -25,14 +26,9 @@ if TYPE_CHECKING:
 _POD: Final = "pod"
 _NAMESPACE: Final = "namespace"
 
-Anchor: TypeAlias = "tuple[str, str, str | None]"
-"""Whose label, its key, and its value; None where the key alone must be there."""
-_Anchored: TypeAlias = "dict[str, dict[str, dict[int | None, Any]]]"
-"""By whose label, then by its key, then by the value's share of all values, then by its value;
-the policies for any value are under None."""
-
-_UNANCHORED: Final[Anchor] = ("", "", None)
-"""Where those are filed that are tried for every pod."""
+Anchor: TypeAlias = "tuple[str | int | None, ...]"
+"""Where a policy is filed: its namespace (None: cluster), whose label, its key, then None where the
+key alone must be there, else the value's share of all values, and the value."""
 _EVERY_POD: Final = {"": ""}
 _SHARES: Final = 1024
 """Of the values of a key: a change copies those whose values it has."""
@@ -40,7 +36,8 @@ _MAX_VALUES: Final = 32
 """With more values a policy is filed by the key alone, so that a change takes little time."""
 _MAX_OPTIONS: Final = 8
 """Requirements of a selector that are compared, for the same reason."""
-_NOTHING: Final[dict[str, tuple[CompiledPolicy, ...]]] = {}
+_rank: Final = attrgetter("rank")
+_NOTHING: Final[dict[Any, Any]] = {}
 
 
 class _Edit(Struct, gc=False):
@@ -53,8 +50,8 @@ class PolicySet(Struct, frozen=True, gc=False):
 
     filed: dict[CompiledPolicy, frozenset[Anchor]] = {}
     """All policies, each with where it is filed; nowhere if it can never match."""
-    indexes: dict[str | None, _Anchored] = {}
-    """By namespace; None for cluster policies."""
+    indexes: dict[str | None, dict[str, dict[str, dict[int | None, Any]]]] = {}
+    """Policies by the parts of their anchors."""
     cluster_size: int = 0
     namespaced_size: int = 0
     invalid: int = 0
@@ -90,31 +87,26 @@ class PolicySet(Struct, frozen=True, gc=False):
         """This set without some of its policies and with others; this one stays as it is."""
         filed = self.filed.copy()
         sizes = [self.cluster_size, self.namespaced_size, self.invalid]
-        edits: dict[str | None, Any] = {}
+        edits: dict[Any, Any] = {}
         for policy in removed:
             _count(sizes, policy, -1)
             for anchor in filed.pop(policy):
-                _edit(edits, _path(policy.namespace, anchor)).removed.add(policy)
+                _edit(edits, anchor).removed.add(policy)
         options = {policy: _anchors(policy) for policy in added}
-        asked = Counter(
-            (policy.namespace, anchor)
-            for policy, sets in options.items()
-            for anchors in sets
-            for anchor in anchors
-        )
+        load = Counter(each for sets in options.values() for anchors in sets for each in anchors)
+        for anchor in load:
+            below: Any = self.indexes
+            for part in anchor:
+                below = below.get(part, _NOTHING)
+            load[anchor] += len(below)
         for policy, sets in options.items():
             _count(sizes, policy, 1)
-            namespace = policy.namespace
-            filed[policy] = min(
-                sets,
-                key=lambda anchors: sum(
-                    asked[namespace, each] + len(_at(self.indexes, _path(namespace, each)))
-                    for each in anchors
-                ),
-                default=frozenset(),
+            rarest = min(
+                sets, key=lambda anchors: sum(map(load.__getitem__, anchors)), default=frozenset()
             )
-            for anchor in filed[policy]:
-                _edit(edits, _path(namespace, anchor)).added.append(policy)
+            filed[policy] = rarest
+            for anchor in rarest:
+                _edit(edits, anchor).added.append(policy)
         return PolicySet(filed, _edited(self.indexes, edits), *sizes)
 
     def _candidates(
@@ -124,14 +116,9 @@ class PolicySet(Struct, frozen=True, gc=False):
         pod_labels: Mapping[str, str],
     ) -> list[CompiledPolicy]:
         found: list[CompiledPolicy] = []
-        index = self.indexes.get(namespace)
-        if index is None:
-            return found
-        for whose, labels in (
-            ("", _EVERY_POD),
-            (_NAMESPACE, namespace_labels),
-            (_POD, pod_labels),
-        ):
+        index = self.indexes.get(namespace, _NOTHING)
+        every = ("", _EVERY_POD), (_NAMESPACE, namespace_labels), (_POD, pod_labels)
+        for whose, labels in every if index else ():
             anchored = index.get(whose)
             if anchored is None:
                 continue
@@ -153,26 +140,10 @@ def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:
     sizes[2] += by * (policy.fault is not None)
 
 
-def _path(namespace: str | None, anchor: Anchor) -> tuple[Any, ...]:
-    whose, key, value = anchor
-    if value is None:
-        return namespace, whose, key, None
-    return namespace, whose, key, hash(value) % _SHARES, value
-
-
-def _at(index: Any, path: tuple[Any, ...]) -> tuple[CompiledPolicy, ...]:  # noqa: ANN401 - a part of any depth
-    for part in path:
-        index = index.get(part)
-        if index is None:
-            return ()
-    found: tuple[CompiledPolicy, ...] = index
-    return found
-
-
-def _edit(edits: Any, path: tuple[Any, ...]) -> _Edit:  # noqa: ANN401 - as above
-    for part in path[:-1]:
+def _edit(edits: Any, anchor: Anchor) -> _Edit:  # noqa: ANN401 - a part of any depth
+    for part in anchor[:-1]:
         edits = edits.setdefault(part, {})
-    found: _Edit = edits.setdefault(path[-1], _Edit(set(), []))
+    found: _Edit = edits.setdefault(anchor[-1], _Edit(set(), []))
     return found
 
 
@@ -196,22 +167,19 @@ def _anchors(policy: CompiledPolicy) -> list[frozenset[Anchor]]:
     if policy.namespace is None:
         matchers = {_NAMESPACE: policy.namespaces, **matchers}
     found: list[frozenset[Anchor]] = []
-    for scope, matcher in matchers.items():
+    for whose, matcher in matchers.items():
         if matcher is None:
             return []
-        found += islice(_matcher_anchors(scope, matcher), _MAX_OPTIONS)
-    return found or [frozenset((_UNANCHORED,))]
+        anchors = _matcher_anchors((policy.namespace, whose), matcher)
+        found += islice(anchors, _MAX_OPTIONS)
+    return found or [frozenset(((policy.namespace, "", "", None),))]
 
 
-def _matcher_anchors(scope: str, matcher: Matcher) -> Iterator[frozenset[Anchor]]:
+def _matcher_anchors(start: Anchor, matcher: Matcher) -> Iterator[frozenset[Anchor]]:
     for key, values in matcher.one_of:
         if len(values) <= _MAX_VALUES:
-            yield frozenset((scope, key, value) for value in values)
+            yield frozenset((*start, key, hash(each) % _SHARES, each) for each in values)
         else:
-            yield frozenset(((scope, key, None),))
+            yield frozenset(((*start, key, None),))
     for key in matcher.present:
-        yield frozenset(((scope, key, None),))
-
-
-def _rank(policy: CompiledPolicy) -> tuple[bool, str, str]:
-    return policy.rank
+        yield frozenset(((*start, key, None),))

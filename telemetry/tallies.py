@@ -14,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from prometheus_client.core import Metric
 
@@ -73,17 +74,13 @@ class AdmissionTallies(Collector):
         self.operations = Distribution(_OPERATION_BUCKETS)
         self.matches: Counter[str] = Counter()
         """By policy."""
-        self._references: Callable[[], Collection[str]] | None = None
-
-    def keep_policies(self, references: Callable[[], Collection[str]]) -> None:
-        """Show one series for each policy that exists when the metrics are collected."""
-        self._references = references
+        self.references: Callable[[], AbstractSet[str]] = self.matches.keys
+        """The policies that exist; the others are forgotten when metrics are collected."""
 
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""
-        if self._references is not None:
-            for gone in self.matches.keys() - self._references():
-                del self.matches[gone]
+        for gone in self.matches.keys() - self.references():
+            del self.matches[gone]
         durations = HistogramMetricFamily(
             "harbourmaster_admission_duration_seconds",
             "Time to answer one admission review.",

@@ -97,13 +97,17 @@ class Reviews(BodyReader):
         with self._admit(request) as admission:
             body, deadline = await self._read(request, admission, MAX_BODY_BYTES)
             loop, engine = asyncio.get_running_loop(), self._holder.current
-            decide = partial(
-                self._answer, body, may_patch=may_patch, is_late=lambda: loop.time() > deadline
-            )
+
+            def decide() -> tuple[bytes, Decision]:
+                if loop.time() > deadline:
+                    text = "the time limit of this request was reached, nothing was decided"
+                    return answer_failed(body, engine, "deadline", text, may_patch=may_patch)
+                return self._answer(body, engine, may_patch=may_patch)
+
             if is_lengthy(body):
-                result, decision = await loop.run_in_executor(self._lengthy, decide, engine)
+                result, decision = await loop.run_in_executor(self._lengthy, decide)
             else:
-                result, decision = decide(engine)
+                result, decision = decide()
             if NAMESPACE_UNKNOWN in decision.verdict.codes and await self._arrives(
                 decision.request.namespace, deadline
             ):
@@ -119,17 +123,7 @@ class Reviews(BodyReader):
         # A new namespace and the review of its first pod arrive at the same time.
         return self._arrival is not None and await self._arrival(namespace or "", deadline)
 
-    def _answer(
-        self,
-        body: bytes,
-        engine: Engine,
-        *,
-        may_patch: bool,
-        is_late: Callable[[], bool] = lambda: False,
-    ) -> tuple[bytes, Decision]:
-        if is_late():
-            text = "the time limit of this request was reached, nothing was decided"
-            return answer_failed(body, engine, "deadline", text, may_patch=may_patch)
+    def _answer(self, body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
         try:
             return answer(body, engine, may_patch=may_patch)
         except Exception:  # noqa: BLE001 - logged with its traceback

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, ROLLOUTS
 from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
@@ -117,7 +116,7 @@ class ClusterState:
             client,
             resource,
             content_of,
-            undecodable=_fault_of,
+            undecodable=lambda _key, _raw, error: str(error),
             on_change=changed,
             backoff=_BACKOFF,
             metrics=metrics,
@@ -219,10 +218,6 @@ class _Followed:
     def get(self, key: str, /) -> Parent | None:
         """The owner, or None where it is not known."""
         return None if self._mirror.error is not None else self._mirror.store.get(key)
-
-
-def _fault_of(_key: str, _raw: msgspec.Raw, error: Exception) -> str:
-    return str(error) if isinstance(error, MalformedError) else "it can't be read"
 
 
 def _namespace(raw: msgspec.Raw) -> Namespace:

@@ -55,17 +55,17 @@ class PolicyFeed:
     def change(self, contents: Mapping[str, Content | None]) -> None:
         """Take what policies are now, by reference; None for those that are gone."""
         gone = [reference for reference, content in contents.items() if content is None]
-        for reference in gone:
-            self._waiting.pop(reference, None)
-            self._begun.discard(reference)
         for reference, content in contents.items():
-            if content is not None:
-                self._waiting[reference] = content
-                is_small = len(content) <= SMALL
-                if not is_small:
-                    self._turns.get(_SMALL_ONES, {}).pop(reference, None)
-                turn = _SMALL_ONES if is_small else _place(reference)
-                self._turns.setdefault(turn, {})[reference] = None
+            # One that has grown must not have its turn among the small ones.
+            self._turns.get(_SMALL_ONES, {}).pop(reference, None)
+            if content is None:
+                self._waiting.pop(reference, None)
+                self._begun.discard(reference)
+                continue
+            self._waiting[reference] = content
+            kind, _, name = reference.partition(" ")
+            turn = _SMALL_ONES if len(content) <= SMALL else name.rpartition("/")[0] or kind
+            self._turns.setdefault(turn, {})[reference] = None
         if gone:
             self._take(dict.fromkeys(gone))
         self._woken.set()
@@ -74,14 +74,16 @@ class PolicyFeed:
         """Compile what changes, until cancelled."""
         while True:
             await self._woken.wait()
-            await asyncio.sleep(_PAUSE)
             self._woken.clear()
+            await asyncio.sleep(_PAUSE)
             while self._turns:
                 batch = self._next()
                 self._begun = set(batch)
                 found = await asyncio.to_thread(self._compile, batch)
                 kept, self._begun = self._begun, set()
                 self._take({each: found[each] for each in kept})
+                if self._was_small and sum(map(len, batch.values())) < _AT_ONCE:
+                    await asyncio.sleep(_PAUSE)
 
     async def settled(self) -> None:
         """Wait until some version of each policy is compiled that is known now."""
@@ -112,10 +114,7 @@ class PolicyFeed:
         return batch
 
     def _compile(self, batch: Mapping[str, Content]) -> dict[str, CompiledPolicy]:
-        return {
-            reference: compile_content(reference, content, keeps_source=self._keeps_sources)
-            for reference, content in batch.items()
-        }
+        return {each: _compiled(each, batch[each], keeps=self._keeps_sources) for each in batch}
 
     def _take(self, changes: Mapping[str, CompiledPolicy | None]) -> None:
         former = [self._compiled.pop(each) for each in changes if each in self._compiled]
@@ -130,12 +129,7 @@ class PolicyFeed:
             self._on_policies(self.policies)
 
 
-def _place(reference: str) -> str:
-    """The kind, and the namespace if there is one."""
-    return reference.rpartition("/")[0] or reference.partition(" ")[0]
-
-
-def compile_content(reference: str, content: Content, *, keeps_source: bool) -> CompiledPolicy:
+def _compiled(reference: str, content: Content, *, keeps: bool) -> CompiledPolicy:
     """The policy; what stands in for one that can't be used warns wherever it might reach."""
     try:
         if isinstance(content, str):
@@ -143,8 +137,6 @@ def compile_content(reference: str, content: Content, *, keeps_source: bool) -> 
         found = compile_policy(decode_policy(content))
     except Exception as error:  # noqa: BLE001 - one bad policy harms no other, whatever it is
         fault = str(error) if isinstance(error, MalformedError) else "it can't be compiled"
-        namespace, has_namespace, _ = reference.partition(" ")[2].rpartition("/")
-        found = undecodable_policy(reference, namespace if has_namespace else None, fault)
-    if keeps_source and isinstance(content, bytes):
-        found = replace(found, source=content)
-    return found
+        namespace = reference.partition(" ")[2].rpartition("/")[0]
+        found = undecodable_policy(reference, namespace or None, fault)
+    return replace(found, source=content) if keeps and isinstance(content, bytes) else found

@@ -135,7 +135,7 @@ class ReviewServer:
         self.metrics.policies.labels(CLUSTER_POLICY).set(policies.cluster_size)
         self.metrics.policies.labels(POLICY).set(policies.namespaced_size)
         self.metrics.policies_invalid.set(policies.invalid)
-        self.metrics.admission.keep_policies(lambda: policies.references)
+        self.metrics.admission.references = lambda: policies.references
 
     async def renew(
         self, certificates: CertificateHolder, directory: Path, names: tuple[str, ...] | None

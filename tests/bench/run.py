@@ -25,6 +25,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 import engine  # noqa: E402
 import extending  # noqa: E402
 import planning  # noqa: E402
+import policy_events  # noqa: E402
 from review_cost import compare_with_constant, ratio_lines  # noqa: E402
 from servers import (  # noqa: E402
     CONNECTIONS,
@@ -254,9 +255,20 @@ def report(found):
     yield ""
     rows = [(name, f"{value:.2f}") for name, value in found["extender"].items()]
     yield from table([("case", "CPU ms (asked: 1)"), *rows])
+    yield from report_policy_events(found["policy_events"])
     yield from report_planning(found["planning"])
     if "cluster" in found:
         yield from report_cluster(found["cluster"])
+
+
+def report_policy_events(found):
+    yield ""
+    yield f"## One event of {policy_events.POLICIES:,} policies, on the event loop"
+    yield ""
+    rows = [
+        (name, f"{run['median_ms']:.2f}", f"{run['max_ms']:.2f}") for name, run in found.items()
+    ]
+    yield from table([("policies", "CPU ms, median", "max (asked: 2)"), *rows])
 
 
 def report_planning(found):
@@ -324,6 +336,8 @@ def main():
         }
         print("extender ...", flush=True)  # noqa: T201
         found["extender"] = extending.measure()
+        print("policy events ...", flush=True)  # noqa: T201
+        found["policy_events"] = policy_events.measure()
         print("rescheduler ...", flush=True)  # noqa: T201
         found["planning"] = planning.measure()
         print("server ...", flush=True)  # noqa: T201

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 from functools import partial
 
@@ -13,13 +14,14 @@ import trustme
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.handlers import OUTCOMES, answer, is_lengthy
 from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.admission import Admission
 from helpers.admitted import policy_engine
 from helpers.handshakes import strict_client, with_certificate
 from helpers.objects import body, cluster_policy, workload
 from helpers.patching import decode_patch
+from helpers.patience import PATIENCE
 from helpers.raw_http import post, post_chunked
 
 POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
@@ -134,6 +136,69 @@ async def test_a_late_review_is_allowed_unchanged_with_a_warning(admission, late
 async def test_a_review_is_late_by_the_api_server_s_time_only(make, late):
     admission = make(body_timeout_seconds=0.001)
     assert "patch" in response_of(await admission.ask(in_chunks("/mutate?timeout=10s")))
+
+
+def padded(document, size):
+    """The object with so many bytes more; they are in its spec."""
+    document["spec"]["tolerations"] = [{"key": "k", "operator": "Exists"}] * (size // 32)
+    return document
+
+
+@pytest.mark.claim("W11")
+@pytest.mark.parametrize(
+    ("document", "aside"),
+    [
+        (cluster_policy(), False),
+        (padded(cluster_policy(), 8 * 1024), True),
+        (padded(cluster_policy(), 80 * 1024), True),
+        (padded(workload("Pod"), 8 * 1024), False),
+        (workload("Pod", {"a": "PodSchedulingPolicy"}, x="x" * 8 * 1024), False),
+    ],
+    ids=["small policy", "large policy", "in parts", "large pod", "pod that names the kind"],
+)
+async def test_only_large_policies_are_checked_beside_other_reviews(
+    admission, monkeypatch, document, aside
+):
+    threads = []
+
+    def noted(*arguments, **options):
+        threads.append(threading.current_thread())
+        return answer(*arguments, **options)
+
+    monkeypatch.setattr("harbourmaster.webhook.app.answer", noted)
+    assert response_of(await admission.ask(mutate(document)))["allowed"] is True
+    assert [thread is not threading.main_thread() for thread in threads] == [aside]
+
+
+def test_a_kind_that_is_written_with_escapes_is_recognized():
+    escaped = body(padded(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u0079")
+    assert is_lengthy(escaped)
+    assert not is_lengthy(escaped.replace(b"u0079", b"u007a"))
+
+
+@pytest.mark.claim("W11")
+async def test_a_large_policy_whose_turn_comes_too_late_is_not_checked(admission, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments, **options):
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return answer(*arguments, **options)
+
+    large = padded(cluster_policy(), 8 * 1024)
+    monkeypatch.setattr("harbourmaster.webhook.app.answer", slow)
+    async with admission.connected() as first, admission.connected() as second:
+        first.send(mutate(large))
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        second.send(mutate(large, path="/mutate?timeout=500ms"))
+        async with admission.connected() as third:
+            # Others are answered meanwhile.
+            monkeypatch.setattr("harbourmaster.webhook.app.answer", answer)
+            assert response_of(await third.ask(mutate()))["allowed"] is True
+            await asyncio.sleep(0.5)
+            go_on.set()
+        assert "auditAnnotations" not in response_of(await first.answer())
+        assert "deadline" in response_of(await second.answer())["auditAnnotations"]
 
 
 REVIEWS = {

@@ -83,6 +83,7 @@ def large(name, version="1", namespace="a"):
     return policy(name, namespace, nodeSelector={"v": version}, tolerations=tolerations)
 
 
+@pytest.mark.claim("W11")
 async def test_one_changed_policy_of_many_is_all_that_is_compiled(compiler):
     feed = Feed()
     async with running(feed.run()):
@@ -141,6 +142,7 @@ async def test_a_policy_that_is_made_anew_is_not_the_one_that_was_deleted(compil
         assert feed.in_force == {"a/p": "2"}
 
 
+@pytest.mark.claim("W11")
 async def test_namespaces_take_turns_and_small_policies_wait_for_one_large_one(compiler):
     feed = Feed()
     compiler.gate.clear()

@@ -1,0 +1,78 @@
+"""What one event of a policy costs the event loop of the webhook, of 10,000 policies."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+
+import msgspec
+
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.telemetry.metrics import create_metrics
+from harbourmaster.webhook.engine import Engine, EngineHolder
+from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.policy_feed import PolicyFeed
+from harbourmaster.webhook.policy_objects import content_of, decode_policy
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from helpers.objects import cluster_policy, policy
+
+POLICIES = 10_000
+EVENTS = 200
+
+
+SHAPES = {
+    "in one namespace": lambda index: policy(f"p{index}", "ns", pods={"app": f"a{index}"}),
+    "in a namespace each": lambda index: policy(f"p{index}", f"ns{index}", pods={"app": "a"}),
+    "of the cluster, a value each": lambda index: cluster_policy(
+        f"p{index}", pods={"app": f"a{index}"}
+    ),
+    "of the cluster, a key each": lambda index: cluster_policy(
+        f"p{index}", pods={f"k{index}": "a"}
+    ),
+    "of the cluster, for all pods": lambda index: cluster_policy(f"p{index}"),
+}
+
+
+def event(document, version):
+    """The object as a watch gives it, and its reference."""
+    document["spec"]["nodeSelector"] = {"version": str(version)}
+    raw = msgspec.json.encode(document)
+    return decode_policy(raw).reference, raw
+
+
+def milliseconds(shape, count=POLICIES, events=EVENTS):
+    """CPU time of the loop for each of some events; what a thread compiles is not among it."""
+    metrics = create_metrics("0", OUTCOMES)
+    holder = EngineHolder(Engine(Snapshot(namespaces={}), AdmissionSettings()))
+
+    def take(policies):
+        holder.current = holder.current.succeeded(Snapshot(policies, {}))
+        metrics.policies_invalid.set(policies.invalid)
+
+    feed = PolicyFeed(take)
+    given = [event(SHAPES[shape](index), 0) for index in range(count)]
+    feed._take({each: compile_policy(decode_policy(raw)) for each, raw in given})
+    # As the process does when all is known.
+    gc.collect()
+    gc.freeze()
+    spent = []
+    for number in range(events):
+        reference, raw = event(SHAPES[shape](number * count // events), 1)
+        compiled = compile_policy(decode_policy(raw))
+        began = time.thread_time()
+        feed.change({reference: content_of(raw)})
+        feed._next()
+        feed._take({reference: compiled})
+        spent.append((time.thread_time() - began) * 1e3)
+    gc.unfreeze()
+    return spent
+
+
+def measure():
+    found = {shape: milliseconds(shape) for shape in SHAPES}
+    return {
+        shape: {"median_ms": statistics.median(spent), "max_ms": max(spent)}
+        for shape, spent in found.items()
+    }
