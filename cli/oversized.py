@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.reader import ClusterReader
 
-_SHOWN = 3
+_SHOWN: Final = 5
 
 
 class Oversized(Struct, frozen=True):
@@ -44,9 +45,16 @@ async def oversized(
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Stored objects that cannot grow any more."""
+    counts: Counter[str] = Counter()
     for one in await oversized(live):
-        text = f"over the limits for new objects: {one.errors}"
-        yield note(one.subject, text, "it keeps working; an update that makes it larger is refused")
+        kind = one.subject.partition(" ")[0]
+        counts[kind] += 1
+        if counts[kind] <= _SHOWN:
+            text = f"over the limits for new objects: {one.errors}"
+            yield note(one.subject, text, "it keeps working; no update can make it larger")
+    for kind, number in counts.items():
+        if number > _SHOWN:
+            yield note(kind, f"{number - _SHOWN} more over the limits for new objects")
 
 
 def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:

@@ -17,12 +17,13 @@ from msgspec import Struct
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.terminal import json_text
-from harbourmaster.kube.client import Client
+from harbourmaster.kube.client import PAGE_SIZE, Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,
     GoneError,
+    TooLargeError,
     UnauthorizedError,
     UnreachableError,
 )
@@ -44,6 +45,7 @@ UNUSABLE: Final = 2
 """Exit codes: nothing is left; something is; there was no cluster to work on."""
 REQUEST_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
+_SMALL_PAGE: Final = 32
 _PAUSE: Final = 0.2
 """Seconds before a watch that the server ended is started again."""
 
@@ -135,6 +137,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
         why = f"is skipped, because it cannot be read: {error}: correct or delete it"
         skipped.append(f"{resource.kind} {named.key} {why}")
 
+    limit = PAGE_SIZE
     for attempt in range(_RESTARTS + 1):
         found: list[Decoded] = []
         skipped.clear()
@@ -144,6 +147,7 @@ async def collect(  # noqa: PLR0913 - what a list takes
                 page = await client.list(
                     resource,
                     namespace,
+                    limit=limit,
                     continue_token=token,
                     label_selector=label_selector,
                     field_selector=field_selector,
@@ -156,6 +160,11 @@ async def collect(  # noqa: PLR0913 - what a list takes
                     for line in skipped:
                         unread(line)
                     return found
+        except TooLargeError:
+            # So many objects of the largest size that etcd takes fit.
+            if limit == _SMALL_PAGE:
+                raise
+            limit = _SMALL_PAGE
         except GoneError:
             # The pages had become too old; after a few times the list is too long for the server.
             if attempt == _RESTARTS:
