@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.certs.bundle import (
@@ -22,21 +22,35 @@ from harbourmaster.certs.bundle import (
 )
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.handover import handover
-from harbourmaster.certs.reload import CertificateHolder
+from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import load
 from harbourmaster.certs.watch import keep_current, wait_for
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from harbourmaster.certs.bundle import Bundle
-    from harbourmaster.certs.reload import TlsOptions
 
 
 LONGEST_WAIT: Final = 600.0
 """Seconds until a held certificate is looked at again: a clock may jump."""
+
+
+def tls_options(
+    client_ca: str | None, client_cn: str | None, minimum: Literal["1.2", "1.3"] = "1.2"
+) -> TlsOptions:
+    """What is required of clients; ``client_ca`` is a file. Raises CertificateError."""
+    if client_ca is None:
+        if client_cn is not None:
+            raise CertificateError("--client-cn needs --client-ca, the CA that signs the clients")
+        return TlsOptions(minimum)
+    try:
+        return TlsOptions(minimum, Path(client_ca).read_bytes())
+    except OSError as error:
+        raise CertificateError(f"{client_ca}: cannot be read: {reason(error)}") from None
 
 
 class ServingCertificate(Protocol):

@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from prometheus_client import CollectorRegistry
 
     from harbourmaster.serving.readiness import Readiness
+
+
+_REST: Final = 4
+"""How much longer than a rendering the time after it is in which there is no other."""
+
+
+class SharedPage:
+    """A page that is rendered once for all who ask meanwhile, for a fifth of the loop's time."""
+
+    def __init__(self, render: Callable[[], bytes]) -> None:
+        self._render = render
+        self._next = 0.0
+        self._rendering: asyncio.Task[bytes] | None = None
+
+    async def get(self) -> bytes:
+        """The page, rendered after this call."""
+        if self._rendering is None:
+            self._rendering = asyncio.create_task(self._rendered())
+        return await asyncio.shield(self._rendering)
+
+    async def _rendered(self) -> bytes:
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(self._next - clock())
+        # From here on, callers need a page that is younger.
+        self._rendering = None
+        began = clock()
+        try:
+            return self._render()
+        finally:
+            self._next = clock() + (clock() - began) * _REST
 
 
 def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Application:
@@ -27,10 +60,10 @@ def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Applica
         lines = "".join(f"{name}: {reason}\n" for name, reason in sorted(failing.items()))
         return web.Response(status=503, text=lines)
 
+    page = SharedPage(lambda: generate_latest(registry))
+
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(registry), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=await page.get(), headers={hdrs.CONTENT_TYPE: CONTENT_TYPE_LATEST})
 
     app = web.Application()
     app.router.add_get("/healthz", alive, allow_head=False)

@@ -7,10 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.certs.errors import CertificateError
-from harbourmaster.certs.reload import CertificateHolder, TlsOptions
+from harbourmaster.certs.reload import CertificateHolder
 from harbourmaster.certs.watch import keep_current
 from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
+from harbourmaster.serving.certificates import tls_options
 from harbourmaster.serving.drain import drain
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import Limits
@@ -19,7 +19,6 @@ from harbourmaster.serving.site import Site
 from harbourmaster.serving.tracing import start_tracing
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
-from harbourmaster.telemetry.text import reason
 from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.conversion import Conversions
 from harbourmaster.webhook.handlers import OUTCOMES
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.certs.bundle import Bundle
     from harbourmaster.policies.index import PolicySet
-    from harbourmaster.serving.settings import ServerSettings
     from harbourmaster.telemetry.metrics import Metrics
     from harbourmaster.webhook.app import Arrival
     from harbourmaster.webhook.engine import EngineHolder
@@ -70,7 +68,7 @@ class ReviewServer:
         )
         self.reviews: Site | None = None
         self._settings = server
-        self._tls = _tls_options(server)
+        self._tls = tls_options(server.client_ca, server.client_cn, server.tls_min_version)
         self._limits = Limits(
             connections=server.max_connections,
             requests=server.max_in_flight,
@@ -170,15 +168,3 @@ def _recorder(settings: RecordSettings, metrics: Metrics) -> Recorder | None:
         Path(settings.directory), max_bytes=settings.max_bytes, max_files=settings.max_files
     )
     return Recorder(files, settings.sample, metrics.recorded)
-
-
-def _tls_options(settings: ServerSettings) -> TlsOptions:
-    if settings.client_ca is None:
-        if settings.client_cn is not None:
-            raise CertificateError("--client-cn needs --client-ca, the CA that signs the clients")
-        return TlsOptions(settings.tls_min_version)
-    try:
-        authority = Path(settings.client_ca).read_bytes()
-    except OSError as error:
-        raise CertificateError(f"{settings.client_ca}: cannot be read: {reason(error)}") from None
-    return TlsOptions(settings.tls_min_version, authority)

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.certs.reload import TlsOptions
+from harbourmaster.certs.errors import CertificateError
 from harbourmaster.controller.extender.answers import (
     DEFECT,
     FOREIGN,
@@ -26,10 +26,12 @@ from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.controller.extender.rollouts import rollouts_controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.serving.bodies import read_body
+from harbourmaster.serving.certificates import tls_options
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import protocol_of
+from harbourmaster.serving.protocol import check_client, protocol_of
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
+from harbourmaster.serving.settings import StartError
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
     from harbourmaster.serving.routes import Handler
 
 PATH: Final = "/scheduler"
-CLIENTS: Final = TlsOptions()
-"""Schedulers need no certificate: what is answered here can be read from workload versions."""
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 5.0
 """For a question to arrive: a scheduler gives up after as long by default."""
@@ -65,7 +65,10 @@ class Extender:
         *,
         host: str,
         port: int,
+        client_cn: str | None = None,
     ) -> None:
+        """``client_cn`` is the common name that a client's certificate must have."""
+        self._client_cn = client_cn
         self._answers = answers
         self._certificate = certificate
         self._metrics = metrics
@@ -105,6 +108,8 @@ class Extender:
 
     def _served(self, verb: str) -> Handler:
         async def serve(request: web.BaseRequest) -> web.StreamResponse:
+            if self._client_cn is not None:
+                check_client(request, self._client_cn)
             deadline = asyncio.get_running_loop().time() + BODY_SECONDS
             closes = False
             began = perf_counter()
@@ -152,9 +157,13 @@ class Extender:
 def start(process: Process, versions: Cache[WorkloadVersion]) -> Part:
     """Answer a scheduler from the workload versions, if the settings say so."""
     settings = process.settings.scheduler
-    certificate = (
-        process.serving_certificate("extender", CLIENTS, holds=True) if settings.enabled else None
-    )
+    if not settings.enabled:
+        return Part()
+    try:
+        clients = tls_options(settings.client_ca, settings.client_cn)
+    except CertificateError as error:
+        raise StartError(f"scheduler: {error}") from None
+    certificate = process.serving_certificate("extender", clients, holds=True)
     if certificate is None:
         return Part()
     answers = Answers(
@@ -169,6 +178,7 @@ def start(process: Process, versions: Cache[WorkloadVersion]) -> Part:
         ExtenderMetrics(process.metrics.registry),
         host=settings.extender_host,
         port=settings.extender_port,
+        client_cn=settings.client_cn,
     )
     rollouts = (
         (rollouts_controller(process, certificate, settings.deployment),)

@@ -32,6 +32,17 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
     extender_port: Annotated[
         int, Meta(ge=0, le=65535, description="TLS port of the extender; 0 selects a free port")
     ] = 10443
+    client_ca: Annotated[
+        str | None,
+        Meta(
+            description="file of the CA that signs the scheduler's client certificate; clients "
+            "without such a certificate are refused"
+        ),
+    ] = None
+    client_cn: Annotated[
+        str | None,
+        Meta(description="required common name of that certificate; needs scheduler.clientCa"),
+    ] = None
     service_name: Annotated[
         str, Meta(description="Service that the scheduler calls; its name is in the certificate")
     ] = "harbourmaster-scheduling"

@@ -6,10 +6,14 @@ import asyncio
 import contextlib
 import io
 import json
+import re
 from datetime import timedelta
+from types import SimpleNamespace
 
 import aiohttp
+import msgspec
 import pytest
+import trustme
 from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.times import utc_now
@@ -18,9 +22,11 @@ from harbourmaster.certs.handover import SPARE
 from harbourmaster.certs.store import ensure
 from harbourmaster.controller.extender import extender as room
 from harbourmaster.controller.extender.answers import FREE, REFUSED, VERBS, Answers
-from harbourmaster.controller.extender.extender import CLIENTS, MAX_BODY_BYTES, Extender
+from harbourmaster.controller.extender.extender import MAX_BODY_BYTES, Extender
 from harbourmaster.controller.extender.metrics import ExtenderMetrics
-from harbourmaster.serving.certificates import SecretCertificate
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.serving.certificates import SecretCertificate, tls_options
+from harbourmaster.serving.settings import StartError
 from helpers.extending import (
     CHECKED,
     NODES,
@@ -32,7 +38,7 @@ from helpers.extending import (
     version,
 )
 from helpers.extending import pod as pod_of
-from helpers.handshakes import strict_client
+from helpers.handshakes import strict_client, with_certificate
 from helpers.patience import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
@@ -41,9 +47,10 @@ JSON = {"Content-Type": "application/json"}
 class ServedExtender:
     """A port, and a scheduler that asks there."""
 
-    def __init__(self, background, folder):
+    def __init__(self, background, folder, client_ca=None, client_cn=None):
         self._background, self._folder = background, folder
         self.data = {}
+        self.client = None
         self.mirror = Mirror(version(**PASSED))
         self.registry = CollectorRegistry()
         self.answers = Answers(
@@ -51,7 +58,11 @@ class ServedExtender:
         )
         self.late = timedelta()
         self.leaf = SecretCertificate(
-            "extender", CLIENTS, lambda: self.data, lambda: utc_now() + self.late, holds=True
+            "extender",
+            tls_options(client_ca, client_cn),
+            lambda: self.data,
+            lambda: utc_now() + self.late,
+            holds=True,
         )
         self.extender = Extender(
             self.answers,
@@ -59,6 +70,7 @@ class ServedExtender:
             ExtenderMetrics(self.registry),
             host="127.0.0.1",
             port=0,
+            client_cn=client_cn,
         )
 
     def start(self):
@@ -75,6 +87,8 @@ class ServedExtender:
 
     async def ask(self, verb, body, *, headers=JSON, path=room.PATH, method="POST", authority=None):
         context = strict_client(authority or self.data["ca.crt"])
+        if self.client is not None:
+            with_certificate(context, self.client, self._folder)
         connector = aiohttp.TCPConnector(ssl=context, force_close=True)
         async with (
             aiohttp.ClientSession(connector=connector) as session,
@@ -112,6 +126,52 @@ async def test_both_verbs_are_answered_and_counted(port):
     assert port.counted("filter", FREE) == 1
     assert port.counted("preempt", "waits") == 1
     assert port.counted("filter", "defect") == 0
+
+
+@pytest.mark.claim("W13")
+async def test_only_a_client_with_the_right_certificate_is_answered(background, tmp_path):
+    authority, stranger = trustme.CA(), trustme.CA()
+    file = tmp_path / "clients.crt"
+    authority.cert_pem.write_to_path(str(file))
+    port = ServedExtender(background, tmp_path, str(file), "scheduler")
+    port.issue()
+    port.start()
+    async with asyncio.timeout(PATIENCE):
+        await port.extender.listening.wait()
+
+    def known_as(issuer, name):
+        issued = issuer.issue_cert("x.example", common_name=name)
+        port.client = issued.private_key_and_cert_chain_pem.bytes()
+
+    for verb in VERBS:
+        body = filter_body() if verb == "filter" else preempt_body()
+        port.client = None
+        with pytest.raises(aiohttp.ClientError):
+            await port.ask(verb, body)
+        known_as(stranger, "scheduler")
+        with pytest.raises(aiohttp.ClientError):
+            await port.ask(verb, body)
+        known_as(authority, "other")
+        status, text = await port.ask(verb, body)
+        assert status == 403
+        assert "Node" not in text
+        assert port.counted(verb, FREE) == 0
+        known_as(authority, "scheduler")
+        assert (await port.ask(verb, body))[0] == 200
+        assert port.counted(verb, FREE) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"clientCn": "scheduler"}, "scheduler: --client-cn needs --client-ca"),
+        ({"clientCa": "/nonexistent/ca.crt"}, "scheduler: /nonexistent/ca.crt: cannot be read: "),
+    ],
+)
+def test_client_certificates_that_cannot_be_checked_keep_it_from_starting(values, says):
+    settings = msgspec.convert({"scheduler": {"enabled": True, **values}}, ControllerSettings)
+    with pytest.raises(StartError, match=re.escape(says)):
+        room.start(SimpleNamespace(settings=settings), None)
 
 
 async def test_a_certificate_of_another_authority_is_served_at_once(port):

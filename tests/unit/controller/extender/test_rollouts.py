@@ -12,7 +12,7 @@ from harbourmaster.certs.authority import create_authority, issue_serving_certif
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.handover import mark_of
-from harbourmaster.controller.extender.extender import CLIENTS
+from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_controller
 from harbourmaster.controller.parts import Process
 from harbourmaster.controller.settings import ControllerSettings
@@ -159,7 +159,7 @@ async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
 async def test_a_mounted_certificate_calls_too(api, process, events, lead, background, tmp_path):
     api.define(DEPLOYMENTS)
     deploy(api)
-    leaf = MountedCertificate("extender", CLIENTS, str(tmp_path))
+    leaf = MountedCertificate("extender", TlsOptions(), str(tmp_path))
     lead(rollouts_controller(process, leaf, NAME))
     # It looks, and there is nothing yet.
     await asyncio.sleep(0.05)
