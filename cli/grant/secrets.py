@@ -81,8 +81,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
                 said = await _apply(client, resource, body, is_dry=arguments.dry_run)
         except ForbiddenError as error:
             complain(
-                f"{what}: missing permission: {error.message}: ask an administrator of the "
-                "namespace, who can read its Secrets and write Roles and RoleBindings"
+                f"{what}: missing permission: {error.message}: ask a user that can read "
+                "its Secrets and write Roles and RoleBindings, as admin of the namespace can"
             )
             return LEFT
         except ApiError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 
@@ -101,9 +102,11 @@ async def test_only_the_api_server_is_answered(hardened):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     writer.write(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        assert not await reader.read()
-        raise ConnectionResetError
+    answer = b""
+    # TLS 1.3 clients are told after the handshake, or the connection just ends.
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        answer = await reader.read()
+    assert not answer
     writer.close()
 
 
@@ -113,5 +116,5 @@ async def test_the_api_server_sends_no_certificate_for_conversion(hardened):
     kubectl("create", "-f=-", "--namespace=default", stdin=json.dumps(APP))
     async with connected(hardened.plane.kubeconfig) as client:
         path = "/apis/lifecycle.keptn.sh/v1alpha2/namespaces/default/keptnapps/shop"
-        with pytest.raises(Exception, match="conversion webhook .* failed"):
+        with pytest.raises(Exception, match=r"conversion webhook .* failed"):
             await client.request("GET", path, retries=0)

@@ -1,4 +1,4 @@
-"""A hardened installation on a real control plane: it does its work, and reads no Secret unasked."""
+"""A hardened installation on a real control plane: it works, and reads no Secret unasked."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from helpers.scripted_prometheus import ScriptedPrometheus, vector
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 LOOPBACK = "--metrics-allowed-addresses=127.0.0.0/8"
+CONTROLLER = "ServiceAccount harbourmaster-system/harbourmaster-controller"
 ROLE = "harbourmaster-secrets"
 
 
@@ -122,8 +123,7 @@ async def test_secrets_are_read_only_where_a_user_that_can_read_them_allows_it(
         assert done.stdout.splitlines() == [
             f"Role {flow.namespace}/{ROLE}: applied",
             f"RoleBinding {flow.namespace}/{ROLE}: applied",
-            "ServiceAccount harbourmaster-system/harbourmaster-controller can read in namespace "
-            f"{flow.namespace}: all Secrets",
+            f"{CONTROLLER} can read in namespace {flow.namespace}: all Secrets",
         ]
         await flow.create(secret("after"), provider("after", server.url), metric("after"))
         await flow.until_like(KEPTN_METRICS, "after", {"status": {"value": "0.25"}})
