@@ -78,13 +78,11 @@ async def _run(arguments: Arguments, client: Client) -> int:
             if arguments.revoke:
                 said = await _delete(client, resource, namespace, is_dry=arguments.dry_run)
             else:
-                patch = ApplyPatch(body, field_manager="harbourmaster-cli", force=True)
-                await client.patch(resource, NAME, patch, namespace, dry_run=arguments.dry_run)
-                said = "applied"
+                said = await _apply(client, resource, body, is_dry=arguments.dry_run)
         except ForbiddenError as error:
             complain(
-                f"{what}: missing permission: {error.message}: ask an administrator of the "
-                "namespace, who can read its Secrets and write Roles and RoleBindings"
+                f"{what}: missing permission: {error.message}: ask a user that can read "
+                "its Secrets and write Roles and RoleBindings, as admin of the namespace can"
             )
             return LEFT
         except ApiError as error:
@@ -97,6 +95,17 @@ async def _run(arguments: Arguments, client: Client) -> int:
     if not arguments.revoke:
         say(f"{account} can read in namespace {namespace}: {which}{done}")
     return DONE
+
+
+async def _apply(client: Client, resource: Resource, body: dict[str, Any], *, is_dry: bool) -> str:
+    patch = ApplyPatch(body, field_manager="harbourmaster-cli", force=True)
+    try:
+        await client.patch(resource, NAME, patch, body["metadata"]["namespace"], dry_run=is_dry)
+    except NotFoundError:
+        if is_dry and resource == ROLE_BINDINGS:
+            return "not tried, because its Role does not exist yet"
+        raise
+    return "applied"
 
 
 async def _delete(client: Client, resource: Resource, namespace: str, *, is_dry: bool) -> str:

@@ -89,17 +89,15 @@ def rendered(base, *components):
     return text
 
 
-def hardened(directory, *ranges):
-    """The objects of the hardened overlay with these ranges of the API server."""
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
-        path = Path(folder, "api-server.yaml")
-        given = yaml.safe_load((DEPLOY / "hardened/api-server.yaml").read_text())
-        given["spec"]["ingress"] = [{"from": [{"ipBlock": {"cidr": one}} for one in ranges]}]
-        path.write_text(yaml.safe_dump(given))
-        text = (DEPLOY / "hardened/kustomization.yaml").read_text()
-        deploy = os.path.relpath(DEPLOY, folder)
-        Path(folder, "kustomization.yaml").write_text(text.replace("../", f"{deploy}/"))
-        return list(parsed(kustomize(folder)))
+def hardened_overlay(folder, *ranges):
+    """Write the hardened overlay with these ranges of the API server; return its folder."""
+    given = yaml.safe_load((DEPLOY / "hardened/api-server.yaml").read_text())
+    given["spec"]["ingress"] = [{"from": [{"ipBlock": {"cidr": one}} for one in ranges]}]
+    (folder / "api-server.yaml").write_text(yaml.safe_dump(given))
+    text = (DEPLOY / "hardened/kustomization.yaml").read_text()
+    deploy = os.path.relpath(DEPLOY, folder)
+    (folder / "kustomization.yaml").write_text(text.replace("../", f"{deploy}/"))
+    return folder
 
 
 def _keep(path, text):

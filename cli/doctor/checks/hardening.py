@@ -28,6 +28,7 @@ GUARDS_SINCE: Final = ServerVersion(1, 30)
 """Has ValidatingAdmissionPolicies."""
 _BINDINGS: Final = CLUSTER_WIDE[0]
 _HARDENED: Final = "deploy/components/hardened"
+_ACCOUNT: Final = ("configmaps", "jobs", "nodes", "pods", "registration", "secrets", "webhooks")
 _KUBERNETES: Final = "kubernetes.io/service-name=kubernetes"
 
 
@@ -42,11 +43,7 @@ class Guard(Struct, frozen=True):
 GUARDS: Final = (
     Guard(
         "account-guard",
-        tuple(
-            f"harbourmaster-account-guard-{each}"
-            for each in ("configmaps", "jobs", "nodes", "pods", "registration", "secrets")
-        )
-        + ("harbourmaster-account-guard-webhooks",),
+        tuple(f"harbourmaster-account-guard-{each}" for each in _ACCOUNT),
         "a stolen token of the controller is close to cluster-admin",
     ),
     Guard(

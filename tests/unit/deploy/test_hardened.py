@@ -12,12 +12,14 @@ from helpers.manifests import (
     DEPLOY,
     ROOT,
     deployment_of,
-    hardened,
+    hardened_overlay,
     kubectl,
+    kustomize,
     objects,
     of_component,
     of_kind,
     one,
+    parsed,
     pod_of,
     rights,
     settings_of,
@@ -29,7 +31,8 @@ BINDING = "ValidatingAdmissionPolicyBinding"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return hardened(tmp_path_factory.mktemp("hardened"), *RANGES)
+    overlay = hardened_overlay(tmp_path_factory.mktemp("hardened"), *RANGES)
+    return list(parsed(kustomize(overlay)))
 
 
 @pytest.mark.claim("R13")
@@ -40,7 +43,7 @@ def test_it_refuses_to_render_without_address_ranges(tmp_path):
     assert not result.stdout
     assert "api-server-address-ranges" in result.stderr
     with pytest.raises(AssertionError, match="is missing for replacement source"):
-        hardened(tmp_path)
+        kustomize(hardened_overlay(tmp_path))
 
 
 @pytest.mark.claim("R13")

@@ -1,0 +1,92 @@
+"""``harbourmaster doctor``: which parts of a hardened installation are missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.api.resources import SLICES
+from harbourmaster.cli.doctor.checks.hardening import GUARDS
+from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CLUSTER_WIDE, NETWORK_POLICIES
+from helpers.broken_installations import flags
+from helpers.examined import HOME, WEBHOOK, ExaminedCluster, examined
+
+BINDINGS = CLUSTER_WIDE[0]
+COMPONENTS = [guard.component for guard in GUARDS]
+
+
+@pytest.fixture
+def cluster():
+    found = ExaminedCluster()
+    for guard in GUARDS:
+        for name in guard.policies:
+            bind(found, name)
+    limit(found, [{"ipBlock": {"cidr": "192.0.2.10/32"}}])
+    flags(found, "--client-ca=/etc/ca.crt", name=WEBHOOK)
+    return found
+
+
+def bind(cluster, name, *actions):
+    spec = {"policyName": name, "validationActions": list(actions or ("Deny",))}
+    cluster.put(BINDINGS, {"metadata": {"name": name}, "spec": spec})
+
+
+def limit(cluster, peers):
+    spec = {"ingress": [{"from": peers, "ports": [{"port": "webhook"}]}]}
+    metadata = {"name": WEBHOOK, "namespace": HOME}
+    cluster.put(NETWORK_POLICIES, {"metadata": metadata, "spec": spec})
+
+
+async def told(cluster):
+    findings = (await examined(cluster)).findings
+    return [one for one in findings if one.check == "hardening"]
+
+
+async def test_nothing_is_missing(cluster):
+    (found,) = await told(cluster)
+    assert (found.severity, found.text) == ("ok", "no part of deploy/hardened is missing")
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=COMPONENTS)
+async def test_each_guard_is_named_with_the_component_that_adds_it(cluster, guard):
+    missing, *_ = guard.policies
+    cluster.remove(BINDINGS, missing)
+    (found,) = await told(cluster)
+    assert (found.severity, found.subject) == ("note", guard.component)
+    assert found.text == f"no binding denies by {missing}: {guard.unguarded}"
+    assert found.remedy == f"add deploy/components/{guard.component}"
+
+
+async def test_a_binding_that_only_warns_guards_nothing(cluster):
+    bind(cluster, "harbourmaster-gate-guard", "Warn", "Audit")
+    assert [one.subject for one in await told(cluster)] == ["gate-guard"]
+
+
+async def test_before_1_30_it_says_what_is_unguarded(cluster):
+    cluster.version = {"major": "1", "minor": "29"}
+    for guard in GUARDS:
+        for name in guard.policies:
+            cluster.remove(BINDINGS, name)
+    found = await told(cluster)
+    assert [one.subject for one in found] == COMPONENTS
+    for one, guard in zip(found, GUARDS, strict=True):
+        assert one.text == f"needs Kubernetes 1.30, this is 1.29: {guard.unguarded}"
+
+
+async def test_ranges_are_proposed_from_the_addresses_of_the_api_server(cluster):
+    limit(cluster, [])
+    labels = {"kubernetes.io/service-name": "kubernetes"}
+    for kind, address in (("IPv4", "192.0.2.10"), ("IPv6", "2001:db8::10")):
+        metadata = {"name": kind, "namespace": "default", "labels": labels}
+        endpoints = [{"addresses": [address]}]
+        cluster.put(SLICES, {"metadata": metadata, "addressType": kind, "endpoints": endpoints})
+    (found,) = await told(cluster)
+    assert found.subject == "address ranges"
+    assert found.remedy == (
+        "add deploy/components/hardened with the ranges 192.0.2.10/32, 2001:db8::10/128"
+    )
+
+
+async def test_without_client_certificates_and_with_access_to_all_secrets_both_are_said(cluster):
+    cluster.container(WEBHOOK)["args"].pop()
+    cluster.put(CLUSTER_ROLE_BINDINGS, {"metadata": {"name": "harbourmaster-secrets"}})
+    assert [one.subject for one in await told(cluster)] == ["client certificates", "Secrets"]
