@@ -20,6 +20,7 @@ from harbourmaster.lifecycle.model import (
     AppVersion,
     AppVersionSpec,
     WorkloadEntry,
+    is_generated,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class AppPlan(Struct, frozen=True):
     """What is to be done for a generation of an app, in this order.
 
     ``create`` says that its version is missing. ``is_blocked``: a version of that name is of a
-    former app or of nobody, and must go first. ``deprecate`` are versions to be superseded.
+    former app, or made by hand, and must go first. ``deprecate`` are versions to be superseded.
     """
 
     name: str
@@ -204,6 +205,4 @@ def _is_superseded(version: AppVersion, app: App) -> bool:
 
 
 def _is_ours(version: AppVersion, app: App) -> bool:
-    """Whether it belongs to this app, or to nobody."""
-    controller = version.metadata.controller
-    return controller is None or controller.uid == app.metadata.uid
+    return is_generated(version, app.metadata.uid)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 
 from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import LIFECYCLE_GROUP
 
 PENDING: Final = "Pending"
 PROGRESSING: Final = "Progressing"
@@ -434,3 +435,12 @@ class Config(_Wire, frozen=True, kw_only=True):
 
 
 Version: TypeAlias = AppVersion | WorkloadVersion
+
+
+def is_generated(obj: Version | Task | Evaluation, owner: str = "") -> bool:
+    """Whether the controller made it, of its owner with this uid if one is given.
+
+    Only the controller may set owners of these kinds that control an object (decision D18).
+    """
+    found = obj.metadata.controller
+    return found is not None and found.group == LIFECYCLE_GROUP and owner in {"", found.uid}

@@ -29,9 +29,9 @@ from harbourmaster.gates.release import (
 from harbourmaster.gates.release import FAILED as HAVE_FAILED
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.failed_nodes import live
-from harbourmaster.lifecycle.model import FAILED
+from harbourmaster.lifecycle.model import FAILED, is_generated
 from harbourmaster.lifecycle.phases import PASSED as HAVE_PASSED
-from harbourmaster.lifecycle.workloads import approval, is_version_of, names_of_pod
+from harbourmaster.lifecycle.workloads import BY_HAND, approval, is_version_of, names_of_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,6 +145,8 @@ def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
         return "not there yet"
     if version.metadata.deletion_timestamp:
         return "being deleted"
+    if not is_generated(version):
+        return BY_HAND
     names = names_of_pod(described)
     if not is_version_of(version, names.app, names.workload, described.version):
         # Owners that stay while their templates change may be recorded nevertheless.

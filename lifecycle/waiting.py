@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.gates.names import workload_name
-from harbourmaster.lifecycle.model import DEPRECATED, FAILED
+from harbourmaster.lifecycle.model import DEPRECATED, FAILED, is_generated
 from harbourmaster.lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
 from harbourmaster.lifecycle.steps import PhaseNotice
 
@@ -41,6 +41,7 @@ def _has(app: AppVersion, workload: WorkloadVersion) -> bool:
     spec = workload.spec
     return (
         app.status.status != DEPRECATED
+        and is_generated(app)
         and app.spec.app_name == spec.app
         and any(
             entry.version == spec.version

@@ -20,6 +20,7 @@ from harbourmaster.gates.names import (
     version_name,
     workload_name,
 )
+from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, Approval, annotation
 from harbourmaster.lifecycle.model import (
     ResourceReference,
@@ -27,6 +28,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadSpec,
     WorkloadVersion,
     WorkloadVersionSpec,
+    is_generated,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ OWNERS_KEY: Final = f"{OURS}owners"
 SINCE_KEY: Final = f"{OURS}since"
 """On a workload: when the pod was created that it follows."""
 MOST_OWNERS: Final = 16
+BY_HAND: Final = "not generated, so it decides on no pod: delete it"
+"""What a version is that a person made, or that lost its owner."""
 
 
 class Names(Struct, frozen=True, gc=False):
@@ -103,11 +107,18 @@ def new_workload(wish: Wanted, namespace: str) -> Workload:
     )
 
 
+def is_of_pods(workload: Workload) -> bool:
+    """Whether it was made for pods; else a person made it, or it lost its owner."""
+    return any(each.kind in SUPPORTED for each in workload.metadata.owner_references)
+
+
 def is_to_follow(workload: Workload, version: WorkloadVersion | None, wish: Wanted) -> bool:
     """Whether the workload is to become as wanted, unless the pod's owner is superseded.
 
     A missing version is only created that way; otherwise the newer pod decides.
     """
+    if not is_of_pods(workload):
+        return True
     owners = {each.uid for each in workload.metadata.owner_references}
     if workload.spec == wish.spec and wish.owner.uid in owners:
         return False
@@ -140,15 +151,18 @@ def version_of(workload: Workload) -> str:
 
 
 def new_version(workload: Workload) -> WorkloadVersion:
-    """The KeptnWorkloadVersion to create for the workload."""
+    """The KeptnWorkloadVersion to create; it is only generated if its workload was."""
     metadata = workload.metadata
+    owner = metadata.as_controller(WORKLOADS.api_version, WORKLOADS.kind)
+    if not is_of_pods(workload):
+        owner = structs.replace(owner, controller=None)
     current = workload.status.current_version
     return WorkloadVersion(
         metadata=Metadata(
             name=version_of(workload),
             namespace=metadata.namespace,
             annotations={OWNERS_KEY: workload.spec.resource_reference.uid},
-            owner_references=(metadata.as_controller(WORKLOADS.api_version, WORKLOADS.kind),),
+            owner_references=(owner,),
         ),
         spec=WorkloadVersionSpec(
             **structs.asdict(workload.spec),
@@ -178,6 +192,7 @@ def version_of_pod(
     if (
         version is None
         or version.metadata.deletion_timestamp
+        or not is_generated(version)
         or not is_version_of(version, names.app, names.workload, described.version)
         or (workload is not None and is_of_former(version, workload))
     ):
@@ -186,7 +201,12 @@ def version_of_pod(
 
 
 def synchronised(version: WorkloadVersion, workload: Workload) -> list[dict[str, Any]]:
-    """The operations that give the version the workload's spec; none where it has that."""
+    """The operations that give the version the workload's spec; none where it has that.
+
+    None either where only one of the two was generated, because it could be changed by the other.
+    """
+    if is_generated(version) != is_of_pods(workload):
+        return []
     spec = structs.replace(version.spec, **structs.asdict(workload.spec))
     if spec == version.spec:
         return []

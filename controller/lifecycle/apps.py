@@ -70,6 +70,8 @@ class Apps:
             self._signals.emit(app, "CreateAppVersion", "Failed", text)
             return None
         if todo.is_blocked:
+            text = f"KeptnAppVersion {todo.name} is not of this app: delete it"
+            self._signals.emit(app, "CreateAppVersion", "Failed", text)
             return LOOK_AGAIN
         if todo.create:
             try:

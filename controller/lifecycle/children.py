@@ -12,7 +12,13 @@ import msgspec
 from harbourmaster.api.resources import EVALUATIONS, TASKS
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.evaluations import evaluation_for
-from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition, Task, TaskDefinition
+from harbourmaster.lifecycle.model import (
+    Evaluation,
+    EvaluationDefinition,
+    Task,
+    TaskDefinition,
+    is_generated,
+)
 from harbourmaster.lifecycle.phases import EVALUATION, PASSED, SETTLED, TASK, phases_of
 from harbourmaster.lifecycle.phases import state_of as state_of_phase
 from harbourmaster.lifecycle.steps import Child
@@ -71,7 +77,8 @@ class Children:
             for item in getattr(version.status, phase.items):
                 if item.name and item.status not in SETTLED:
                     child = await self._child(phase.kind, version.metadata.namespace, item.name)
-                    if child is not None:
+                    # Another of that name would be no result of this version's check.
+                    if child is not None and is_generated(child, version.metadata.uid):
                         found[phase.kind, item.name] = state_of(child)
         return found
 
@@ -92,8 +99,7 @@ class Children:
                 stored = await self._context.client.create(resource, body, namespace)
             except AlreadyExistsError:
                 present = await self._live(phase.kind, namespace, name)
-                owner = present.metadata.controller if present is not None else None
-                if present is not None and owner and owner.uid == version.metadata.uid:
+                if present is not None and is_generated(present, version.metadata.uid):
                     return Child(name, state_of(present))
                 if attempt + 1 == _ATTEMPTS:
                     raise

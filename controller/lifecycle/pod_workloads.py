@@ -27,8 +27,10 @@ from harbourmaster.lifecycle.model import (
     AppCreationRequestSpec,
     Workload,
     WorkloadVersion,
+    is_generated,
 )
 from harbourmaster.lifecycle.workloads import (
+    BY_HAND,
     follow,
     is_to_follow,
     is_version_of,
@@ -97,7 +99,7 @@ class PodWorkloads:
         names = names_of_pod(described)
         version = self._versions.get(f"{pod.namespace}/{names.version}")
         workload = self._workloads.get(f"{pod.namespace}/{names.workload}")
-        return version_of_pod(described, version, workload)
+        return version_of_pod(described, version, workload) if workload is not None else None
 
     async def ensure(
         self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
@@ -226,6 +228,9 @@ class PodWorkloads:
                 f"KeptnWorkloadVersion {other.metadata.name} is of the workload "
                 f"{spec.workload_name} of the app {spec.app} in the version {spec.version}"
             )
+            raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
+        if not is_generated(other):
+            text = f"KeptnWorkloadVersion {other.metadata.name} is {BY_HAND}"
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
 
 

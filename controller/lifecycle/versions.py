@@ -22,7 +22,7 @@ from harbourmaster.gates.names import version_name, workload_name
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.lifecycle.evaluations import failure_text
 from harbourmaster.lifecycle.machine import advance
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion, is_generated
 from harbourmaster.lifecycle.phases import TASK
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
@@ -252,6 +252,6 @@ class AppVersions:
         for entry in version.spec.workloads:
             name = version_name(workload_name(app, entry.name), entry.version)
             found = self._workloads.get(f"{namespace}/{name}")
-            if found is not None and found.spec.app == app:
+            if found is not None and found.spec.app == app and is_generated(found):
                 states[entry] = found.status.status
         return states

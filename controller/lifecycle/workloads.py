@@ -18,9 +18,11 @@ from harbourmaster.kube.errors import (
     NotFoundError,
 )
 from harbourmaster.lifecycle.functions import is_name
-from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion
+from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion, is_generated
 from harbourmaster.lifecycle.workloads import (
+    BY_HAND,
     is_of_former,
+    is_of_pods,
     is_version_of,
     new_version,
     synchronised,
@@ -91,6 +93,9 @@ class Workloads:
                 f"KeptnWorkloadVersion {name} is of the workload {version.spec.workload_name} "
                 f"in the version {version.spec.version}",
             )
+            return None
+        if is_of_pods(workload) and not is_generated(version):
+            self._failed(workload, f"KeptnWorkloadVersion {name} is {BY_HAND}")
             return None
         operations = synchronised(version, workload)
         if operations:

@@ -7,7 +7,16 @@ import json
 import pytest
 import yaml
 
-from harbourmaster.api.resources import CONFIG_MAPS, JOBS, PODS, TASKS, WORKLOAD_VERSIONS, WORKLOADS
+from harbourmaster.api.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
 from helpers.flow.manifests import (
     IMAGE,
     OUTCOME,
@@ -264,3 +273,107 @@ async def test_a_tenant_may_apply_every_sample(flow, tenant):
                 one["metadata"].pop("namespace", None)
                 assert tenant.create(one) == "", path.relative_to(ROOT)
     await flow.until_ended(WORKLOAD_VERSIONS, "till-till-1.4")
+
+
+@pytest.mark.claim("O20")
+async def test_a_version_made_by_hand_opens_no_gate(flow, tenant):
+    spec = {
+        "app": "ledger",
+        "version": "1.0",
+        "workloadName": LEDGER,
+        "resourceReference": {"uid": "1", "kind": "ReplicaSet", "name": "ledger"},
+    }
+    assert tenant.create(of_kind("KeptnWorkloadVersion", VERSION, spec)) == ""
+    passed = {"preDeploymentStatus", "preDeploymentEvaluationStatus", "deploymentStatus", "status"}
+    passed = {"status": dict.fromkeys(passed, "Succeeded")}
+    assert tenant.patch(WORKLOAD_VERSIONS, VERSION, passed, "--subresource=status") == ""
+    await flow.create(deployment("ledger", keptn("ledger")))
+    await flow.until_gated("ledger")
+    # Also with the very owner of the pod, which a tenant may read.
+    (replica_set,) = flow.all(REPLICA_SETS)
+    reference = {"resourceReference": {**spec["resourceReference"], "uid": uid_of(replica_set)}}
+    assert tenant.patch(WORKLOAD_VERSIONS, VERSION, {"spec": reference}) == ""
+    told = await flow.until_told("CreateWorkloadVersionFailed", LEDGER)
+    assert "not generated, so it decides on no pod: delete it" in told["note"]
+    await flow.stay_gated("ledger")
+    assert tenant.run("delete", "keptnworkloadversion", VERSION) == ""
+    await flow.until_released("ledger")
+
+
+@pytest.mark.claim("O20")
+async def test_a_task_made_by_hand_in_the_place_of_a_generated_one_is_no_result(
+    flow, tenant, checked
+):
+    name = checked["task"]["metadata"]["name"]
+    assert tenant.run("delete", "keptntask", name, "--cascade=orphan") == ""
+    forged = of_kind("KeptnTask", name, {"taskDefinition": "missing"})
+    assert tenant.create(forged) == ""
+    tenant.patch(TASKS, name, DONE, "--subresource=status")
+    others = await flow.until(
+        lambda: [one for one in flow.all(TASKS) if one["metadata"]["name"] != name]
+    )
+    assert others[0]["metadata"]["ownerReferences"][0]["kind"] == "KeptnWorkloadVersion"
+    await flow.stay_gated("ledger")
+
+
+@pytest.mark.claim("O22")
+async def test_the_control_plane_deletes_and_orphans_as_before(flow, tenant, checked):
+    """Of a guarded object: its owner reference goes, and then it is anybody's."""
+    version = checked["version"]["metadata"]["name"]
+    assert tenant.run("delete", "keptnworkload", LEDGER, "--cascade=orphan") == ""
+
+    def orphaned():
+        found = flow.find(WORKLOAD_VERSIONS, version)
+        return found and "ownerReferences" not in found["metadata"]
+
+    await flow.until(orphaned)
+    assert tenant.patch(WORKLOAD_VERSIONS, version, NO_TASKS) == ""
+    await flow.stay_gated("ledger")
+    # In the background, what it owned goes with it, down to the pod.
+    assert tenant.run("delete", "keptnworkloadversion", version) == ""
+    pod_name = checked["pod"]["metadata"]["name"]
+    await flow.until(lambda: not flow.find(PODS, pod_name), why=lambda: "the pod is still there")
+    # Its workload is made anew, and its check runs again.
+    await flow.let_end()
+    await flow.until_released("ledger")
+
+
+@pytest.mark.claim("O22")
+async def test_a_job_goes_in_its_time(flow, tenant):
+    await flow.create(container_task("brief", ttlSecondsAfterFinished=1))
+    await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="brief")))
+    (task,) = await flow.until_all(TASKS, {"status": {"status": "Succeeded"}})
+    await flow.until(lambda: not flow.all(JOBS), why=lambda: "the Job is still there")
+    assert tenant.run("delete", "keptntask", task["metadata"]["name"]) == ""
+
+
+@pytest.mark.claim("O22")
+async def test_a_namespace_with_generated_objects_can_be_deleted(flow, client, checked):
+    await client.delete(NAMESPACES, flow.namespace)
+    await flow.until(
+        lambda: not any(flow.all(each) for each in (WORKLOADS, WORKLOAD_VERSIONS, TASKS, JOBS)),
+        why=lambda: "objects are left",
+    )
+
+
+@pytest.mark.claim("O22")
+async def test_an_administrator_restores_a_backup_and_a_tenant_does_not(flow, tenant, checked):
+    names = ("task", "version", "workload")
+    backup = [fit(checked[key]) for key in names]
+    for one in backup:
+        refused = tenant.create({**one, "metadata": {**one["metadata"], "name": "restored"}})
+        assert "harbourmaster-generated-guard" in refused
+    # Below objects that are still there: else the garbage collector takes it.
+    restored = {**backup[0], "metadata": {**backup[0]["metadata"], "name": "restored"}}
+    await flow.create(restored)
+    await flow.until_like(TASKS, "restored", {"status": {"jobName": bool}})
+
+
+def fit(found):
+    """What a backup has of an object."""
+    kept = {key: found["metadata"][key] for key in ("name", "ownerReferences")}
+    return {**{key: found[key] for key in ("apiVersion", "kind", "spec")}, "metadata": kept}
+
+
+def uid_of(found):
+    return found["metadata"]["uid"]

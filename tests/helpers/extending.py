@@ -16,6 +16,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
+from helpers.generated_by import owner
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMESPACE = "prod"
@@ -46,7 +47,7 @@ class Mirror:
 def version(**status):
     """A workload version that began a minute ago."""
     return WorkloadVersion(
-        metadata=Metadata(name=NAME, namespace=NAMESPACE),
+        metadata=Metadata(name=NAME, namespace=NAMESPACE, owner_references=(owner(),)),
         spec=WorkloadVersionSpec(
             app="shop",
             version="1.0",

@@ -29,6 +29,7 @@ CREATED = "2026-03-01T12:00:00Z"
 STARTED = "2026-03-01T12:00:10Z"
 ENDED = "2026-03-01T12:01:10Z"
 OWNER = ResourceReference(uid="rs-1", kind="ReplicaSet", name="front-abc")
+REPLICA_SET = OwnerReference(api_version="apps/v1", kind=OWNER.kind, name=OWNER.name, uid=OWNER.uid)
 
 
 def metadata(name, *, uid=None, namespace="prod", owner=None, **more):
@@ -60,7 +61,7 @@ def app(**more):
 
 def app_version(version="1", *, previous="", status=None, name=None, **spec):
     return AppVersion(
-        metadata=metadata(name or f"shop-{version}-6b86b273"),
+        metadata=metadata(name or f"shop-{version}-6b86b273", owner=controlled("KeptnApp", app())),
         spec=AppVersionSpec(
             app_name="shop",
             version=version,
@@ -74,14 +75,14 @@ def app_version(version="1", *, previous="", status=None, name=None, **spec):
 
 def workload(**more):
     return Workload(
-        metadata=metadata("shop-front", **more),
+        metadata=metadata("shop-front", **{"owner": REPLICA_SET, **more}),
         spec=WorkloadSpec(app="shop", version="7", resource_reference=OWNER),
     )
 
 
 def workload_version(version="7", *, previous="", status=None, **spec):
     return WorkloadVersion(
-        metadata=metadata(f"shop-front-{version}"),
+        metadata=metadata(f"shop-front-{version}", owner=controlled("KeptnWorkload", workload())),
         spec=WorkloadVersionSpec(
             app="shop",
             version=version,

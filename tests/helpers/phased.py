@@ -20,6 +20,7 @@ from harbourmaster.lifecycle.model import (
 )
 from harbourmaster.lifecycle.phases import phases_of
 from harbourmaster.lifecycle.steps import Child, Inputs, Rules
+from helpers.generated_by import owner
 
 NOW = datetime(2026, 11, 21, 18, 0, 0, tzinfo=UTC)
 STAMP = "2026-11-21T18:00:00Z"
@@ -32,10 +33,20 @@ CHECKS = {
 """One check in each phase."""
 
 
+def _metadata(name, kind):
+    return Metadata(
+        name=name,
+        namespace="prod",
+        uid=f"uid-{name}",
+        resource_version="1",
+        owner_references=(owner(kind),),
+    )
+
+
 def app_version(name="shop-1.0-6b86b273", workloads=(), status=None, **spec):
     """A version of the app ``shop``; ``workloads`` are pairs of name and version."""
     return AppVersion(
-        metadata=Metadata(name=name, namespace="prod", uid=f"uid-{name}", resource_version="1"),
+        metadata=_metadata(name, "KeptnApp"),
         spec=AppVersionSpec(
             app_name="shop",
             version="1.0",
@@ -49,7 +60,7 @@ def app_version(name="shop-1.0-6b86b273", workloads=(), status=None, **spec):
 def workload_version(name="shop-cart-2.0", status=None, **spec):
     """The workload ``cart`` of the app ``shop`` in version 2.0."""
     return WorkloadVersion(
-        metadata=Metadata(name=name, namespace="prod", uid=f"uid-{name}", resource_version="1"),
+        metadata=_metadata(name, "KeptnWorkload"),
         spec=WorkloadVersionSpec(
             app="shop",
             version="2.0",

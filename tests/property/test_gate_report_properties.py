@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.api.metadata import Metadata, OwnerReference
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.gates.release import may_go
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
@@ -28,6 +28,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionStatus,
 )
 from harbourmaster.lifecycle.workloads import OWNERS_KEY, approval
+from helpers import generated_by
 from helpers.properties import cases
 
 GATE = "keptn-prechecks-gate"
@@ -131,9 +132,7 @@ def facts_in(other, tasks, evaluations):
             namespace="prod",
             annotations={OWNERS_KEY: other.get("version.owners", "")},
             deletion_timestamp=other.get("version.ending", ""),
-            owner_references=(
-                OwnerReference(kind="KeptnWorkload", name="shop-front", uid="w", controller=True),
-            ),
+            owner_references=(generated_by.owner(),),
         ),
         spec=WorkloadVersionSpec(
             app="shop",

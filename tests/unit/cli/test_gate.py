@@ -16,6 +16,7 @@ from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from helpers.fake_api import FakeApi
 from helpers.gated import CHECKED, FAILED, GATE, PROD, REMOVED, gates, keptn, owned, pod, put
+from helpers.generated_by import owners
 
 NOW = datetime.fromisoformat("2026-03-01T12:30:00Z")
 REASON = "incident 4711"
@@ -24,7 +25,7 @@ SCHEDULER = "keptn-scheduler"
 
 def version(status=None, owner="rs-1", **spec):
     return {
-        "metadata": {"name": "shop-waiter-1.0", "namespace": PROD},
+        "metadata": {"name": "shop-waiter-1.0", "namespace": PROD, **owners()},
         "spec": {
             "app": "shop",
             "version": "1.0",

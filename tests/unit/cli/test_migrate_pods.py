@@ -14,6 +14,7 @@ from harbourmaster.kube.errors import ApiError
 from helpers.broken_installations import flags, scaled, settings_file
 from helpers.examined import CONTROLLER, HOME, WEBHOOK, ExaminedCluster, examined, told
 from helpers.gated import CHECKED, FAILED, PROD, PROVISIONAL, keptn, pod
+from helpers.generated_by import owners
 
 PENDING = {"currentPhase": "WorkloadPreDeployTasks", "preDeploymentStatus": "Progressing"}
 BARE = {"preDeploymentTaskStatus": [{"definitionName": "quality", "status": "Failed"}]}
@@ -36,14 +37,14 @@ def gone(cluster):
 def version(cluster, status, workload="shop-waiter"):
     owner = {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"}
     spec = {"app": "shop", "workloadName": workload, "version": "1.0", "resourceReference": owner}
-    metadata = {"name": f"{workload}-1.0", "namespace": PROD}
+    metadata = {"name": f"{workload}-1.0", "namespace": PROD, **owners()}
     cluster.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
 
 
 def app_version(cluster, status):
     entry = {"name": "waiter", "version": "1.0"}
     spec = {"appName": "shop", "version": "1", "workloads": [entry]}
-    metadata = {"name": "shop-1", "namespace": PROD}
+    metadata = {"name": "shop-1", "namespace": PROD, **owners("KeptnApp")}
     cluster.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": status})
 
 

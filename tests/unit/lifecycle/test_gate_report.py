@@ -26,6 +26,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersionSpec,
     WorkloadVersionStatus,
 )
+from helpers import generated_by
 from helpers.gated import GATE, REMOVED, keptn, owned, pod
 from helpers.phased import app_version
 
@@ -38,7 +39,12 @@ SCHEDULER = "keptn-scheduler"
 
 def version(*, deleted="", owner="rs-1", **status):
     return WorkloadVersion(
-        metadata=Metadata(name="shop-waiter-1.0", namespace="prod", deletion_timestamp=deleted),
+        metadata=Metadata(
+            name="shop-waiter-1.0",
+            namespace="prod",
+            deletion_timestamp=deleted,
+            owner_references=(generated_by.owner(),),
+        ),
         spec=WorkloadVersionSpec(
             app="shop",
             version="1.0",

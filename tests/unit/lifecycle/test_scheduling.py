@@ -33,6 +33,7 @@ from harbourmaster.lifecycle.scheduling import (
     permission,
     standing,
 )
+from helpers.generated_by import owner
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "shop-waiter-1.0"
@@ -59,7 +60,7 @@ PASSED = {
 def version(**status):
     status = {"start_time": stamp(NOW - timedelta(seconds=60)), **status}
     return WorkloadVersion(
-        metadata=Metadata(name=NAME, namespace="prod"),
+        metadata=Metadata(name=NAME, namespace="prod", owner_references=(owner(),)),
         spec=WorkloadVersionSpec(
             app="shop",
             version="1.0",

@@ -5,7 +5,6 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.lifecycle.model import AppVersionStatus
 from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 from helpers.phased import app_version, workload_version
@@ -16,7 +15,7 @@ WORKLOAD = workload_version()
 def app(name="shop-1.0-6b86b273", created="2026-11-21T18:00:00Z", workloads=None, **fields):
     status = AppVersionStatus(**fields.pop("status", {}))
     found = app_version(name, workloads or [("cart", "2.0")], status, **fields)
-    metadata = Metadata(name=name, namespace="prod", creation_timestamp=created, generation=1)
+    metadata = replace(found.metadata, name=name, creation_timestamp=created, generation=1)
     return replace(found, metadata=metadata)
 
 

@@ -24,6 +24,7 @@ from harbourmaster.cli.why.model import Subject, WhyContext
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
 from harbourmaster.placement.manifests import ManifestOwner
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
+from helpers.generated_by import owners
 from helpers.rescheduling.objects import RESERVATIONS, node
 from helpers.rescheduling.objects import pod as plain
 
@@ -49,9 +50,13 @@ def subject(obj, kind):
     return Subject("v1", kind, *place, msgspec.json.encode(obj))
 
 
+def generated(found, kind):
+    return {**found, "metadata": {**found["metadata"], **owners(kind)}}
+
+
 def version(status=None, name="shop-waiter-1.0", **spec):
     return {
-        "metadata": {"name": name, "namespace": PROD},
+        "metadata": {"name": name, "namespace": PROD, **owners()},
         "spec": {
             "app": "shop",
             "version": "1.0",
@@ -176,7 +181,7 @@ async def test_an_app_is_chosen_as_the_controller_does(api, ask):
             "workloads": [{"name": "waiter", "version": listed}],
             "preDeploymentTasks": ["approve"],
         }
-        put(api, APP_VERSIONS, named(name, spec))
+        put(api, APP_VERSIONS, generated(named(name, spec), "KeptnApp"))
     found = await ask(gate, pod())
     assert found.detail.report.app_version_object == "shop-1-b"
     assert "approve Pending" in found.summary
@@ -187,7 +192,7 @@ async def test_an_unreadable_app_version_is_named_and_does_not_hide_others(api, 
     put(api, APP_VERSIONS, {"metadata": {"name": "broken", "namespace": PROD}})
     listed = [{"name": "waiter", "version": "1.0"}]
     spec = {"appName": "shop", "version": "1", "workloads": listed}
-    put(api, APP_VERSIONS, named("shop-1-a", spec))
+    put(api, APP_VERSIONS, generated(named("shop-1-a", spec), "KeptnApp"))
     found = await ask(gate, pod())
     assert found.detail.report.app_version_object == "shop-1-a"
     (unread,) = found.detail.unread

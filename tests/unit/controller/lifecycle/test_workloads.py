@@ -15,7 +15,14 @@ def _no_namespace(api):
 
 def workload(name="shop-waiter", version="1.0", uid="w-1", owner="rs-1", **spec):
     return {
-        "metadata": {"name": name, "namespace": PROD, "uid": uid},
+        "metadata": {
+            "name": name,
+            "namespace": PROD,
+            "uid": uid,
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "waiter", "uid": owner}
+            ],
+        },
         "spec": {
             "app": "shop",
             "version": version,
@@ -163,3 +170,32 @@ async def test_a_workload_that_ends_is_left_alone(api, client):
     async with running(client, watches.WORKLOADS) as world:
         await current(world, api, "1.0", "shop-other")
     assert names(api, WORKLOAD_VERSIONS) == ["shop-other-1.0"]
+
+
+@pytest.mark.claim("O20")
+async def test_a_workload_made_by_hand_gets_a_version_that_is_not_generated(api, client):
+    found = workload()
+    del found["metadata"]["ownerReferences"]
+    put(api, WORKLOADS, found)
+    async with running(client, watches.WORKLOADS) as world:
+        await current(world, api, "1.0")
+    (owner,) = version_of(api)["metadata"]["ownerReferences"]
+    assert (owner["uid"], "controller" in owner) == ("w-1", False)
+
+
+@pytest.mark.claim("O20")
+@pytest.mark.parametrize("lost", ["workload", "version"])
+async def test_a_spec_is_not_handed_on_from_or_to_what_lost_its_owner(api, client, lost):
+    """As ``kubectl delete --cascade=orphan`` of the owner leaves it: a tenant may change it."""
+    put(api, WORKLOADS, workload(preDeploymentTasks=["a"]))
+    async with running(client, watches.WORKLOADS) as world:
+        await current(world, api, "1.0")
+        resource = WORKLOADS if lost == "workload" else WORKLOAD_VERSIONS
+        found = workload_of(api, "shop-waiter") if lost == "workload" else version_of(api)
+        orphan = {**found["metadata"], "ownerReferences": []}
+        api.put(resource, {**found, "metadata": orphan})
+        change(api, preDeploymentTasks=[])
+        put(api, WORKLOADS, workload("shop-other"))
+        await current(world, api, "1.0", "shop-other")
+    assert version_of(api)["spec"]["preDeploymentTasks"] == ["a"]
+    assert ("CreateWorkloadVersionFailed" in world.signals.reasons) == (lost == "version")
