@@ -114,6 +114,6 @@ class Connections:
         return victim
 
     def _evict(self, victim: Protocol, reason: str) -> None:
+        victim.evict()
         self.remove(victim)
         self._limits.note_eviction(reason)
-        victim.evict()

@@ -159,8 +159,8 @@ class Protocol(RequestHandler):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of a request is here."""
-        return not self._received and self._current_request is None and not self._messages
+        """Whether nothing of a request or an answer is here."""
+        return not self.held and self._current_request is None and not self._messages
 
     @property
     def is_answering(self) -> bool:
@@ -180,15 +180,18 @@ class Protocol(RequestHandler):
     def ended(self) -> None:
         """The socket is closed."""
         self._connections.remove(self)
+        self._socket = None
 
     def evict(self) -> None:
         """End it for the sake of others: in order if it is idle."""
-        if self.is_idle and self.transport is not None:
+        if self._socket is None:
+            return
+        if self.transport is not None and self.is_idle:
             self.transport.close()
-        elif self._socket is not None:
-            self._socket.abort()
-        if self._socket is not None:
+            # Without the client's time to answer the end of TLS.
             self._socket.close()
+        else:
+            self._socket.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time for a first request."""
@@ -314,9 +317,10 @@ class Protocol(RequestHandler):
             self._in_head = True
             self._head_timer = self._loop.call_later(self._timeouts.head, self.force_close)
         # What is left of a refused body is dropped, so it does not count.
-        if (
-            self._in_head or self._messages or self._current_request is not None
-        ) and not self._hold(len(data)):
+        is_kept = self._in_head or self._messages or self._current_request is not None
+        if is_kept and not self.has_too_much and not self._hold(len(data)):
+            # At once, else all others of this turn were refused as well.
+            self._let_go()
             self.has_too_much = True
             if self._in_head:
                 self.force_close()

@@ -42,11 +42,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._has_ended = False
         """Whether the client sent its last record."""
         self._is_closing = False
-        self._is_socket_full = False
-        self._is_sending = False
-        self._is_above_paused = False
-        self._waiting: list[memoryview] = []
-        """What was written while the socket was full, not encrypted yet."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Give the client its time for the handshake."""
@@ -58,7 +53,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """Pass it on."""
         self._timer.cancel()
         self._is_closing = True
-        self._waiting.clear()
         self._above.ended()
         if self._is_open:
             self._above.connection_lost(exc)
@@ -77,11 +71,11 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLError:
             # What is sent last is the alert that says why.
             self._is_closing = True
-            self._send()
+            self._socket.write(self._outgoing.read())
             self._socket.close()
             return
         if self._outgoing.pending:
-            self._send()
+            self._socket.write(self._outgoing.read())
         if found:
             self._above.data_received(found)
         if self._has_ended:
@@ -89,47 +83,38 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def eof_received(self) -> None:
         """The socket closes itself."""
-        if self._is_open and not self._is_closing:
-            self._above.eof_received()
 
     def pause_writing(self) -> None:
-        """Keep what comes until the socket takes it."""
-        self._is_socket_full = True
-        if not self._is_above_paused:
-            self._is_above_paused = True
+        """Pass it on."""
+        if self._is_open:
             self._above.pause_writing()
 
     def resume_writing(self) -> None:
-        """Send what was kept."""
-        self._is_socket_full = False
-        self._send_waiting()
-        if self._waiting or self._is_socket_full or not self._is_above_paused:
-            return
-        self._is_above_paused = False
-        self._above.resume_writing()
-        if self._is_closing:
-            self._end()
+        """Pass it on."""
+        if self._is_open:
+            self._above.resume_writing()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send, or keep until there is room."""
-        if self._is_closing:
-            return
-        if len(data) <= _PIECE and not self._is_socket_full:
-            self._tls.write(data)
+        """Encrypt and send."""
+        for start in range(0, 0 if self._is_closing else len(data), _PIECE):
+            self._tls.write(data if len(data) <= _PIECE else data[start : start + _PIECE])
             self._socket.write(self._outgoing.read())
-        elif data:
-            self._waiting.append(memoryview(data))
-            self._send_waiting()
 
     def close(self) -> None:
-        """Send what waits and the end of TLS; the client has its time to end as well."""
+        """End TLS, and the connection when the client does, or has had its time for that."""
         if self._is_closing:
             return
         self._is_closing = True
         if not self._is_open:
             self._socket.abort()
-        elif not self._waiting:
-            self._end()
+            return
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._socket.write(self._outgoing.read())
+        if self._has_ended or self._above.writing_paused:
+            self._socket.close()
+        else:
+            self._timer = self._loop.call_later(self._timeouts.end_of_tls, self._socket.abort)
 
     def abort(self) -> None:
         """Drop the connection."""
@@ -152,7 +137,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the client has not taken yet."""
-        return self._socket.get_write_buffer_size() + sum(map(len, self._waiting))
+        return self._socket.get_write_buffer_size()
 
     def pause_reading(self) -> None:
         """Leave in the socket what comes."""
@@ -168,50 +153,17 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         found = b""
         try:
             if not self._is_open:
-                self._shake_hands()
+                tls.do_handshake()
+                self._timer.cancel()
+                self._is_open = True
+                self._above.connection_made(self)
             while incoming.pending or tls.pending():
                 piece = tls.read(_PIECE)
                 if not piece:
                     self._has_ended = True
                     incoming.read()
-                    break
                 found = found + piece if found else piece
         except ssl.SSLWantReadError:
-            # OpenSSL keeps the part of a record, so the buffer is empty.
+            # OpenSSL took the part of a record that was there, so the buffer is empty.
             pass
         return found
-
-    def _shake_hands(self) -> None:
-        self._tls.do_handshake()
-        self._timer.cancel()
-        self._is_open = True
-        self._above.connection_made(self)
-
-    def _send(self) -> None:
-        data = self._outgoing.read()
-        if data:
-            self._socket.write(data)
-
-    def _send_waiting(self) -> None:
-        if self._is_sending:
-            # The socket resumes while it is written to.
-            return
-        self._is_sending = True
-        while self._waiting and not self._is_socket_full:
-            data = self._waiting[0]
-            self._tls.write(data[:_PIECE])
-            if len(data) > _PIECE:
-                self._waiting[0] = data[_PIECE:]
-            else:
-                del self._waiting[0]
-            self._socket.write(self._outgoing.read())
-        self._is_sending = False
-
-    def _end(self) -> None:
-        with suppress(ssl.SSLError):
-            self._tls.unwrap()
-        self._send()
-        if self._has_ended:
-            self._socket.close()
-        else:
-            self._timer = self._loop.call_later(self._timeouts.end_of_tls, self._socket.abort)

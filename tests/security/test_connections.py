@@ -61,7 +61,10 @@ class Attack:
                 wire = self._opened.enter_context(self._context.wrap_socket(raw))
                 wire.sendall(self._data)
                 if self._answers:
-                    self.answered += wire.recv(65536).startswith(b"HTTP/1.1 200 ")
+                    # Refused while the server is behind.
+                    while not wire.recv(65536).startswith(b"HTTP/1.1 200 "):
+                        wire.sendall(self._data)
+                    self.answered += 1
 
 
 async def assert_served(wire, request=GOOD):
@@ -82,7 +85,7 @@ async def neighbour(server):
         await wire.gone()
 
 
-async def assert_harmless(server, attack, count):
+async def assert_harmless(server, attack, count, *, is_enough=lambda: True):
     """While it goes on, old and new connections of another address are served every time."""
     large = post(body(workload()).ljust(MIB), path="/mutate")
     async with neighbour(server) as old:
@@ -96,6 +99,10 @@ async def assert_harmless(server, attack, count):
                     await assert_served(new, large)
             await attacking
             await assert_served(old, large)
+            while not is_enough():
+                # Some were refused while the server was behind.
+                await asyncio.to_thread(attack.open, 50)
+                await assert_served(old, large)
             assert server.memory("VmHWM") <= before + GROWTH
         async with asyncio.timeout(PATIENCE):
             while server.memory() > before + LEFT:  # noqa: ASYNC110 - nobody tells of it
@@ -115,5 +122,39 @@ async def test_connections_that_are_idle_after_a_review_hold_no_memory(alone, co
 @pytest.mark.claim("W10")
 async def test_half_sent_bodies_end_before_others_are_refused(alone, count):
     half = post(b" " * 120_000, length=260_000, path="/mutate")
-    await assert_harmless(alone, Attack(alone, half), count)
-    assert alone.metric('harbourmaster_connections_evicted_total{reason="bytes"}') >= 1
+
+    def is_enough():
+        return alone.metric('harbourmaster_connections_evicted_total{reason="bytes"}') >= 1
+
+    await assert_harmless(alone, Attack(alone, half), count, is_enough=is_enough)
+
+
+@pytest.fixture
+def narrow(tmp_path):
+    """A server with room for 20 connections."""
+    with WatchedServer(tmp_path, *POLICIES, options=("--max-connections=20",)) as found:
+        yield found
+
+
+@pytest.mark.claim("W9")
+async def test_above_the_limit_the_address_with_most_connections_loses_its_idle_ones(narrow):
+    async with neighbour(narrow) as first, neighbour(narrow) as second:
+        await assert_served(first)
+        with Attack(narrow, GOOD, answers=True) as attack:
+            await asyncio.to_thread(attack.open, 60)
+            assert attack.answered == 60
+            assert narrow.metric("harbourmaster_connections") <= 20
+            await assert_served(first)
+            await assert_served(second)
+            async with neighbour(narrow) as third:
+                await assert_served(third)
+    assert narrow.metric('harbourmaster_connections_evicted_total{reason="connections"}') >= 42
+
+
+@pytest.mark.claim("W10")
+async def test_large_bodies_that_stay_incomplete_leave_room_for_others(alone):
+    half = post(b" " * (8 * MIB - 1), length=8 * MIB, path="/mutate")
+    with Attack(alone, half) as attack:
+        await asyncio.to_thread(attack.open, 8)
+        async with neighbour(alone) as wire:
+            await assert_served(wire, post(body(workload()).ljust(8 * MIB), path="/mutate"))
