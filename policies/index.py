@@ -29,7 +29,6 @@ _NAMESPACE: Final = "namespace"
 Anchor: TypeAlias = "tuple[str | int | None, ...]"
 """Where a policy is filed: its namespace (None: cluster), whose label, its key, then None where the
 key alone must be there, else the value's share of all values, and the value."""
-_EVERY_POD: Final = {"": ""}
 _SHARES: Final = 1024
 """Of the values of a key: a change copies those whose values it has."""
 _MAX_VALUES: Final = 32
@@ -117,7 +116,7 @@ class PolicySet(Struct, frozen=True, gc=False):
     ) -> list[CompiledPolicy]:
         found: list[CompiledPolicy] = []
         index = self.indexes.get(namespace, _NOTHING)
-        every = ("", _EVERY_POD), (_NAMESPACE, namespace_labels), (_POD, pod_labels)
+        every = ("", {"": ""}), (_NAMESPACE, namespace_labels), (_POD, pod_labels)
         for whose, labels in every if index else ():
             anchored = index.get(whose)
             if anchored is None:
@@ -170,8 +169,7 @@ def _anchors(policy: CompiledPolicy) -> list[frozenset[Anchor]]:
     for whose, matcher in matchers.items():
         if matcher is None:
             return []
-        anchors = _matcher_anchors((policy.namespace, whose), matcher)
-        found += islice(anchors, _MAX_OPTIONS)
+        found += islice(_matcher_anchors((policy.namespace, whose), matcher), _MAX_OPTIONS)
     return found or [frozenset(((policy.namespace, "", "", None),))]
 
 
@@ -179,7 +177,6 @@ def _matcher_anchors(start: Anchor, matcher: Matcher) -> Iterator[frozenset[Anch
     for key, values in matcher.one_of:
         if len(values) <= _MAX_VALUES:
             yield frozenset((*start, key, hash(each) % _SHARES, each) for each in values)
-        else:
-            yield frozenset(((*start, key, None),))
-    for key in matcher.present:
+    many = (key for key, values in matcher.one_of if len(values) > _MAX_VALUES)
+    for key in (*many, *matcher.present):
         yield frozenset(((*start, key, None),))
