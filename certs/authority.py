@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -18,10 +18,6 @@ from harbourmaster.certs.errors import MissingNamesError, UnreadableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime
-    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-
-    Address: TypeAlias = IPv4Address | IPv6Address
-    Network: TypeAlias = IPv4Network | IPv6Network
 
 AUTHORITY_LIFETIME: Final = timedelta(days=365)
 SERVING_LIFETIME: Final = timedelta(days=7)
@@ -151,9 +147,7 @@ def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _alternative(
-    name: str, address: Callable[[str], Address | Network] = ip_address
-) -> x509.GeneralName:
+def _alternative(name: str, address: Callable[[str], Any] = ip_address) -> x509.GeneralName:
     try:
         return x509.IPAddress(address(name))
     except ValueError:

@@ -40,9 +40,19 @@ class Turns:
             await ticket
             yield
         finally:
-            if not ticket.cancelled() and ticket.exception() is None:
+            if ticket.cancelled():
+                self._remove(address, ticket)
+            elif ticket.exception() is None:
                 self._busy -= 1
             self._admit()
+
+    def _remove(self, address: str, ticket: asyncio.Future[None]) -> None:
+        """Keep no place for a client that has gone."""
+        line = self._waiting.get(address, deque())
+        with contextlib.suppress(ValueError):
+            line.remove(ticket)
+        if not line:
+            self._waiting.pop(address, None)
 
     def _make_room(self, address: str) -> None:
         refused = PageRefused(
@@ -60,21 +70,20 @@ class Turns:
 
     def _admit(self) -> None:
         while self._waiting and self._busy < AT_ONCE:
-            address, line = next(iter(self._waiting.items()))
-            while line and line[0].done():
-                line.popleft()
-            if line and (pause := self._pause()):
+            if pause := self._pause():
                 if self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(pause, self._resume)
                 return
+            address, line = next(iter(self._waiting.items()))
+            ticket = line.popleft()
             # The address goes to the end.
             del self._waiting[address]
             if line:
-                self._busy += 1
-                line.popleft().set_result(None)
-            if line:
                 self._waiting[address] = line
+            if not ticket.done():
+                self._busy += 1
+                ticket.set_result(None)
 
     def _resume(self) -> None:
         self._timer = None

@@ -81,6 +81,19 @@ async def test_who_leaves_gives_the_turn_back():
     assert stage.held[AT_ONCE:] == ["c", "d"]
 
 
+async def test_who_leaves_keeps_no_place():
+    stage = Stage()
+    await stage.start(*["a"] * AT_ONCE)
+    crowd = await stage.start(*["b"] * MOST_WAITING)
+    for each in crowd:
+        each.cancel()
+    await asyncio.gather(*crowd, return_exceptions=True)
+    (last,) = await stage.start("b")
+    assert not last.done()
+    await stage.let_go(1)
+    assert stage.held[AT_ONCE:] == ["b"]
+
+
 async def test_turns_begin_after_the_pause():
     stage = Stage()
     stage.pause = 0.01
