@@ -21,6 +21,8 @@ NOT_RUN = {
         "needs a container engine, and a cluster that runs its image",
         "needs a cluster with cert-manager",
         "needs a cluster that runs the image",
+        "needs an installation",
+        "needs a cluster that runs the image",
     ],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
     "docs/migration/krake.md": ["its file is yours; docs/reference/placement.md runs it"],
