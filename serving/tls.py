@@ -58,7 +58,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._above.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt, and pass on what there is."""
+        """Decrypt, and pass on the plain text."""
         if self._is_closing:
             # Read and dropped: a socket closed with unread bytes would take back the last answer.
             return
