@@ -2,14 +2,16 @@
 
 A key says only that there is something to look at, so a hundred adds cost one look. What is added
 while a worker has the key is looked at again afterwards: the worker may have read before it came.
-Namespaces take turns, so that a thousand keys of one do not delay the first key of another.
+Namespaces take turns, and leave workers to each other, so that a thousand keys of one, or some that
+take long, do not delay the first key of another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict, deque
+import sys
+from collections import Counter, OrderedDict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 RETRIES: Final = Backoff(first=0.05, limit=60.0)
+_SHARE: Final = 3
+"""Workers of one namespace for each that is free: alone it gets three quarters of them."""
 
 
 class QueueMetrics(Protocol):
@@ -79,6 +83,8 @@ class WorkQueue:
         # By namespace, in the order of their turns.
         self._ready: OrderedDict[str, deque[str]] = OrderedDict()
         self._active: dict[str, float] = {}
+        self._busy: Counter[str] = Counter()
+        self.workers = sys.maxsize
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._changed = asyncio.Event()
@@ -121,13 +127,14 @@ class WorkQueue:
 
         Raises QueueShutDownError once the queue is shut down and nothing waits.
         """
-        while not self._ready:
+        while (namespace := self._next_namespace()) is None:
             if self._shut_down and not self._dirty:
                 raise QueueShutDownError
             self._changed.clear()
             await self._changed.wait()
-        namespace, keys = self._ready.popitem(last=False)
+        keys = self._ready.pop(namespace)
         key = keys.popleft()
+        self._busy[namespace] += 1
         if keys:
             self._ready[namespace] = keys
         now = _now()
@@ -141,6 +148,7 @@ class WorkQueue:
         if key not in self._active:
             raise ValueError(f"no worker has {key}")
         self._metrics.worked(self.name, _now() - self._active.pop(key))
+        self._busy -= Counter((_namespace(key),))
         if key in self._dirty:
             self._make_ready(key)
         self._changed.set()
@@ -165,7 +173,12 @@ class WorkQueue:
         self._changed.set()
 
     def _make_ready(self, key: str) -> None:
-        self._ready.setdefault(key.partition("/")[0], deque()).append(key)
+        self._ready.setdefault(_namespace(key), deque()).append(key)
+
+    def _next_namespace(self) -> str | None:
+        """Whose turn it is; None where nobody waits who leaves workers to others."""
+        limit = _SHARE * (self.workers - len(self._active))
+        return next((each for each in self._ready if self._busy[each] < limit), None)
 
     def _due(self, key: str) -> None:
         del self._timers[key]
@@ -186,6 +199,7 @@ async def work(
     worker is cancelled goes back into the queue, for the next worker.
     """
     tell = on_error or partial(_log_error, queue.name)
+    queue.workers = workers
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
             group.create_task(_worker(queue, reconcile, tell))
@@ -226,6 +240,10 @@ def _log_error(queue: str, key: str, error: Exception) -> None:
         log.warning("reconcile failed", queue=queue, key=key, error=str(error))
     else:
         log.error("reconcile failed", queue=queue, key=key, exc_info=error)
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def _now() -> float:

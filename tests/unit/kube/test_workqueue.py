@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -54,6 +55,33 @@ async def test_namespaces_take_turns():
     found = drained(queue)
     assert found[:6] == ["loud/0", "quiet/a", "node", "loud/1", "quiet/b", "loud/2"]
     assert found[6:] == [f"loud/{number}" for number in range(3, 1000)]
+
+
+@virtual
+@pytest.mark.claim("O25")
+@pytest.mark.parametrize(("workers", "most"), [(1, 1), (2, 2), (4, 3), (8, 6), (32, 24)])
+async def test_a_namespace_whose_keys_take_long_leaves_workers_to_others(workers, most):
+    queue = WorkQueue()
+    busy, never = Counter(), asyncio.Event()
+
+    async def reconcile(key):
+        namespace = key.partition("/")[0]
+        busy[namespace] += 1
+        if namespace == "loud":
+            await never.wait()
+
+    for number in range(100):
+        queue.add(f"loud/{number}")
+    async with working(queue, reconcile, workers=workers):
+        await asyncio.sleep(1)
+        assert busy == {"loud": most}
+        for number in range(100):
+            queue.add(f"quiet/{number}")
+        await asyncio.sleep(1)
+        assert busy["quiet"] == (100 if workers > 2 else 0)
+        never.set()
+        await asyncio.sleep(1)
+        assert busy == {"loud": 100, "quiet": 100}
 
 
 @virtual
