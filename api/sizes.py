@@ -71,14 +71,6 @@ class _Object(Struct, frozen=True, gc=False):
     spec: msgspec.Raw = msgspec.Raw()
 
 
-class _Excess(Struct, frozen=True):
-    """By how much the fields of one place are over their limit together, and the largest one."""
-
-    amount: int
-    size: int
-    error: FieldError
-
-
 _decoder: Final = msgspec.json.Decoder(_Object)
 _anything: Final = msgspec.json.Decoder()
 
@@ -93,22 +85,21 @@ def size_errors(
 ) -> list[FieldError]:
     """What of an object is over a limit, and larger than in ``former``, if that is given.
 
-    Both are JSON; what cannot be decoded has no errors here.
+    Both are JSON; what cannot be decoded has no errors here. Of a spec with too many bytes nothing
+    else is said.
     """
     limits = _BY_KIND.get((group, kind))
     if limits is None:
         return []
-    new = _spec_of(obj)
-    is_larger = len(new) > limits.spec and len(new) > len(_spec_of(former))
-    # What nobody has stored yet is not worth a look inside.
-    found = _excesses(new, limits, is_deep=not is_larger)
-    if not found:
-        return []
-    before = _excesses(_spec_of(former), limits, is_deep=not is_larger)
+    new, old = _spec_of(obj), _spec_of(former)
+    if len(new) > max(limits.spec, len(old)):
+        return [_error("spec", len(new), limits.spec, "bytes")]
+    found = _excesses(new, limits)
+    before = _excesses(old, limits) if found else {}
     return [
-        each.error
-        for place, each in found.items()
-        if place not in before or each.amount > before[place].amount
+        error
+        for place, (excess, error) in found.items()
+        if place not in before or excess > before[place][0]
     ]
 
 
@@ -119,57 +110,46 @@ def _spec_of(obj: bytes | msgspec.Raw) -> memoryview:
         return memoryview(b"")
 
 
-def _excesses(spec: memoryview, limits: Limits, *, is_deep: bool) -> dict[str, _Excess]:
-    """Each field that is over its limit, by its path without indices."""
-    found: dict[str, _Excess] = {}
-    if len(spec) > limits.spec:
-        _note(found, "spec", "spec", len(spec), limits.spec, "bytes")
-    least = min(limits.items or len(spec), *limits.fields.values(), len(spec))
-    if not is_deep or len(spec) <= _LEAST * least:
+def _excesses(spec: memoryview, limits: Limits) -> dict[str, tuple[int, FieldError]]:
+    """By path without indices: how much is over the limit in sum, and the error of the largest."""
+    found: dict[str, tuple[int, FieldError]] = {}
+    if not limits.items or len(spec) <= _LEAST * limits.items:
         return found
     try:
-        value = decode(_anything, msgspec.Raw(spec), "spec")
+        value = decode(_anything, bytes(spec), "")
     except MalformedError:
         return found
-    stack: list[tuple[str, str, Any]] = [("spec", "spec", value)]
+    # Paths are made where they are needed: keys may be long, and thousands may lie below one.
+    stack: list[tuple[Any, str | int, Any]] = [(None, "spec", value)]
     while stack:
-        path, place, value = stack.pop()
-        most = limits.fields.get(place.rpartition(".")[2])
-        if isinstance(value, str):
-            if most is not None and len(value) * 4 > most:
-                _note(found, path, place, len(value.encode()), most, "bytes")
-            continue
-        most = limits.items if most is None else most
-        if most:
-            _note(found, path, place, len(value), most, "items")
-        parts = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, part in parts:
-            if isinstance(part, dict | list | str):
-                is_item = isinstance(name, int)
-                stack.append(
-                    (
-                        f"{path}[{name}]" if is_item else f"{path}.{name}",
-                        f"{place}[]" if is_item else f"{place}.{name}",
-                        part,
-                    )
-                )
+        *_, name, value = node = stack.pop()
+        is_text = isinstance(value, str)
+        most = limits.fields.get(str(name), None if is_text else limits.items)
+        size = len(value.encode()) if is_text and most else len(value)
+        if most and size > most:
+            place = _path(node, "[]")
+            excess, error = found.get(place, (0, None))
+            if error is None or size > int(error.value or 0):
+                error = _error(_path(node), size, most, "bytes" if is_text else "items")
+            found[place] = excess + size - most, error
+        if not is_text:
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            stack += [(node[:2], key, each) for key, each in parts if _may_be_large(key, each)]
     return found
 
 
-def _note(
-    found: dict[str, _Excess], path: str, place: str, size: int, most: int, unit: str
-) -> None:
-    if size <= most:
-        return
-    other = found.get(place)
-    amount = size - most + (other.amount if other else 0)
-    if other is not None and other.size >= size:
-        found[place] = _Excess(amount, other.size, other.error)
-        return
-    error = FieldError(
-        path,
-        "Too long" if unit == "bytes" else "Too many",
-        str(size),
-        f"must have at most {most} {unit}: make it smaller or split the object",
-    )
-    found[place] = _Excess(amount, size, error)
+def _may_be_large(key: str | int, value: object) -> bool:
+    return isinstance(value, dict | list) or (isinstance(value, str) and isinstance(key, str))
+
+
+def _path(node: Any, index: str = "") -> str:  # noqa: ANN401 - a parent, its name, and more
+    parts: list[str] = []
+    while node:
+        node, name = node[:2]
+        parts.append(f".{name}" if isinstance(name, str) else index or f"[{name}]")
+    return "".join(reversed(parts))[1:]
+
+
+def _error(path: str, size: int, most: int, unit: str) -> FieldError:
+    text = f"must have at most {most} {unit}: make it smaller or split the object"
+    return FieldError(path, "Too long" if unit == "bytes" else "Too many", str(size), text)

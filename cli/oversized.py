@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.reader import ClusterReader
 
 _SHOWN: Final = 5
+_PATH: Final = 256
+"""Characters of a path, whose keys may be long."""
 
 
 class Oversized(Struct, frozen=True):
@@ -63,5 +65,5 @@ def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:
         return None
     metadata = metadata_in(raw)
     name = "/".join(filter(None, (metadata.namespace, metadata.name)))
-    texts = [f"{each.path}: {each.kind.lower()}: {each.value}" for each in errors]
+    texts = [f"{each.path[:_PATH]}: {each.kind.lower()}: {each.value}" for each in errors]
     return Oversized(f"{resource.kind} {name}", shown(texts, _SHOWN))

@@ -122,7 +122,7 @@ async def test_what_was_stored_before_the_limits_fits_keeps_working_and_is_liste
         for command in ("doctor", "migrate"):
             said = harbourmaster(command, kubeconfig=plane.kubeconfig).stdout
             assert f"KeptnTaskDefinition {TENANT}/d-0" in said
-            assert "spec.deno.inline.code: too long: 1000007" in said
+            assert "spec: too long: 10000" in said
             assert f"PodSchedulingPolicy {TENANT}/p-0" in said
     finally:
         await asyncio.to_thread(installation.stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -178,6 +179,18 @@ def test_deletion_and_subresources_pass(resource):
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b'{"spec": ' + b"[" * 5000, b'{"spec": 1}'])
 def test_what_cannot_be_read_has_no_size(raw):
     assert size_errors(APPS.group, APPS.kind, raw, raw) == []
+
+
+@pytest.mark.parametrize("part", [{}, [], "x", {"a": "b"}])
+def test_a_long_key_above_thousands_of_parts_takes_no_more_memory_than_its_bytes(part):
+    large = made(APPS, {"k" * 30_000: [part] * 2_500})
+    raw = json.dumps(large).encode()
+    tracemalloc.start()
+    (error,) = size_errors(APPS.group, APPS.kind, raw)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert error.reason == "FieldValueTooMany"
+    assert peak < 8 * 1024 * 1024
 
 
 def test_another_kind_has_no_limits():
