@@ -73,6 +73,19 @@ async def test_a_token_that_the_cluster_does_not_know_opens_nothing(place, space
             assert spaces[0] not in answer.text
 
 
+@pytest.mark.claim("D8")
+async def test_wrong_tokens_from_one_address_keep_nobody_out(place):
+    async def guess(number):
+        async with place.pages(f"wrong-{number}") as pages:
+            return (await pages.get("/gates")).status
+
+    _, token = place.person(everywhere=True)
+    guessing = [asyncio.create_task(guess(number)) for number in range(150)]
+    async with place.pages(token) as pages:
+        assert (await pages.get("/gates")).status == 200
+    assert set(await asyncio.gather(*guessing)) == {401}
+
+
 async def test_who_may_list_nothing_is_told_what_to_ask_for(place, spaces):
     _, token = place.person()
     async with place.pages(token) as pages:
