@@ -72,8 +72,10 @@ RESCHEDULING = (
     "rbac/controller.yaml",
     "rbac/lifecycle.yaml",
     "components/rescheduling/rights.yaml",
+    "components/account-guard/nodes.yaml",
+    "components/account-guard/pods.yaml",
 )
-"""What the controller needs of the manifests where it does nothing but reschedule."""
+"""What of the manifests is about the controller where it does nothing but reschedule."""
 PLUGIN = "OwnerReferencesPermissionEnforcement"
 LIFECYCLE = "lifecycle.keptn.sh"
 JUDGED = {
