@@ -83,6 +83,8 @@ JUDGED = {
     ("update", LIFECYCLE, "keptntasks/finalizers"),
     ("update", LIFECYCLE, "keptnworkloads/finalizers"),
     ("update", LIFECYCLE, "keptnworkloadversions/finalizers"),
+    # The guards ask who may write what is generated.
+    ("write-generated", "gates.harbourmaster.dev", "generated"),
     # A workload gets another owner, for which the plugin asks who might as well delete it.
     ("delete", LIFECYCLE, "keptnworkloads"),
 }
