@@ -90,6 +90,6 @@ class Stores:
             "namespace": namespace,
             "uid": f"uid-{namespace}-{name}",
             "creationTimestamp": self.ago(age),
-            **owners(),
+            **owners(uid=f"uid-{namespace}-{parts.get('spec', {}).get('workloadName')}"),
         }
         return msgspec.convert({"metadata": metadata, **parts}, kind)
