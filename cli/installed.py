@@ -89,7 +89,7 @@ IN_NAMESPACE: Final = (
     SERVICE_ACCOUNTS,
     LEASES,
 )
-CLUSTER_WIDE: Final = (
+GUARDS: Final = (
     Resource(
         _ADMISSION,
         "v1",
@@ -104,6 +104,9 @@ CLUSTER_WIDE: Final = (
         "ValidatingAdmissionPolicy",
         namespaced=False,
     ),
+)
+CLUSTER_WIDE: Final = (
+    *GUARDS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),

@@ -108,8 +108,9 @@ def job_for(
 ) -> dict[str, Any]:
     """The Job that runs ``task``; ``config_map`` holds its function, in the task's namespace.
 
-    Its name and its nonce are those of the task's status. It has no ``ttlSecondsAfterFinished`` yet: that comes once the result is recorded, or a Job
-    might vanish unseen and run twice. Raises ValueError for a time-out that is none.
+    Its name and its nonce are those of the task's status. It has no ``ttlSecondsAfterFinished``
+    yet: that comes once the result is recorded, or a Job might vanish unseen and run twice. Raises
+    ValueError for a time-out that is none.
     """
     metadata = task.metadata
     parents = inherited(metadata.labels, metadata.annotations)

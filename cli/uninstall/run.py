@@ -1,7 +1,8 @@
 """``harbourmaster uninstall``: removes everything, also if nothing of Harbourmaster works any more.
 
-It uses the caller's permissions. Webhook configurations are deleted first, so that no request waits
-for us; and again once the controller, which would restore them, has been stopped.
+It uses the caller's permissions. The guards are deleted first, which would refuse what follows;
+then webhook configurations, so that no request waits for us; and again once the controller, which
+would restore them, has been stopped.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from harbourmaster.api.resources import APPLICATIONS, NAMESPACES
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
+    GUARDS,
     IN_NAMESPACE,
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
@@ -107,6 +109,9 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
     removal = Removal(client, options, tell)
     stopping = Stopping(removal)
     undoing = Undoing(removal)
+    # They keep users from what is undone below.
+    for resource in GUARDS:
+        await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
     await removal.step("webhook configurations", removal.configurations)
     await removal.step("controller", stopping.controller)
     await removal.step("webhook configurations again", stopping.configurations)
@@ -126,7 +131,7 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
     # No webhook of ours sets the scheduler of a recreated pod any more.
     await removal.step(f"pods in {options.scheduler}", undoing.schedulers, quiet=True)
     await removal.step("definitions", removal.definitions)
-    for resource in CLUSTER_WIDE:
+    for resource in CLUSTER_WIDE[len(GUARDS) :]:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
     await removal.step("namespace", removal.namespace)
     if options.dry_run:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import EVALUATIONS, TASKS
+from harbourmaster.kube.caches import NO_OVERRIDE
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import (
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.phases import Phase
     from harbourmaster.lifecycle.steps import Creation
 
+IGNORED: Final = "DefinitionIgnored"
+CREATE_CHILD: Final = {TASK: "CreateTask", EVALUATION: "CreateEvaluation"}
 _ATTEMPTS: Final = 5
 """Names that are tried if other objects have the first ones."""
 _RESOURCES: Final = {TASK: TASKS, EVALUATION: EVALUATIONS}
@@ -107,8 +110,21 @@ class Children:
             else:
                 child = _DECODERS[phase.kind](stored)
                 self._context.signals.created(child)
+                self._tell_ignored(version, phase.kind, creation.definition)
                 return Child(name, state_of(child))
         raise AssertionError("the last attempt returns or raises")
+
+    def _tell_ignored(self, version: Version, kind: str, name: str) -> None:
+        """Report a definition of the namespace that does not hide the shared one."""
+        chosen, namespace = self._definition(version, kind, name), version.metadata.namespace
+        own = self._definitions[kind].store.get(f"{namespace}/{name}")
+        if chosen is None or own is None or own is chosen:
+            return
+        text = (
+            f"{name} of {chosen.metadata.namespace} is used and that of {namespace} is ignored, "
+            f"because of its annotation {NO_OVERRIDE}: give yours another name"
+        )
+        self._context.signals.emit(version, CREATE_CHILD[kind], IGNORED, text, warning=True)
 
     def _body(
         self,

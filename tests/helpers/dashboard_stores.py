@@ -12,6 +12,7 @@ from harbourmaster.dashboard.caches import PodCounter
 from harbourmaster.dashboard.sources import MatchCounts, PageSources
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+from helpers.generated_by import owners
 
 
 class StaticSource:
@@ -89,5 +90,6 @@ class Stores:
             "namespace": namespace,
             "uid": f"uid-{namespace}-{name}",
             "creationTimestamp": self.ago(age),
+            **owners(uid=f"uid-{namespace}-{parts.get('spec', {}).get('workloadName')}"),
         }
         return msgspec.convert({"metadata": metadata, **parts}, kind)

@@ -5,6 +5,7 @@ import pytest
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import watches
 from helpers.gated import PROD, names, owners_of, put, version_of, workload_of
+from helpers.generated_by import owners
 from helpers.lifecycle import running, told
 
 
@@ -79,7 +80,10 @@ async def test_a_version_that_is_there_is_taken_over(api, client):
     put(
         api,
         WORKLOAD_VERSIONS,
-        {"metadata": {"name": "shop-waiter-1.0", "namespace": PROD}, "spec": spec},
+        {
+            "metadata": {"name": "shop-waiter-1.0", "namespace": PROD, **owners(uid="w-1")},
+            "spec": spec,
+        },
     )
     put(api, WORKLOADS, workload())
     async with running(client, watches.WORKLOADS) as world:
