@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from harbourmaster.serving.deadline import time_budget
-from harbourmaster.serving.limits import Admission
-from harbourmaster.serving.protocol import check_client
+from harbourmaster.serving.protocol import check_client, protocol_of
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
 
-    from harbourmaster.serving.limits import Limits
+    from harbourmaster.serving.limits import Admission, Limits
     from harbourmaster.serving.settings import ServerSettings
 
 _JSON: Final = "application/json"
@@ -37,7 +36,7 @@ class BodyReader:
         """A place for one request. Raises Refusal: 403 for another client than the settings'."""
         if self._settings.client_cn is not None:
             check_client(request, self._settings.client_cn)
-        return Admission(self.limits)
+        return self.limits.admit(protocol_of(request))
 
     async def _read(
         self, request: web.BaseRequest, admission: Admission, limit: int
@@ -72,7 +71,7 @@ async def read_body(
     elif length > limit:
         raise _too_large(limit)
     elif content.is_eof():
-        admission.reserve(length)
+        admission.check_bytes()
         return content.read_nowait()
     if hdrs.EXPECT in headers:
         # Only now: a body that is refused is not asked for.
@@ -90,7 +89,7 @@ async def _read(content: StreamReader, limit: int, deadline: float, admission: A
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)
-            admission.reserve(len(chunk))
+            admission.check_bytes()
             chunks.append(chunk)
     except web.RequestPayloadError:
         raise Refusal(400, "400: the body's framing is broken; the connection is closed") from None

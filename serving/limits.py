@@ -13,8 +13,11 @@ from harbourmaster.serving.responses import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.serving.protocol import Protocol
     from harbourmaster.telemetry.metrics import Metrics
 
+MAX_CONNECTIONS: Final = 1000
+"""Each takes about 50 KiB besides the bytes that are counted."""
 MAX_REQUESTS: Final = 1024
 # A request in flight is one whose body is on its way, for deciding takes no turn of the loop: many
 # slow clients must not shut out the quick ones, so the bound is high and bytes are what is scarce.
@@ -64,6 +67,7 @@ class Limits:
     def __init__(
         self,
         *,
+        connections: int = MAX_CONNECTIONS,
         requests: int = MAX_REQUESTS,
         body_bytes: int = MAX_BODY_BYTES,
         lag: float = MAX_LAG,
@@ -71,8 +75,10 @@ class Limits:
     ) -> None:
         self.requests_in_flight = 0
         self.bytes_in_flight = 0
+        """What the connections buffer: heads and bodies of requests, answers that nobody reads."""
         self.lag = 0.0
         """Delay of the last heartbeat in seconds."""
+        self.max_connections = connections
         self.max_requests = requests
         self.max_bytes = body_bytes
         self.max_lag = lag
@@ -87,17 +93,13 @@ class Limits:
         """Stop measuring."""
         self._heartbeat.stop()
 
-    def admit(self) -> Admission:
-        """A place for one request; ``with`` takes it and gives it back."""
-        return Admission(self)
+    def admit(self, client: Protocol | None = None) -> Admission:
+        """A place for one request of a connection; ``with`` takes it and gives it back."""
+        return Admission(self, client)
 
-    def has_room(self, size: int) -> bool:
-        """Whether a request with ``size`` bytes would be admitted; nothing is counted."""
-        return (
-            self.requests_in_flight < self.max_requests
-            and self.lag <= self.max_lag
-            and self.bytes_in_flight + size <= self.max_bytes
-        )
+    def has_room(self) -> bool:
+        """Whether a request would be admitted; nothing is counted."""
+        return self.requests_in_flight < self.max_requests and self.lag <= self.max_lag
 
     def refuse(self, reason: str) -> Refusal:
         """Count a refusal, and return it to be raised."""
@@ -105,6 +107,11 @@ class Limits:
             self._metrics.requests_shed[reason].inc()
         # The connection stays: new handshakes would only add to the load.
         return Refusal(429, _TEXTS[reason], retry_after=_RETRY_AFTER, close=False)
+
+    def note_eviction(self, reason: str) -> None:
+        """Count a connection that ends for the sake of others: too many, or too many bytes."""
+        if self._metrics is not None:
+            self._metrics.connections_evicted[reason].inc()
 
     def _note_lag(self, seconds: float) -> None:
         self.lag = seconds
@@ -115,11 +122,11 @@ class Limits:
 class Admission:
     """One request's share of the limits, held inside ``with``. Entering raises Refusal (429)."""
 
-    __slots__ = ("_bytes", "_limits")
+    __slots__ = ("_client", "_limits")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, client: Protocol | None = None) -> None:
         self._limits = limits
-        self._bytes = 0
+        self._client = client
 
     def __enter__(self) -> Self:
         limits = self._limits
@@ -131,15 +138,9 @@ class Admission:
         return self
 
     def __exit__(self, *_: object) -> None:
-        limits = self._limits
-        limits.requests_in_flight -= 1
-        limits.bytes_in_flight -= self._bytes
-        self._bytes = 0
+        self._limits.requests_in_flight -= 1
 
-    def reserve(self, size: int) -> None:
-        """Account for ``size`` more bytes of the body. Raises Refusal (429)."""
-        limits = self._limits
-        if limits.bytes_in_flight + size > limits.max_bytes:
-            raise limits.refuse("bytes")
-        limits.bytes_in_flight += size
-        self._bytes += size
+    def check_bytes(self) -> None:
+        """Go on only if there was room for what arrived so far. Raises Refusal (429)."""
+        if self._client is not None and self._client.has_too_much:
+            raise self._limits.refuse("bytes")

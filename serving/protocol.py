@@ -26,6 +26,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
+    from harbourmaster.serving.connections import Connections
     from harbourmaster.serving.direct import Direct
     from harbourmaster.serving.limits import Limits
 
@@ -53,6 +54,8 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """For a client that does not read its answer."""
     linger: float = 2.0
     """For what is left of a refused body to arrive, so that the client gets to read why."""
+    end_of_tls: float = 2.0
+    """For a client to answer the end of TLS."""
     shutdown: float = 10.0
     """For requests still running when the server stops; above the longest admission time-out."""
 
@@ -62,28 +65,6 @@ class BrokenBodyError(web.RequestPayloadError, TimeoutError):
 
     A TimeoutError is what ends aiohttp's wait for the rest of a body without a line in the log.
     """
-
-
-class Connections:
-    """The open connections of one site, and whether they are to end."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.draining = False
-        self.unused = asyncio.Event()
-        """Set while there are none."""
-        self.unused.set()
-
-    def opened(self) -> None:
-        """Count a connection."""
-        self.count += 1
-        self.unused.clear()
-
-    def closed(self) -> None:
-        """Stop counting a connection."""
-        self.count -= 1
-        if not self.count:
-            self.unused.set()
 
 
 class _Gathering(Struct):
@@ -114,8 +95,15 @@ class Protocol(RequestHandler):
         "_is_counted",
         "_is_direct",
         "_is_lent",
+        "_received",
+        "_socket",
         "_timeouts",
+        "_unread",
         "_unread_timer",
+        "address",
+        "has_too_much",
+        "held",
+        "since",
     )
 
     def __init__(
@@ -150,7 +138,16 @@ class Protocol(RequestHandler):
         self._is_lent = False
         """Whether aiohttp has one whole request, after whose answer it has nothing left."""
         self._gathering: _Gathering | None = None
-        self._active_at = 0.0
+        self.since = 0.0
+        """When it became idle or began a request, on the loop's clock."""
+        self._socket: asyncio.Transport | None = None
+        self.address = ""
+        self.held = 0
+        """Bytes that count as buffered, by whatever reason."""
+        self._received = 0
+        self._unread = 0
+        self.has_too_much = False
+        """Whether there was no room for all of a request."""
         self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -160,9 +157,47 @@ class Protocol(RequestHandler):
             self._client_name = _common_name(self.transport)
         return self._client_name
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request or an answer is here."""
+        return not self.held and self._current_request is None and not self._messages
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is whole and the client takes its answer."""
+        if self._current_request is not None:
+            return self._current_request.content.is_eof() and not self._unread
+        return bool(self._messages) and self._messages[0][1].is_eof()
+
+    def accepted(self, transport: asyncio.Transport) -> None:
+        """Note the connection's socket, before any TLS."""
+        self._socket = transport
+        peer = transport.get_extra_info("peername")
+        self.address = peer[0] if peer else ""
+        self.since = self._loop.time()
+        self._connections.accept(self)
+
+    def ended(self) -> None:
+        """The socket is closed."""
+        self._connections.remove(self)
+        self._socket = None
+
+    def evict(self) -> None:
+        """End it for the sake of others: in order if it is idle."""
+        if self._socket is None:
+            return
+        if self.transport is not None and self.is_idle:
+            self.transport.close()
+            # Without the client's time to answer the end of TLS.
+            self._socket.close()
+        else:
+            self._socket.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time for a first request."""
         super().connection_made(transport)
+        if self._socket is None:
+            self.accepted(transport)  # type: ignore[arg-type] # a stream's
         # aiohttp counts the time between two requests from the connection on.
         self.keep_alive(True)
         self._connections.opened()
@@ -179,6 +214,7 @@ class Protocol(RequestHandler):
         if self._is_counted:
             self._is_counted = False
             self._connections.closed()
+        self.ended()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -211,11 +247,12 @@ class Protocol(RequestHandler):
             and not self._connections.draining
             and head.path in direct.answers
             and len(data) <= head.end
-            and direct.limits.has_room(len(part))
+            and direct.limits.has_room()
+            and (len(data) == head.end or self._hold(len(part)))
         ):
             self._keep_alive_from_now()
             if len(data) < head.end:
-                self._gather(head, data, len(part), direct.limits)
+                self._gather(head, data, direct.limits)
                 return b""
             answer = direct.answers[head.path](self, head, data[head.start :])
             if answer is not None:
@@ -226,22 +263,22 @@ class Protocol(RequestHandler):
         self._is_lent = head is not None and len(data) == head.end
         return data
 
-    def _gather(self, head: PlainHead, data: bytes, size: int, limits: Limits) -> None:
-        """Wait for the rest of a body of which ``size`` bytes are new."""
+    def _gather(self, head: PlainHead, data: bytes, limits: Limits) -> None:
+        """Wait for the rest of a body."""
         gathering = self._gathering
         if gathering is None:
             timer = self._loop.call_later(_GATHERING, self._stop_gathering)
-            gathering = _Gathering(head, limits.admit(), timer)
+            gathering = _Gathering(head, limits.admit(self), timer)
             gathering.admission.__enter__()
             self._gathering = gathering
         gathering.data = data
-        gathering.admission.reserve(size)
 
     def _end_gathering(self) -> None:
         if self._gathering is not None:
             self._gathering.timer.cancel()
             self._gathering.admission.__exit__(None, None, None)
             self._gathering = None
+            self._let_go()
 
     def _stop_gathering(self) -> None:
         if self._gathering is not None:
@@ -254,12 +291,12 @@ class Protocol(RequestHandler):
         self._stop_head_timer()
         # aiohttp's own timer knows of its own answers only.
         self.keep_alive(True)
-        self._active_at = self._loop.time()
+        self.since = self._loop.time()
         if self._idle_timer is None:
             self._close_if_idle()
 
     def _close_if_idle(self) -> None:
-        end = self._active_at + self._timeouts.keepalive
+        end = self.since + self._timeouts.keepalive
         self._idle_timer = None
         if self._is_direct and self._loop.time() >= end:
             self.force_close()
@@ -279,15 +316,48 @@ class Protocol(RequestHandler):
             self._stop_head_timer()
             self._in_head = True
             self._head_timer = self._loop.call_later(self._timeouts.head, self.force_close)
+        # What is left of a refused body is dropped, so it does not count.
+        is_kept = self._in_head or self._messages or self._current_request is not None
+        if is_kept and not self.has_too_much and not self._hold(len(data)):
+            # At once, else all others of this turn were refused as well.
+            self._let_go()
+            self.has_too_much = True
+            if self._in_head:
+                self.force_close()
+
+    def _hold(self, size: int) -> bool:
+        """Count bytes of a request; False if there is no room for them."""
+        if not self._received:
+            self.since = self._loop.time()
+        if not self._connections.hold(self, size):
+            return False
+        self._received += size
+        return True
+
+    def _let_go(self) -> None:
+        self._connections.release(self, self._received)
+        self._received = 0
+        self.has_too_much = False
+
+    def _count_unread(self) -> None:
+        if self._unread_timer is not None and self.transport is not None:
+            self._unread = self.transport.get_write_buffer_size()
+            if not self._connections.hold(self, self._unread):
+                self._unread = 0
+                self._abort()
 
     def pause_writing(self) -> None:
         """Start the time for the client to read what it was sent."""
         super().pause_writing()
         self._unread_timer = self._loop.call_later(self._timeouts.unread, self._abort)
+        # Not before all of the answer is written.
+        self._loop.call_soon(self._count_unread)
 
     def resume_writing(self) -> None:
         """The client reads on."""
         self._stop_unread_timer()
+        self._connections.release(self, self._unread)
+        self._unread = 0
         super().resume_writing()
 
     async def finish_response(
@@ -298,6 +368,8 @@ class Protocol(RequestHandler):
             resp.force_close()
         result = await super().finish_response(request, resp, start_time)
         self._is_direct = self._is_lent and bool(result[0].keep_alive)
+        self._let_go()
+        self.since = self._loop.time()
         return result
 
     def handle_error(
@@ -359,9 +431,15 @@ def check_client(request: BaseRequest, common_name: str) -> None:
 
     Raises Refusal (403). The certificate is looked at once for each connection.
     """
-    protocol = request.protocol
-    if not isinstance(protocol, Protocol) or protocol.client_name != common_name:
+    protocol = protocol_of(request)
+    if protocol is None or protocol.client_name != common_name:
         raise Refusal(403, "403: the common name of the client certificate is not allowed")
+
+
+def protocol_of(request: BaseRequest) -> Protocol | None:
+    """The connection of a request; None for one that is not ours."""
+    protocol = request.protocol
+    return protocol if isinstance(protocol, Protocol) else None
 
 
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:

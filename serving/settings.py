@@ -61,11 +61,24 @@ class ServerSettings(
         str | None,
         Meta(description="required common name of client certificates; needs client-ca"),
     ] = None
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="open connections of the TLS port; above it, idle ones of the address "
+            "with most of them are closed",
+        ),
+    ] = 1000
     max_in_flight: Annotated[int, Meta(ge=1, description="concurrent requests; more get 429")] = (
         1024
     )
     max_in_flight_bytes: Annotated[
-        int, Meta(ge=1, description="total bytes of concurrent request bodies; more get 429")
+        int,
+        Meta(
+            ge=1,
+            description="total bytes that connections buffer: requests, and answers not read yet; "
+            "above it, connections of the address that holds most are closed, or it gets 429",
+        ),
     ] = 32 * 1024 * 1024
     body_timeout_seconds: Annotated[
         float,

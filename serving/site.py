@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from harbourmaster.serving.protocol import Connections, Protocol, Timeouts, remove_server_header
+from harbourmaster.serving.connections import Connections
+from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.protocol import Protocol, Timeouts, remove_server_header
 from harbourmaster.serving.routes import Routes
+from harbourmaster.serving.tls import TlsConnection
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 1024
 """Connections that may wait for their handshake, as after a rollout."""
-_SHUTDOWN_OF_TLS: Final = 2.0
-"""Seconds for a client to answer the end of TLS before the connection is cut."""
 _DEFAULTS: Final = Timeouts()
 _CAUSES: Final = {
     errno.EADDRINUSE: "the port is in use; stop the process that has it, or choose another port",
@@ -45,18 +46,22 @@ class Site:
         port: int,
         tls: ssl.SSLContext | None = None,
         timeouts: Timeouts = _DEFAULTS,
+        limits: Limits | None = None,
     ) -> None:
         """Serve an application, or a handler alone, which spares what an application adds.
 
         ``port`` 0 picks a free one. ``tls`` is a holder's context; None serves plain HTTP.
+        ``limits`` are those that the handlers keep as well.
         """
         self.host = host
         self.port = port
         self._tls = tls
         self._timeouts = timeouts
-        self._connections = Connections()
         self._listener: asyncio.Server | None = None
         self._direct = served.direct if isinstance(served, Routes) else None
+        if limits is None:
+            limits = self._direct.limits if self._direct is not None else Limits()
+        self._connections = Connections(limits)
         self._runner = _runner(served, timeouts)
 
     @property
@@ -107,19 +112,13 @@ class Site:
         if server is None:
             raise RuntimeError("the runner is set up before it listens")
 
-        def connect() -> Protocol:
-            return Protocol(server, self._connections, self._timeouts, loop, self._direct)
+        def connect() -> asyncio.Protocol:
+            protocol = Protocol(server, self._connections, self._timeouts, loop, self._direct)
+            if self._tls is None:
+                return protocol
+            return TlsConnection(protocol, self._tls, self._timeouts, loop)
 
-        if self._tls is None:
-            return await loop.create_server(connect, sock=bound, backlog=BACKLOG)
-        return await loop.create_server(
-            connect,
-            sock=bound,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=self._timeouts.handshake,
-            ssl_shutdown_timeout=_SHUTDOWN_OF_TLS,
-        )
+        return await loop.create_server(connect, sock=bound, backlog=BACKLOG)
 
 
 def _runner(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 SHED_REASONS: Final = ("requests", "bytes", "lag")
+EVICTION_REASONS: Final = ("connections", "bytes")
 CONVERSION_OUTCOMES: Final = ("converted", "failed")
 CERTIFICATE_ROLES: Final = ("authority", "leaf")
 WRITTEN: Final = "written"
@@ -59,6 +60,8 @@ class Metrics(Struct, frozen=True):
     conversions: Counter
     """Label ``outcome``."""
     connections: Gauge
+    connections_evicted: Mapping[str, Counter]
+    """By reason."""
     spans: Counter
     """Label ``outcome``, see SPAN_OUTCOMES."""
     recorded: Mapping[str, Counter]
@@ -73,6 +76,11 @@ def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
     registry.register(admission)
     shed = counter(
         "harbourmaster_requests_shed_total", "Requests refused because of overload.", ("reason",)
+    )
+    evicted = counter(
+        "harbourmaster_connections_evicted_total",
+        "Connections of the TLS port that were closed to make room for others.",
+        ("reason",),
     )
     conversions = counter(
         "harbourmaster_conversions_total", "Conversion reviews by outcome.", ("outcome",)
@@ -110,6 +118,7 @@ def create_metrics(version: str, outcomes: Sequence[str] = ()) -> Metrics:
         requests_shed={reason: shed.labels(reason) for reason in SHED_REASONS},
         conversions=conversions,
         connections=gauge("harbourmaster_connections", "Open connections of the TLS port."),
+        connections_evicted={reason: evicted.labels(reason) for reason in EVICTION_REASONS},
         spans=span_counter(registry),
         recorded={outcome: recorded.labels(outcome) for outcome in RECORD_OUTCOMES},
     )

@@ -72,6 +72,7 @@ class ReviewServer:
         self._settings = server
         self._tls = _tls_options(server)
         self._limits = Limits(
+            connections=server.max_connections,
             requests=server.max_in_flight,
             body_bytes=server.max_in_flight_bytes,
             metrics=self.metrics,

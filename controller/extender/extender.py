@@ -27,6 +27,7 @@ from harbourmaster.controller.extender.rollouts import rollouts_controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.limits import Limits
+from harbourmaster.serving.protocol import protocol_of
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.site import Site
@@ -82,7 +83,13 @@ class Extender:
     async def run(self) -> None:
         """Serve until cancelled, from the first certificate on. Raises AddressError."""
         holder = await self._certificate.first()
-        self.site = Site(self.handler(), host=self._host, port=self._port, tls=holder.context)
+        self.site = Site(
+            self.handler(),
+            host=self._host,
+            port=self._port,
+            tls=holder.context,
+            limits=self._limits,
+        )
         try:
             await self.site.start()
             url, scheduler = f"{self.site.url}{PATH}", self._answers.scheduler
@@ -102,7 +109,7 @@ class Extender:
             closes = False
             began = perf_counter()
             try:
-                with self._limits.admit() as admission:
+                with self._limits.admit(protocol_of(request)) as admission:
                     body = await read_body(
                         request, limit=MAX_BODY_BYTES, deadline=deadline, admission=admission
                     )

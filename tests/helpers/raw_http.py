@@ -137,7 +137,7 @@ class Echo:
             check_client(request, self.client)
         self.begun.set()
         deadline = asyncio.get_running_loop().time() + self.patience
-        with self.limits.admit() as admission:
+        with self.limits.admit(request.protocol) as admission:
             body = await read_body(
                 request, limit=self.limit, deadline=deadline, admission=admission
             )

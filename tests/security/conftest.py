@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -27,6 +28,17 @@ def server(tmp_path_factory):
         yield found
         assert found.lives
     assert found.errors == []
+
+
+@pytest.fixture
+def many_files():
+    """Room for a thousand connections and more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096
+    if before[0] < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.fixture

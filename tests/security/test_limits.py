@@ -182,7 +182,7 @@ BOMBS = {
 async def test_s6_what_is_made_to_be_slow_is_answered(fresh, trusting, name):
     payload = BOMBS[name]()
     assert len(payload) <= LIMIT
-    memory = fresh.memory()
+    memory = fresh.memory("VmHWM")
     answer = await fresh.ask(mutate(payload), trusting)
     assert answer.status == 200
     response = json.loads(answer.body)["response"]

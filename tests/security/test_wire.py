@@ -64,7 +64,7 @@ async def test_s8_a_client_that_reads_no_answer_fills_no_memory(fresh, trusting,
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd"])
 async def test_s9_an_encoded_body_is_refused_and_never_decompressed(fresh, ask, coding):
     bomb = gzip.compress(bytes(100_000_000))
-    before = fresh.memory()
+    before = fresh.memory("VmHWM")
     headers = ("Content-Type: application/json", f"Content-Encoding: {coding}")
     answer = await ask(post(bomb, *headers, path="/mutate"))
     assert answer.status == 415

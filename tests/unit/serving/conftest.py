@@ -50,7 +50,15 @@ async def serve():
 
     async def start(echo=None, *, tls=None, **timeouts):
         app = (echo or Echo()).app() if echo is None or isinstance(echo, Echo) else echo
-        site = Site(app, host="127.0.0.1", port=0, tls=tls, timeouts=Timeouts(**timeouts))
+        limits = echo.limits if isinstance(echo, Echo) else None
+        site = Site(
+            app,
+            host="127.0.0.1",
+            port=0,
+            tls=tls,
+            timeouts=Timeouts(**timeouts),
+            limits=limits,
+        )
         await site.start()
         sites.append(site)
         return site

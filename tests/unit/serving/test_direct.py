@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbourmaster.serving import protocol
+from harbourmaster.serving.connections import Connections
 from harbourmaster.serving.direct import MAX_BODY, plain_head
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.protocol import Protocol
@@ -299,7 +300,7 @@ def test_no_private_name_of_aiohttp_is_used_but_these():
         for name in node.names
         if name.name.startswith("_")
     }
-    ours = {name for kind in (Protocol, protocol.Connections) for name in vars(kind)}
+    ours = {name for kind in (Protocol, Connections) for name in vars(kind)}
     assert (read - ours) | imported == PRIVATE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,13 +40,15 @@ def test_a_request_more_than_allowed_is_refused_and_counted(metrics):
         assert limits.requests_in_flight == 1
 
 
-def test_bytes_are_given_back_whatever_happens(metrics):
-    limits = Limits(body_bytes=100, metrics=metrics)
-    with limits.admit() as admission:
-        admission.reserve(60)
+def test_a_request_with_too_many_bytes_is_refused_and_counted(metrics):
+    limits = Limits(metrics=metrics)
+    client = SimpleNamespace(has_too_much=False)
+    with limits.admit(client) as admission:
+        admission.check_bytes()
+        client.has_too_much = True
         with pytest.raises(Refusal):
-            admission.reserve(60)
-    assert (limits.requests_in_flight, limits.bytes_in_flight) == (0, 0)
+            admission.check_bytes()
+    assert limits.requests_in_flight == 0
     assert shed(metrics, "bytes") == 1
 
 

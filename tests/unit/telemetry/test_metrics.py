@@ -41,6 +41,7 @@ def test_every_metric_is_there_from_the_start(metrics):
         "harbourmaster_conversions",
         "harbourmaster_requests_shed",
         "harbourmaster_connections",
+        "harbourmaster_connections_evicted",
         "harbourmaster_build_info",
         "kupid_aggr_requests",
         "process_resident_memory_bytes",

@@ -165,7 +165,9 @@ async def test_a_body_that_is_no_review_is_counted_as_an_error(admission):
 async def test_refused_requests_are_no_reviews(make):
     admission = make(limits={"requests": 1, "body_bytes": 10})
     assert (await admission.ask(mutate(None, "X-None: 1"))).status == 415
-    assert (await admission.ask(mutate())).status == 429
+    # Its unusual header leaves it to aiohttp; a plain request that is whole is not buffered.
+    odd = mutate(None, "Content-Type: application/json", "X-Odd: 1")
+    assert (await admission.ask(odd)).status == 429
     assert admission.kupid() == {}
     shed = admission.metrics.registry.get_sample_value
     assert shed("harbourmaster_requests_shed_total", {"reason": "bytes"}) == 1

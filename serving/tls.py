@@ -1,0 +1,166 @@
+"""TLS between a socket and a protocol, with no buffer kept for an idle connection.
+
+The event loops' own TLS keeps a read buffer of 256 KiB for each connection. Here all connections
+share the loop's, and OpenSSL gets what was read in pieces, so that its buffers stay small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from harbourmaster.serving.protocol import Protocol, Timeouts
+
+_PIECE: Final = 16 * 1024
+"""Bytes given to OpenSSL at a time: as many as one TLS record carries."""
+
+
+class TlsConnection(asyncio.Protocol, asyncio.Transport):
+    """The protocol of a socket, and the transport of the protocol ``above``."""
+
+    def __init__(
+        self,
+        above: Protocol,
+        context: ssl.SSLContext,
+        timeouts: Timeouts,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__()
+        self._above = above
+        self._timeouts = timeouts
+        self._loop = loop
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._socket: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+        self._is_open = False
+        """Whether the handshake is over, and ``above`` knows of the connection."""
+        self._has_ended = False
+        """Whether the client sent its last record."""
+        self._is_closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Give the client its time for the handshake."""
+        self._socket = transport  # type: ignore[assignment] # a stream's, as its server says
+        self._timer = self._loop.call_later(self._timeouts.handshake, self._socket.abort)
+        self._above.accepted(self._socket)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Pass it on."""
+        self._timer.cancel()
+        self._is_closing = True
+        self._above.ended()
+        if self._is_open:
+            self._above.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Decrypt, and pass on the plain text."""
+        if self._is_closing:
+            # Read and dropped: a socket closed with unread bytes would take back the last answer.
+            return
+        try:
+            if len(data) <= _PIECE:
+                found = self._decrypted(data)
+            else:
+                pieces = range(0, len(data), _PIECE)
+                found = b"".join([self._decrypted(data[at : at + _PIECE]) for at in pieces])
+        except ssl.SSLError:
+            # What is sent last is the alert that says why.
+            self._is_closing = True
+            self._socket.write(self._outgoing.read())
+            self._socket.close()
+            return
+        if self._outgoing.pending:
+            self._socket.write(self._outgoing.read())
+        if found:
+            self._above.data_received(found)
+        if self._has_ended:
+            self.close()
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        if self._is_open:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        if self._is_open:
+            self._above.resume_writing()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and send."""
+        for start in range(0, 0 if self._is_closing else len(data), _PIECE):
+            self._tls.write(data if len(data) <= _PIECE else data[start : start + _PIECE])
+            self._socket.write(self._outgoing.read())
+
+    def close(self) -> None:
+        """End TLS, and the connection when the client does, or has had its time for that."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if not self._is_open:
+            self._socket.abort()
+            return
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._socket.write(self._outgoing.read())
+        if self._has_ended or self._above.writing_paused:
+            self._socket.close()
+        else:
+            self._timer = self._loop.call_later(self._timeouts.end_of_tls, self._socket.abort)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self._is_closing = True
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is, for the protocol above."""
+        return self._is_closing
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """Of TLS ``ssl_object``, ``sslcontext`` and ``peercert``; else what the socket has."""
+        if name == "ssl_object":
+            return self._tls
+        if name == "sslcontext":
+            return self._tls.context
+        if name == "peercert":
+            return self._tls.getpeercert()
+        return self._socket.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return self._socket.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        """Leave in the socket what comes."""
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        self._socket.resume_reading()
+
+    def _decrypted(self, data: bytes) -> bytes:
+        incoming, tls = self._incoming, self._tls
+        incoming.write(data)
+        found = b""
+        try:
+            if not self._is_open:
+                tls.do_handshake()
+                self._timer.cancel()
+                self._is_open = True
+                self._above.connection_made(self)
+            while incoming.pending or tls.pending():
+                piece = tls.read(_PIECE)
+                if not piece:
+                    self._has_ended = True
+                    incoming.read()
+                found = found + piece if found else piece
+        except ssl.SSLWantReadError:
+            # OpenSSL took the part of a record that was there, so the buffer is empty.
+            pass
+        return found
