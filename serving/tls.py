@@ -81,9 +81,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         if self._has_ended:
             self.close()
 
-    def eof_received(self) -> None:
-        """The socket closes itself."""
-
     def pause_writing(self) -> None:
         """Pass it on."""
         if self._is_open:
