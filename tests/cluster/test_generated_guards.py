@@ -108,7 +108,7 @@ async def checked(flow):
     (job_pod,) = await flow.until_all(
         PODS, {"metadata": {"labels": {OUTCOME: "hang"}}, "status": {"phase": "Running"}}
     )
-    (task,) = flow.all(TASKS)
+    (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
     (job,) = flow.all(JOBS)
     (held,) = await flow.until_gated("ledger")
     return {
