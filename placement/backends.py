@@ -108,7 +108,7 @@ def decide_magnum_cluster(
     """
     start = _start(cluster.metadata, cluster.status.project, seen)
     reason = _magnum_is_settled(cluster)
-    # Consent is no change of the spec, and it may come after the failure.
+    # Consent does not change the spec, and it may come after the failure.
     is_retry = reason == _FAILED and mode != "Open"
     if reason and not is_retry:
         return start.stayed("Waiting", reason)
