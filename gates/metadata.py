@@ -53,6 +53,8 @@ READ_KEYS: Final = frozenset(
 )
 """All that is read of a parent."""
 _PAIR: Final = 2
+MAX_VALUE: Final = 4096
+"""Characters of a list of checks, and of what pods inherit."""
 
 
 class Metadata(Struct, frozen=True, gc=False):
@@ -83,8 +85,17 @@ def inheritable(parent: Metadata) -> dict[str, str]:
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The names in a comma list: trimmed, without the empty and without the second of two."""
-    return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    """The names in a comma list: trimmed, without the empty and without the second of two.
+
+    Of a list that is too long, one name that no object can have.
+    """
+    parts = shortened(text).split(",")
+    return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
+
+
+def shortened(value: str) -> str:
+    """A value of at most MAX_VALUE characters, or what is wrong with it."""
+    return value if len(value) <= MAX_VALUE else f"more than {MAX_VALUE} characters"
 
 
 def pairs_of(text: str) -> dict[str, str]:

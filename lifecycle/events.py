@@ -144,6 +144,7 @@ LONG_NAMES: Final = {
     "ReconcileConfig": "Reconcile Config",
     "Gate": "Scheduling Gate",
     DEADLINE: "Pre-Deployment Check Deadline",
+    "Reference": "Reference",
     "CreateEvaluation": "Create Evaluation",
     "CreateTask": "Create Task",
     "CreateApp": "Create App",

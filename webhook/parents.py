@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.known_keys import unknown_keys
-from harbourmaster.gates.metadata import READ_KEYS, Metadata
+from harbourmaster.gates.metadata import READ_KEYS, Metadata, shortened
 from harbourmaster.gates.owners import SUPPORTED, is_parent, is_replica_set, parent_of
 from harbourmaster.webhook.key_notes import MAX_TOLD
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _NOTHING: Final = Metadata()
 DEFAULT_NAMESPACE: Final = "default"
-MAX_VALUE: Final = 4096
-"""Characters of a key's value that pods inherit."""
 
 
 class Parent(Struct, frozen=True, gc=False):
@@ -158,11 +156,6 @@ def _ours(found: dict[str, str] | None) -> dict[str, str]:
     unknown = unknown_keys(found)
     if not unknown and READ_KEYS.isdisjoint(found):
         return _NONE
-    read = {key: _short(value) for key, value in found.items() if key in READ_KEYS and value}
+    read = {key: shortened(value) for key, value in found.items() if key in READ_KEYS and value}
     # Only their names are known.
     return read | dict.fromkeys(unknown[:MAX_TOLD], "")
-
-
-def _short(value: str) -> str:
-    """A value as pods inherit it; no check has the name that stands for a huge one."""
-    return value if len(value) <= MAX_VALUE else f"more than {MAX_VALUE} characters"

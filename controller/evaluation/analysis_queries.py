@@ -85,7 +85,7 @@ def query_for(
     to_template = Reference(ANALYSIS_VALUE_TEMPLATES, place, reference.name, namespace)
     template = followed(caches.templates, to_template, mode)
     wanted = template.spec.provider
-    # A name without a namespace is looked up where the definition is, not where the template is.
+    # A name without a namespace is looked up where the definition is.
     origin = template.metadata.namespace if wanted.namespace else namespace
     place = wanted.namespace or namespace
     to_provider = Reference(METRICS_PROVIDERS, place, wanted.name, origin)

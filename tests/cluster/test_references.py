@@ -8,7 +8,6 @@ import json
 import shlex
 
 import pytest
-import yaml
 
 from harbourmaster.api.resources import (
     ANALYSES,
@@ -47,15 +46,10 @@ def controller_flags(roles):
 class Tenant:
     """Somebody with the role ``edit`` in one namespace, and nothing else."""
 
-    def __init__(self, flow, harbour, folder):
+    def __init__(self, flow, harbour):
         self.flow = flow
         self.name = flow.namespace
         self._plane = harbour.plane
-        config = yaml.safe_load(harbour.plane.kubeconfig.read_text())
-        for each in config["users"]:
-            each["user"]["as"] = f"user-{self.name}"
-        self.kubeconfig = folder / f"{self.name}.kubeconfig"
-        self.kubeconfig.write_text(yaml.safe_dump(config))
 
     async def admin(self, *arguments, stdin=None):
         """Run kubectl as the administrator, in the namespace."""
@@ -75,17 +69,18 @@ class Tenant:
         answer = self._plane.kubectl(*arguments, f"--as=user-{self.name}", check=False)
         return answer.stdout.strip() == "yes"
 
-    async def create(self, *manifests):
+    async def create(self, *manifests, by_admin=False):
         """Create objects as the tenant; those of another namespace are refused by the role."""
         listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
-        await self.admin("create", "-f=-", f"--as=user-{self.name}", stdin=listed)
+        user = () if by_admin else (f"--as=user-{self.name}",)
+        await self.admin("create", "-f=-", *user, stdin=listed)
 
     async def why(self, *what):
-        """What the command says to the tenant."""
+        """What the command says about it."""
         return await asyncio.to_thread(self._why, what)
 
     def _why(self, what):
-        return main(["why", *what, "--kubeconfig", str(self.kubeconfig)])
+        return main(["why", *what, "--kubeconfig", str(self._plane.kubeconfig)])
 
     async def get(self, resource, name):
         return json.loads(await self.flow.client.get(resource, name, self.name))
@@ -99,21 +94,21 @@ def roles(harbour):
 
 
 @pytest.fixture
-async def tenant(harbour, client, roles, tmp_path):
+async def tenant(harbour, client, roles):
     async with harbour.flow(client, "tenant", enabled=False) as flow:
-        found = Tenant(flow, harbour, tmp_path)
+        found = Tenant(flow, harbour)
         await found.begin()
         yield found
 
 
 @pytest.fixture
-async def platform(harbour, client, roles, tmp_path):
+async def platform(harbour, client, roles):
     """Who has a Prometheus with a password; ``server`` sees all that reaches it."""
     async with (
         harbour.flow(client, "platform", enabled=False) as flow,
         ScriptedPrometheus() as server,
     ):
-        found = Tenant(flow, harbour, tmp_path)
+        found = Tenant(flow, harbour)
         found.server = server
         server.say["revenue"] = matrix("4242.5", at=BEGIN)
         login = {"user": "platform", "password": "s3cr3t"}
@@ -247,8 +242,10 @@ async def test_a_foreign_project_does_not_take_a_magnum_cluster(tenant, platform
     """``platform`` is the attacker here: its project is for everybody's clusters."""
     allow = {"harbourmaster.dev/allow-from": "*"}
     trap = named("Project", "trap", platform.name, _PROJECT, PLACEMENT, annotations=allow)
-    await platform.create({**trap, "metadata": {**trap["metadata"], "labels": {"taken": "yes"}}})
-    await tenant.create(named("MagnumCluster", "mine", tenant.name, {}, PLACEMENT))
+    await platform.create(
+        {**trap, "metadata": {**trap["metadata"], "labels": {"taken": "yes"}}}, by_admin=True
+    )
+    await tenant.create(named("MagnumCluster", "mine", tenant.name, {}, PLACEMENT), by_admin=True)
     event = await tenant.flow.until_told("NoSuitableTarget", "mine", type="Warning")
     found = await tenant.get(MAGNUM_CLUSTERS, "mine")
     assert "project" not in found["status"]
