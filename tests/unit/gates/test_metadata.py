@@ -70,6 +70,13 @@ def test_c21_lists_are_trimmed_and_the_empty_dropped(text, expected):
     assert names_of(text) == expected
 
 
+@pytest.mark.claim("O27")
+def test_a_list_that_is_too_long_names_no_check_that_can_exist():
+    fits = ",".join(["name"] * 819)
+    assert names_of(fits) == ("name",)
+    assert names_of(fits + ",other") == ("more than 4096 characters",)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
