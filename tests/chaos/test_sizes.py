@@ -120,7 +120,7 @@ async def test_what_was_stored_before_the_limits_fits_keeps_working_and_is_liste
         grown = kubectl("replace", "-f=-", stdin=json.dumps(of_terms("p-0", 42_500)), check=False)
         assert "spec: Too long" in grown.stderr
         for command in ("doctor", "migrate"):
-            said = harbourmaster(command, kubeconfig=plane.kubeconfig).stdout
+            said = harbourmaster(command, "-o=json", kubeconfig=plane.kubeconfig).stdout
             assert f"KeptnTaskDefinition {TENANT}/d-0" in said
             assert "spec: too long: 10000" in said
             assert f"PodSchedulingPolicy {TENANT}/p-0" in said
