@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CONFIG_MAPS, DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
-from harbourmaster.kube.caches import Caches, decoder
+from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.reading import readable
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
@@ -96,7 +97,7 @@ class ReschedulingCaches(Caches):
         self._switch_key = f"{namespace}/{switch}"
         self.switch = self.cache(
             CONFIG_MAPS,
-            decoder(Switch),
+            msgspec.json.Decoder(Switch).decode,
             name="kill-switch",
             namespace=namespace,
             field_selector=f"metadata.name={switch}",

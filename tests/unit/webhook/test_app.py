@@ -139,8 +139,8 @@ async def test_a_review_is_late_by_the_api_server_s_time_only(make, late):
 
 
 def padded(document, size):
-    """The object with so many bytes more; they are in its spec."""
-    document["spec"]["tolerations"] = [{"key": "k", "operator": "Exists"}] * (size // 32)
+    """The object with so many bytes more."""
+    document["metadata"]["annotations"] = {"note": "x" * size}
     return document
 
 
