@@ -23,8 +23,6 @@ from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, dec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import msgspec
-
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
