@@ -52,6 +52,18 @@ async def test_c55_a_container_of_ours_serves_every_namespace(api, controllers):
     await controllers.until_status(KEY, "Progressing")
 
 
+async def test_a_shared_definition_that_is_marked_is_not_hidden(api, controllers):
+    marked = {"gates.harbourmaster.dev/no-override": "true"}
+    shared = definition(namespace=HOME, container={"name": "shared"}, annotations=marked)
+    api.put(TASK_DEFINITIONS, shared)
+    api.put(TASK_DEFINITIONS, definition(container={"name": "own"}))
+    await controllers.until(lambda: len(controllers.caches.task_definitions.store) == 2)
+    api.put(TASKS, task())
+    await controllers.until_status(KEY, "Progressing")
+    (job,) = jobs(api)
+    assert job["spec"]["template"]["spec"]["containers"][0]["name"] == "shared"
+
+
 async def test_c56_a_definition_of_the_own_namespace_wins(api, controllers):
     for namespace in (HOME, "prod", "keptn-system"):
         url = f"https://example.com/{namespace}"
