@@ -46,6 +46,8 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}clear-failed-nodes",
     f"{OURS}code-digest",
     f"{OURS}enabled",
+    f"{OURS}job",
+    f"{OURS}no-override",
     f"{OURS}owners",
     f"{OURS}since",
 }
