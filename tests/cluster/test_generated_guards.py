@@ -126,7 +126,7 @@ DONE = {"status": {"status": "Succeeded"}}
 CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
 UNOWNED = {"metadata": {"ownerReferences": None}}
 OTHER_TASK = {"spec": {"taskDefinition": "passing"}}
-NOT_READY = {"status": {"ready": 0}}
+TERMINATING = {"status": {"terminating": 1}}
 OTHER_IMAGE = {"spec": {"containers": [{"name": "task", "image": "true:1"}]}}
 
 
@@ -145,7 +145,7 @@ async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tena
         tenant.patch(TASKS, names["task"], DONE, status),
         tenant.patch(TASKS, names["task"], UNOWNED),
         tenant.patch(JOBS, names["job"], {"spec": {"parallelism": 0}}),
-        tenant.patch(JOBS, names["job"], NOT_READY, status),
+        tenant.patch(JOBS, names["job"], TERMINATING, status),
         tenant.patch(JOBS, names["job"], UNOWNED),
         tenant.run("replace", "-f=-", stdin={**checked["task"], **OTHER_TASK}),
     ):
