@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 import trustme
 
+from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
 from helpers.bystander import POLICIES, Bystander
 from helpers.handshakes import strict_client, with_certificate
 from helpers.objects import body, review, workload
@@ -19,7 +20,6 @@ from helpers.patching import NODE_REQUIRED, decode_patch, patched
 from helpers.raw_http import Connection, post, post_chunked
 from helpers.watched import WatchedServer
 
-LIMIT = 8 * 1024 * 1024
 DEEP = 100_000
 HALF_HELLO = bytes.fromhex("160301020001")
 JSON = "Content-Type: application/json"

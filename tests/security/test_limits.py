@@ -13,6 +13,7 @@ import pytest
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.review import MAX_BODY_BYTES as LIMIT
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
@@ -25,7 +26,6 @@ from helpers.raw_http import Connection, post
 from helpers.watched import WatchedServer, is_behind
 from helpers.work import lines
 
-LIMIT = 8 * 1024 * 1024
 ROOM = LIMIT - 4096
 MILLION = 1_000_000
 CHUNK = 65536
@@ -77,6 +77,16 @@ async def upload(server, tls, payload, barrier):
         return await answering
     finally:
         await wire.gone()
+
+
+@pytest.mark.claim("W3")
+async def test_no_pod_that_can_be_stored_escapes_by_its_size(alone):
+    value = "\x01" * (1536 * 1024)
+    container = {"name": "c", "image": "registry.example.com/app:1"}
+    pod = workload("Pod", containers=[{**container, "env": [{"name": "A", "value": value}]}])
+    answer = await upload(alone, strict_client(alone.bundle), body(pod), asyncio.Barrier(1))
+    assert answer.status == 200
+    assert b'"patch"' in answer.body
 
 
 @pytest.mark.claim("W3")

@@ -9,6 +9,7 @@ import yaml
 
 from harbourmaster.cli.main import main
 from harbourmaster.cli.offline import replayed
+from harbourmaster.webhook.review import MAX_BODY_BYTES
 from helpers.objects import cluster_policy, review, workload
 from helpers.patching import patched
 
@@ -102,7 +103,7 @@ def test_replay_takes_settings_per_case():
 
 def test_replay_reports_what_is_no_case_and_goes_on(feed, capsysbinary):
     good = {"id": "good", "review": review(workload())}
-    too_large = {"id": "large", "review": "x" * (8 * 1024 * 1024)}
+    too_large = {"id": "large", "review": "x" * MAX_BODY_BYTES}
     feed(
         b'{"id": 1}\nnonsense\n\n{"id": 2, "review": {}, "settings": {"nope": 1}}\n'
         b'{"id": 3, "review": {}, "policies": 5}\n' + b"".join(lines(good, too_large))
