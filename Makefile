@@ -19,11 +19,11 @@ export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
 .PHONY: webhook playground sbom engine docker-build docker-push
-.PHONY: deploy deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
+.PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv/installed: requirements-dev.txt requirements-go.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required: set it with: make PYTHON=python3.x")'
@@ -160,6 +160,9 @@ endef
 deploy: ## install the image IMG in the cluster of the current kubeconfig
 	$(call install,deploy/default)
 
+deploy-before-1.30: ## install on Kubernetes before 1.30, without the admission policies that guard objects
+	$(call install,deploy/before-1.30)
+
 deploy-beside-keptn: ## install while Keptn still runs the checks; make deploy takes over
 	$(call install,deploy/beside-keptn)
 
@@ -171,6 +174,7 @@ deploy-with-certmanager: ## install with certificates from cert-manager, which m
 
 deploy-using-certmanager: deploy-with-certmanager
 
+deploy-hardened: REFERENCES ?= AllNeedConsent
 deploy-hardened: ## install with all guards; API_SERVER_CIDRS=192.0.2.10/32,... as harbourmaster doctor proposes
 	@[ -n "$(API_SERVER_CIDRS)" ] || { \
 		echo "API_SERVER_CIDRS is not set: give the address ranges of the API server, see harbourmaster doctor" >&2; exit 2; }

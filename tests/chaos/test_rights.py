@@ -280,23 +280,35 @@ async def of_unknown_owners(flow, proxy):
 async def of_others(flow, proxy):
     """Objects of which the watch does not tell in time: they are found to be there already."""
     strange = {"kind": "ReplicaSet", "name": "former", "uid": "of-the-former"}
-    for kind, resource, part, name, more in (
-        ("KeptnWorkload", WORKLOADS, "late", "late-late", {}),
-        (
-            "KeptnWorkloadVersion",
-            WORKLOAD_VERSIONS,
-            "later",
-            "later-later-1.0",
-            {"workloadName": "later-later"},
-        ),
-    ):
-        with proxy.failing(Fault.HANG, f"v1/{resource.plural}$"):
-            spec = {"app": part, "version": "1.0", "resourceReference": strange, **more}
-            await flow.create(of_kind(kind, name, spec), deployment(part, keptn(part)))
-            seen = {"spec": {"resourceReference": {"uid": lambda uid: uid != strange["uid"]}}}
-            await flow.until_like(resource, name, seen)
+    with proxy.failing(Fault.HANG, f"v1/{WORKLOADS.plural}$"):
+        spec = {"app": "late", "version": "1.0", "resourceReference": strange}
+        await flow.create(of_kind("KeptnWorkload", "late-late", spec))
+        await until_taken_over(flow, WORKLOADS, "late", "late-late", strange)
+    spec = {"app": "later", "version": "0.9", "resourceReference": strange}
+    made = await flow.create(of_kind("KeptnWorkload", "later-later", spec))
+    with proxy.failing(Fault.HANG, f"v1/{WORKLOAD_VERSIONS.plural}$"):
+        name = "later-later-1.0"
+        version = {**spec, "version": "1.0", "workloadName": "later-later"}
+        early = of_kind("KeptnWorkloadVersion", name, version)
+        early["metadata"]["ownerReferences"] = [
+            {
+                **{key: made[key] for key in ("apiVersion", "kind")},
+                **{key: made["metadata"][key] for key in ("name", "uid")},
+                "controller": True,
+            }
+        ]
+        await flow.create(early)
+        await until_taken_over(flow, WORKLOAD_VERSIONS, "later", name, strange)
+    for part in ("late", "later"):
         await flow.until_released(part)
         await flow.until_ended(WORKLOAD_VERSIONS, f"{part}-{part}-1.0")
+
+
+async def until_taken_over(flow, resource, part, name, strange):
+    """Create the pods whose object it is, and wait until it names their owner."""
+    await flow.create(deployment(part, keptn(part)))
+    seen = {"spec": {"resourceReference": {"uid": lambda uid: uid != strange["uid"]}}}
+    await flow.until_like(resource, name, seen)
 
 
 async def of_tasks(flow):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 
 import pytest
 import yaml
@@ -27,6 +29,7 @@ from helpers.flow.manifests import (
     task_definition,
 )
 from helpers.manifests import DEPLOY, ROOT
+from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -121,6 +124,7 @@ async def checked(flow):
     }
 
 
+STATUS = "--subresource=status"
 NO_TASKS = {"spec": {"preDeploymentTasks": []}}
 DONE = {"status": {"status": "Succeeded"}}
 CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
@@ -377,3 +381,34 @@ def fit(found):
 
 def uid_of(found):
     return found["metadata"]["uid"]
+
+
+@pytest.mark.claim("O17")
+async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, checked):
+    kubectl = harbour.plane.kubectl
+    page = (ROOT / "docs/migration/migrating.md").read_text()
+    (words,) = re.findall(
+        r"^kubectl (delete validatingadmission.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    _, kinds, *names = words.replace("\\\n", " ").split()
+    version = checked["version"]["metadata"]["name"]
+
+    async def settle(*, refused):
+        """Wait until what Keptn's operators write is refused, or is not."""
+        patch = {"status": {"currentPhase": f"refused-{refused}"}}
+        async with asyncio.timeout(PATIENCE):
+            while bool(tenant.patch(WORKLOAD_VERSIONS, version, patch, STATUS)) != refused:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+
+    await settle(refused=True)
+    found = json.loads(kubectl("get", kinds, *names, "--output=json").stdout)
+    assert len(found["items"]) == 4
+    kubectl("delete", kinds, *names)
+    try:
+        await settle(refused=False)
+    finally:
+        for one in found["items"]:
+            for key in ("resourceVersion", "uid"):
+                del one["metadata"][key]
+        kubectl("create", "-f=-", stdin=json.dumps(found))
+    await settle(refused=True)

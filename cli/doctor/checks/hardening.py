@@ -42,6 +42,12 @@ class Guard(Struct, frozen=True):
 
 GUARDS: Final = (
     Guard(
+        "guards",
+        ("harbourmaster-generated-guard", "harbourmaster-job-pod-guard"),
+        "users that can edit in a namespace can change generated checks and open gates (add it "
+        "once Keptn's operators have stopped)",
+    ),
+    Guard(
         "account-guard",
         tuple(f"harbourmaster-account-guard-{each}" for each in _ACCOUNT),
         "a stolen token of the controller is close to cluster-admin",

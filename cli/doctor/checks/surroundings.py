@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.diagnosis import fault, note, unseen, warning
-from harbourmaster.cli.installed import CONTROLLER, GUARDS, NETWORK_POLICIES, WEBHOOK
+from harbourmaster.cli.installed import CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import observe
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.kube.server_version import ServerVersion, server_version
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 OLDEST: Final = ServerVersion(1, 25)
 GATES: Final = ServerVersion(1, 27)
-GUARDS_SINCE: Final = ServerVersion(1, 30)
-_UNGUARDED: Final = "users that can edit in a namespace can change generated checks and open gates"
-GUARD: Final = "harbourmaster-generated-guard"
 _SKEW: Final = 30.0
 """Seconds by which clocks may differ without a note."""
 _MIGRATE: Final = "harbourmaster migrate lists them, and the order in which to remove them"
@@ -63,29 +59,11 @@ async def check_versions(live: Installation) -> AsyncIterator[Finding]:
     elif server < GATES:
         text = f"is Kubernetes {server}: without scheduling gates pods wait in a scheduler"
         yield note("API server", text, "deploy/components/scheduler")
-    if server < GUARDS_SINCE:
-        text = f"is Kubernetes {server}, which has no ValidatingAdmissionPolicies: {_UNGUARDED}"
-        yield note(
-            "API server", text, "upgrade the cluster, or bind the role edit to trusted users"
-        )
-    elif not await _has_guard(live):
-        text = f"is not installed: {_UNGUARDED}"
-        yield note(GUARD, text, "install deploy/default, once Keptn's operators have stopped")
     myself = await live.caller()
     skew = abs((datetime.now(UTC) - myself.now).total_seconds())
     if myself.is_known and skew > _SKEW:
         text = f"differs from the API server's by {int(skew)} s; ages here are by the server's"
         yield note("your clock", text, "set it: NTP")
-
-
-async def _has_guard(live: Installation) -> bool:
-    """Whether both halves of the guard of generated objects exist."""
-    try:
-        for resource in GUARDS:
-            await live.client.get(resource, GUARD)
-    except NotFoundError:
-        return False
-    return True
 
 
 async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:

@@ -219,14 +219,6 @@ FAULTS = {
             lambda w: w.version.update(minor="26+"),
         ),
         (
-            "API server: is Kubernetes 1.29, which has no ValidatingAdmissionPolicies: users",
-            lambda w: w.version.update(minor="29"),
-        ),
-        (
-            "harbourmaster-generated-guard: is not installed: users that can edit",
-            lambda _: None,
-        ),
-        (
             "your clock: differs from the API server's by",
             lambda w: (setattr(w, "now", w.now + timedelta(minutes=3)), w.age(0)),
         ),
