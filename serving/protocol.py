@@ -186,7 +186,8 @@ class Protocol(RequestHandler):
         """End it for the sake of others: in order if it is idle."""
         if self._socket is None:
             return
-        if self.transport is not None and self.is_idle:
+        is_unread = self._socket.get_write_buffer_size()
+        if self.transport is not None and self.is_idle and not is_unread:
             self.transport.close()
             # Without the client's time to answer the end of TLS.
             self._socket.close()

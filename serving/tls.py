@@ -72,7 +72,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             # What is sent last is the alert that says why.
             self._is_closing = True
             self._socket.write(self._outgoing.read())
-            self._socket.close()
+            self._close_socket()
             return
         if self._outgoing.pending:
             self._socket.write(self._outgoing.read())
@@ -108,10 +108,22 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         with suppress(ssl.SSLError):
             self._tls.unwrap()
         self._socket.write(self._outgoing.read())
-        if self._has_ended or self._above.writing_paused:
+        if self._has_ended:
+            self._close_socket()
+        elif self._above.writing_paused:
+            # Its own time-out ends it if the client does not read on.
             self._socket.close()
         else:
-            self._timer = self._loop.call_later(self._timeouts.end_of_tls, self._socket.abort)
+            self._abort_later()
+
+    def _close_socket(self) -> None:
+        """Send what is left, but do not wait for long for a client that does not read it."""
+        self._socket.close()
+        self._abort_later()
+
+    def _abort_later(self) -> None:
+        self._timer.cancel()
+        self._timer = self._loop.call_later(self._timeouts.end_of_tls, self._socket.abort)
 
     def abort(self) -> None:
         """Drop the connection."""

@@ -158,6 +158,30 @@ async def test_an_answer_that_nobody_reads_counts(serve, connect, holder, trusti
     assert echo.limits.bytes_in_flight == 0
 
 
+@pytest.mark.parametrize(("unread", "ends"), [(0, "closed"), (1, "aborted")])
+async def test_an_idle_connection_whose_client_reads_nothing_is_not_waited_for(
+    serve, connect, unread, ends
+):
+    class Socket:
+        found = ""
+
+        def get_write_buffer_size(self):
+            return unread
+
+        def close(self):
+            self.found = "closed"
+
+        def abort(self):
+            self.found = "aborted"
+
+    site = await serve(Echo())
+    assert (await (await connect(site)).ask(post())).status == 200
+    (member,) = site._connections._members
+    member._socket = Socket()
+    member.evict()
+    assert member._socket.found == ends
+
+
 async def test_a_large_request_and_answer_pass_tls(serve, connect, holder, trusting):
     size = 3_000_001
     site = await serve(Echo(limit=size), tls=holder.context)
