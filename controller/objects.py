@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -12,9 +13,11 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.kube.event_series import ObjectReference
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.resources import Resource
+
+T = TypeVar("T")
 
 
 class OwnWrites:
@@ -68,3 +71,14 @@ def data_of(secret: Mapping[str, Any] | None) -> dict[str, bytes]:
         except (binascii.Error, ValueError, TypeError):
             continue
     return found
+
+
+def in_turn(found: Iterable[T], namespace_of: Callable[[T], str]) -> list[T]:
+    """The first of each namespace, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+
+    def turn(each: T) -> int:
+        seen[namespace_of(each)] += 1
+        return seen[namespace_of(each)]
+
+    return sorted(found, key=turn)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,6 +11,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from harbourmaster.controller.objects import in_turn
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.model import COMPLETED
 
@@ -151,7 +151,8 @@ class AnalysisMeasures:
     def results(self) -> Results:
         """The current values."""
         ended = (each for each in self._store.values() if each.status.state == COMPLETED)
-        latest = nlargest(SHOWN_ANALYSES, ended, key=_age)
+        latest = sorted(ended, key=_age, reverse=True)
+        latest = in_turn(latest, lambda each: each.metadata.namespace)[:SHOWN_ANALYSES]
         # Another analysis of that name has another verdict.
         self._decoded = {each.metadata.uid: self._told(each) for each in latest}
         found = [(each, told) for each in latest if (told := self._decoded[each.metadata.uid])]

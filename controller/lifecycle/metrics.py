@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import OrderedDict
 from collections.abc import Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
@@ -21,6 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from harbourmaster.controller.objects import in_turn
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.tallies import Distribution
 
@@ -201,8 +201,8 @@ class LifecycleMetrics(Collector):
         family = HistogramMetricFamily(
             f"keptn_{kind}_duration_seconds", "Duration of ended objects.", labels=(*labels, SCOPE)
         )
-        latest = islice(reversed(self._finished[kind].items()), _HISTOGRAMS)
-        for values, series in latest:
+        latest = reversed(self._finished[kind].items())
+        for values, series in in_turn(latest, lambda each: each[1].namespace)[:_HISTOGRAMS]:
             found = series.duration
             family.add_metric((*values, _SCOPE_NAME), found.buckets(), found.total)
         return family

@@ -143,6 +143,16 @@ def test_only_the_latest_are_shown(store, lines):
     assert len(found) - len(names) <= SHOWN_OBJECTIVES
 
 
+@pytest.mark.claim("O26")
+def test_a_namespace_with_many_displaces_no_other(store, lines):
+    store.put("prod/release", analysis())
+    loud = analysis(to="2026-03-02T12:00:00Z")
+    for number in range(SHOWN_ANALYSES):
+        metadata = Metadata(name=f"a{number}", namespace="loud", uid=f"loud-{number}")
+        store.put(metadata.key, Analysis(metadata=metadata, spec=loud.spec, status=loud.status))
+    assert any('namespace="prod"' in line for line in lines())
+
+
 def test_a_status_that_is_not_ours_is_no_result(store, lines):
     foreign = analysis()
     status = AnalysisStatus(timeframe=foreign.status.timeframe, state=COMPLETED, raw="{")

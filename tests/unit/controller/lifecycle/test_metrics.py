@@ -157,6 +157,16 @@ def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
     assert [each.split('app_name="')[1][0] for each in found] == ["0", "2"]
 
 
+@pytest.mark.claim("O26")
+def test_namespaces_share_the_histograms(registry, metrics, monkeypatch):
+    monkeypatch.setattr(module, "_HISTOGRAMS", 3)
+    metrics.finished(APP, ENDED, 1.0, ANCHOR)
+    for number in range(20):
+        metrics.finished(APP, (str(number), "1", "loud", "Failed"), 1.0, (APP, f"loud/{number}"))
+    found = lines(registry, "keptn_app_duration_seconds_count{")
+    assert [each.split('app_name="')[1].split('"')[0] for each in found] == ["19", "shop", "18"]
+
+
 def test_those_of_objects_that_are_gone_go_first(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_LIMIT", 3)
     source = Source()
