@@ -178,6 +178,12 @@ def is_version_of(version: WorkloadVersion, app: str, workload: str, text: str) 
     return (spec.app, spec.workload_name, spec.version) == (app, workload, text)
 
 
+def is_by_hand(version: WorkloadVersion, workload: Workload) -> bool:
+    """Whether a person made it, and not the controller before the workload had pods."""
+    owners = {each.uid for each in version.metadata.owner_references}
+    return not is_generated(version) and workload.metadata.uid not in owners
+
+
 def is_of_former(version: WorkloadVersion, workload: Workload) -> bool:
     """Whether it belongs to a deleted workload of that name, and will be deleted with it."""
     controller = version.metadata.controller

@@ -27,11 +27,11 @@ from harbourmaster.lifecycle.model import (
     AppCreationRequestSpec,
     Workload,
     WorkloadVersion,
-    is_generated,
 )
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
     follow,
+    is_by_hand,
     is_to_follow,
     is_version_of,
     names_of_pod,
@@ -118,7 +118,7 @@ class PodWorkloads:
             raise ObstacleError(Obstacle(CREATE_WORKLOAD, FAILED, text))
         version = self.known(pod, described)
         if version is None:
-            self._check_version(pod, wish)
+            self._check_version(pod, workload, wish)
         if is_to_follow(workload, version, wish) and (
             version is not None or self._is_turn(pod, wish)
         ):
@@ -217,7 +217,7 @@ class PodWorkloads:
         with contextlib.suppress(AlreadyExistsError):
             await _attempt(CREATE_REQUEST, making)
 
-    def _check_version(self, pod: Pod, wish: Wanted) -> None:
+    def _check_version(self, pod: Pod, workload: Workload, wish: Wanted) -> None:
         """Reject a name that belongs to another version or workload: one of them must change."""
         other = self._versions.get(f"{pod.namespace}/{wish.names.version}")
         if other is None or other.metadata.deletion_timestamp:
@@ -229,7 +229,7 @@ class PodWorkloads:
                 f"{spec.workload_name} of the app {spec.app} in the version {spec.version}"
             )
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
-        if not is_generated(other):
+        if is_by_hand(other, workload):
             text = f"KeptnWorkloadVersion {other.metadata.name} is {BY_HAND}"
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
 

@@ -21,6 +21,7 @@ from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import CurrentVersion, WorkloadVersion, is_generated
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
+    is_by_hand,
     is_of_former,
     is_of_pods,
     is_version_of,
@@ -95,8 +96,13 @@ class Workloads:
             )
             return None
         if is_of_pods(workload) and not is_generated(version):
-            self._failed(workload, f"KeptnWorkloadVersion {name} is {BY_HAND}")
-            return None
+            if is_by_hand(version, workload):
+                self._failed(workload, f"KeptnWorkloadVersion {name} is {BY_HAND}")
+                return None
+            # Its deletion brings another one, of pods.
+            metadata = version.metadata
+            await self._client.delete(WORKLOAD_VERSIONS, name, metadata.namespace, uid=metadata.uid)
+            return LOOK_AGAIN
         operations = synchronised(version, workload)
         if operations:
             await patch_object(self._client, WORKLOAD_VERSIONS, version.metadata, operations)

@@ -280,16 +280,23 @@ async def of_unknown_owners(flow, proxy):
 async def of_others(flow, proxy):
     """Objects of which the watch does not tell in time: they are found to be there already."""
     strange = {"kind": "ReplicaSet", "name": "former", "uid": "of-the-former"}
+    taken = {"spec": {"resourceReference": {"uid": lambda uid: uid != strange["uid"]}}}
     with proxy.failing(Fault.HANG, f"v1/{WORKLOADS.plural}$"):
         spec = {"app": "late", "version": "1.0", "resourceReference": strange}
-        await flow.create(of_kind("KeptnWorkload", "late-late", spec))
-        await until_taken_over(flow, WORKLOADS, "late", "late-late", strange)
+        early = of_kind("KeptnWorkload", "late-late", spec)
+        await flow.create(early, deployment("late", keptn("late")))
+        await flow.until_like(WORKLOADS, "late-late", taken)
+    await until_done(flow, "late")
+    spec = {"app": "early", "version": "1.0", "resourceReference": strange}
+    await flow.create(of_kind("KeptnWorkload", "early-early", spec))
+    await flow.until_like(WORKLOAD_VERSIONS, "early-early-1.0", {"spec": {"app": "early"}})
+    await flow.create(deployment("early", keptn("early")))
+    await until_done(flow, "early")
     spec = {"app": "later", "version": "0.9", "resourceReference": strange}
     made = await flow.create(of_kind("KeptnWorkload", "later-later", spec))
     with proxy.failing(Fault.HANG, f"v1/{WORKLOAD_VERSIONS.plural}$"):
-        name = "later-later-1.0"
         version = {**spec, "version": "1.0", "workloadName": "later-later"}
-        early = of_kind("KeptnWorkloadVersion", name, version)
+        early = of_kind("KeptnWorkloadVersion", "later-later-1.0", version)
         early["metadata"]["ownerReferences"] = [
             {
                 **{key: made[key] for key in ("apiVersion", "kind")},
@@ -297,18 +304,15 @@ async def of_others(flow, proxy):
                 "controller": True,
             }
         ]
-        await flow.create(early)
-        await until_taken_over(flow, WORKLOAD_VERSIONS, "later", name, strange)
-    for part in ("late", "later"):
-        await flow.until_released(part)
-        await flow.until_ended(WORKLOAD_VERSIONS, f"{part}-{part}-1.0")
+        await flow.create(early, deployment("later", keptn("later")))
+        await flow.until_like(WORKLOAD_VERSIONS, "later-later-1.0", taken)
+    await until_done(flow, "later")
 
 
-async def until_taken_over(flow, resource, part, name, strange):
-    """Create the pods whose object it is, and wait until it names their owner."""
-    await flow.create(deployment(part, keptn(part)))
-    seen = {"spec": {"resourceReference": {"uid": lambda uid: uid != strange["uid"]}}}
-    await flow.until_like(resource, name, seen)
+async def until_done(flow, part):
+    """Wait until the pods of a workload are released, and its version has ended."""
+    await flow.until_released(part)
+    await flow.until_ended(WORKLOAD_VERSIONS, f"{part}-{part}-1.0")
 
 
 async def of_tasks(flow):

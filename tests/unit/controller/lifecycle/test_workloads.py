@@ -188,6 +188,25 @@ async def test_a_workload_made_by_hand_gets_a_version_that_is_not_generated(api,
 
 
 @pytest.mark.claim("O20")
+async def test_the_version_of_a_workload_made_by_hand_is_replaced_once_it_has_pods(api, client):
+    found = workload()
+    owners = found["metadata"].pop("ownerReferences")
+    put(api, WORKLOADS, found)
+    async with running(client, watches.WORKLOADS) as world:
+        await current(world, api, "1.0")
+        before = version_of(api)["metadata"]["uid"]
+        made = workload_of(api, "shop-waiter")
+        api.put(WORKLOADS, {**made, "metadata": {**made["metadata"], "ownerReferences": owners}})
+
+        def is_replaced():
+            found = names(api, WORKLOAD_VERSIONS) and version_of(api)["metadata"]
+            return found and found["uid"] != before and found["ownerReferences"]
+
+        (owner,) = await world.until(is_replaced)
+    assert owner["controller"] is True
+
+
+@pytest.mark.claim("O20")
 @pytest.mark.parametrize("lost", ["workload", "version"])
 async def test_a_spec_is_not_handed_on_from_or_to_what_lost_its_owner(api, client, lost):
     """As ``kubectl delete --cascade=orphan`` of the owner leaves it: a tenant may change it."""
