@@ -83,7 +83,6 @@ class WorkQueue:
         # By namespace, in the order of their turns.
         self._ready: OrderedDict[str, deque[str]] = OrderedDict()
         self._active: dict[str, float] = {}
-        self._busy: Counter[str] = Counter()
         self.workers = sys.maxsize
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
@@ -134,7 +133,6 @@ class WorkQueue:
             await self._changed.wait()
         keys = self._ready.pop(namespace)
         key = keys.popleft()
-        self._busy[namespace] += 1
         if keys:
             self._ready[namespace] = keys
         now = _now()
@@ -148,7 +146,6 @@ class WorkQueue:
         if key not in self._active:
             raise ValueError(f"no worker has {key}")
         self._metrics.worked(self.name, _now() - self._active.pop(key))
-        self._busy -= Counter((_namespace(key),))
         if key in self._dirty:
             self._make_ready(key)
         self._changed.set()
@@ -178,7 +175,8 @@ class WorkQueue:
     def _next_namespace(self) -> str | None:
         """Whose turn it is; None where nobody waits who leaves workers to others."""
         limit = _SHARE * (self.workers - len(self._active))
-        return next((each for each in self._ready if self._busy[each] < limit), None)
+        busy = Counter(map(_namespace, self._active))
+        return next((each for each in self._ready if busy[each] < limit), None)
 
     def _due(self, key: str) -> None:
         del self._timers[key]

@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import SLICES
+from harbourmaster.cli import installed
 from harbourmaster.cli.diagnosis import note
-from harbourmaster.cli.installed import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_WIDE,
-    NETWORK_POLICIES,
-    WEBHOOK,
-)
+from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.kube.server_version import ServerVersion, server_version
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 
 GUARDS_SINCE: Final = ServerVersion(1, 30)
 """Has ValidatingAdmissionPolicies."""
-_BINDINGS: Final = CLUSTER_WIDE[0]
+_BINDINGS: Final = installed.GUARDS[0]
 _HARDENED: Final = "deploy/components/hardened"
 _ACCOUNT: Final = ("configmaps", "jobs", "nodes", "pods", "registration", "secrets", "webhooks")
 _KUBERNETES: Final = "kubernetes.io/service-name=kubernetes"
