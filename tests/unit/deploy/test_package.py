@@ -15,6 +15,7 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harbourmaster.cli.doctor.checks.rights import required
 from harbourmaster.controller.settings import ControllerSettings
@@ -153,10 +154,23 @@ def test_setup_cfg_lists_each_folder_but_the_playground():
     assert set(mapped()) == {f"harbourmaster.{folder}" for folder in mapped().values()}
 
 
-def test_the_playground_is_of_the_same_version():
+def test_what_repeats_the_version_of_setup_cfg_is_equal():
     project = tomllib.loads((ROOT / "playground/pyproject.toml").read_text())["project"]
     assert project["version"] == VERSION
     assert project["dependencies"] == [f"harbourmaster=={VERSION}"]
+    base = yaml.safe_load((ROOT / "deploy/base/kustomization.yaml").read_text())
+    assert base["images"] == [{"name": "harbourmaster", "newTag": VERSION}]
+
+
+def test_no_page_needs_a_change_for_each_release():
+    pages = (ROOT / "README.md", ROOT / "Dockerfile", *(ROOT / "docs").rglob("*.*"))
+    naming = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
+    assert len(pages) > 40
+    assert not [
+        str(page.relative_to(ROOT))
+        for page in pages
+        if page.is_file() and naming.search(page.read_bytes().decode(errors="replace"))
+    ]
 
 
 @pytest.mark.slow
