@@ -143,6 +143,11 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="print only cases whose answer differs from the recorded one, and exit with 1 "
         "if there are any",
     )
+    text = "print a completion script for a shell, or for kubectl harbourmaster"
+    completion = add_command(commands, "completion", text, run="completion:completion")
+    completion.add_argument(
+        "shell", choices=("bash", "zsh", "fish", "kubectl"), help="the shell, or kubectl"
+    )
     return parser
 
 

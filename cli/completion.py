@@ -1,0 +1,54 @@
+"""Completion scripts for shells and for kubectl, generated from the parsers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+import shtab
+
+from harbourmaster.cli import program
+from harbourmaster.cli.main import _parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KUBECTL: Final = "kubectl"
+_PLUGIN: Final = """#!/usr/bin/env bash
+# Save as kubectl_complete-{name} on the PATH: kubectl runs it with the words after its own.
+{script}
+COMP_WORDS=({name} "$@")
+COMP_CWORD=$#
+_shtab_{name}
+printf '%s\\n' "${{COMPREPLY[@]}}" :0"""
+
+
+def completion(arguments: argparse.Namespace) -> int:
+    """Print the script for one shell."""
+    # Also if kubectl calls us: the scripts complete our own command.
+    program.name.set(program.OWN)
+    parser = _parser()
+    for action in _actions(parser):
+        _hint(action)
+    if arguments.shell == KUBECTL:
+        print(_PLUGIN.format(name=program.OWN, script=shtab.complete(parser, "bash")))
+    else:
+        print(shtab.complete(parser, arguments.shell))
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:  # noqa: SLF001 - argparse offers no other way
+        yield action
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
+            for below in action.choices.values():
+                yield from _actions(below)
+
+
+def _hint(action: argparse.Action) -> None:
+    """Complete files and fixed values, which help texts name: ``FILE|-``, ``true|false``."""
+    values = str(action.metavar).split("|")
+    if {"FILE", "DIR"} & set(values):
+        action.complete = shtab.FILE if "FILE" in values else shtab.DIRECTORY  # type: ignore[attr-defined]
+    elif len(values) > 1 and action.choices is None:
+        action.choices = values
