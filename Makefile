@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom engine docker-build docker-push
+.PHONY: webhook playground sbom release engine docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -119,6 +119,17 @@ playground: .venv/installed ## build the additional wheel for harbourmaster loca
 sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@mkdir -p dist
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
+
+# PYTHON_IMAGE, PYTHON_RUNNER and DENO_RUNNER are references with digests; IMG is the repository of the new image.
+BUILDER ?= https://harbourmaster.example.com/builders/local
+PACK = $(BIN)/python deploy/release.py $(1) IMG=$(IMG) PYTHON_IMAGE=$(PYTHON_IMAGE) \
+	PYTHON_RUNNER=$(PYTHON_RUNNER) DENO_RUNNER=$(DENO_RUNNER) BUILDER=$(BUILDER)
+
+release: .venv/installed ## make all files of a release in dist, from a commit: docs/howto/releasing.md
+	@$(call PACK,check)
+	@rm -rf dist && $(MAKE) --no-print-directory webhook playground sbom image
+	@$(MAKE) --no-print-directory chart IMG=$$($(call PACK,reference))
+	@$(call PACK,pack)
 
 engine:
 	@$(or $(CONTAINER_ENGINE),false) info >/dev/null 2>&1 || { \

@@ -24,7 +24,20 @@ NOT_RUN = {
         "needs an installation",
         "needs a cluster that runs the image",
     ],
+    "docs/howto/installing.md": [
+        "needs the files of a release; tests/cluster/test_release.py runs it",
+        "needs a signed release",
+        "needs a registry, and a cluster that runs the image",
+        "needs a registry, and a cluster that runs the image",
+        "needs the files of a release; tests/unit/deploy/test_release.py runs it",
+        "needs the files of a release; tests/cluster/test_release.py runs it",
+    ],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
+    "docs/howto/releasing.md": [
+        "tests/cluster/test_release.py runs it with other images",
+        "needs a registry and an identity",
+        "needs a signed release",
+    ],
     "docs/migration/krake.md": ["its file is yours; docs/reference/placement.md runs it"],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [

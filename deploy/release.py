@@ -1,0 +1,271 @@
+"""Packs a release: ``release.py check|reference|pack NAME=VALUE...``; ``make release`` runs it.
+
+The values are IMG (the repository of the image), PYTHON_IMAGE (its base), PYTHON_RUNNER and
+DENO_RUNNER (what runs functions), each with a digest except IMG, and BUILDER (who builds). Nothing
+that is written depends on the day, the machine or the folder.
+"""  # noqa: INP001 -- a script beside manifests, no package
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from configparser import ConfigParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from sbom import of_image, written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DIST: Final = Path("dist")
+PINNED: Final = ("PYTHON_IMAGE", "PYTHON_RUNNER", "DENO_RUNNER")
+RANGES: Final = "@API_SERVER_RANGES@"
+"""Stands for the ranges of the API server in hardened.yaml. No YAML value begins with an @, so that
+nothing reads the file before they are filled in."""
+_DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
+_REPOSITORY: Final = re.compile(r"[^@\s]+/[^/:@\s]+")
+_HEADING: Final = re.compile(r"\[Unreleased\]|\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)")
+_LINK: Final = re.compile(r"^\[([^]]+)\]: https://\S+$", re.MULTILINE)
+_COMPLETION: Final = {
+    "bash": "harbourmaster.bash",
+    "zsh": "_harbourmaster",
+    "fish": "harbourmaster.fish",
+    "kubectl": "kubectl_complete-harbourmaster",
+}
+
+
+def main(action: str, parameters: Mapping[str, str]) -> None:
+    """Do one step. Exits with one line where a release is refused."""
+    setup = ConfigParser()
+    setup.read("setup.cfg")
+    version = setup["metadata"]["version"]
+    image = DIST / f"harbourmaster-{version}-image.tar"
+    if action == "check":
+        refused = image_error(parameters) or changelog_error(
+            Path("CHANGELOG.md").read_text(), version
+        )
+        changed = _run("git", "status", "--porcelain").split()
+        if not refused and changed:
+            refused = f"uncommitted changes: {changed[1]}: commit or stash them"
+        if refused:
+            sys.exit(f"release refused: {refused}")
+    elif action == "reference":
+        print(f"{parameters['IMG']}@{image_digest(image)}")  # noqa: T201 -- it prints for make
+    else:
+        pack(version, setup["metadata"]["url"], image, parameters)
+
+
+def image_error(parameters: Mapping[str, str]) -> str:
+    """What is wrong with the references of images, in one line; empty if nothing is."""
+    for name in PINNED:
+        if not _DIGEST.fullmatch(parameters[name]):
+            return f'image "{parameters[name]}" has no digest: {name}: give IMAGE@sha256:DIGEST'
+    if not _REPOSITORY.fullmatch(parameters["IMG"]):
+        expected = "expected a repository, such as registry.example.com/harbourmaster"
+        return f'invalid image "{parameters["IMG"]}": IMG: {expected}'
+    return ""
+
+
+def changelog_error(text: str, version: str) -> str:
+    """What is wrong with the changelog, in one line; empty if it is that of this release."""
+    _, *sections = re.split(r"^## ", _LINK.sub("", text), flags=re.MULTILINE)
+    found = [each.partition("\n") for each in sections]
+    numbers, days = [], []
+    for heading, _, _ in found:
+        match = _HEADING.fullmatch(heading)
+        if match is None:
+            return f'invalid heading "{heading}": CHANGELOG.md: write [X.Y.Z] - YYYY-MM-DD'
+        if match[1]:
+            numbers.append(tuple(map(int, match[1].split("."))))
+            days.append(match[2])
+    unreleased, newest = [*found, ("", "", ""), ("", "", "")][:2]
+    if unreleased[0] != "[Unreleased]" or unreleased[2].strip():
+        return f"[Unreleased] is not first and empty: CHANGELOG.md: move its lines to [{version}]"
+    if not newest[0].startswith(f"[{version}]"):
+        return f"no section: CHANGELOG.md: add ## [{version}] - YYYY-MM-DD as the newest release"
+    if "\n- " not in newest[2]:
+        return f"section [{version}] is empty: CHANGELOG.md: list what users notice"
+    if numbers != sorted(set(numbers), reverse=True) or days != sorted(days, reverse=True):
+        return "sections are not in order: CHANGELOG.md: list the newest version and date first"
+    if version not in _LINK.findall(text):
+        return f"no link: CHANGELOG.md: add [{version}]: https://... at the end"
+    return ""
+
+
+def pack(version: str, url: str, image: Path, parameters: Mapping[str, str]) -> None:
+    """Add to ``dist`` what make did not build, and print what is there."""
+    commit, epoch = _run("git", "log", "-1", "--format=%H %ct").split()
+    reference = f"{parameters['IMG']}@{image_digest(image)}"
+    (DIST / f"harbourmaster-{version}.tar.gz").write_bytes(source_archive(int(epoch)))
+    shutil.copyfile("requirements.txt", DIST / f"harbourmaster-{version}-requirements.txt")
+    for shell, name in _COMPLETION.items():
+        text = _run(sys.executable, "-m", "harbourmaster", "completion", shell)
+        (DIST / name).write_text(f"{text}\n")
+    for target, base in (("install", "default"), ("hardened", "hardened")):
+        (DIST / f"{target}.yaml").write_text(manifests(base, reference, parameters))
+    sbom = json.loads((DIST / f"harbourmaster-{version}.cdx.json").read_text())
+    written(
+        of_image(image, reference, parameters["PYTHON_IMAGE"], sbom), image.with_suffix(".cdx.json")
+    )
+    digests = {each.name: _sha256(each) for each in sorted(DIST.iterdir())}
+    locks = {each.name: _sha256(each) for each in sorted(Path().glob("requirements*.txt"))}
+    source = f"git+{url}@{commit}"
+    statement = provenance({**digests, reference: reference[-64:]}, source, locks, parameters)
+    name = f"harbourmaster-{version}.intoto.json"
+    (DIST / name).write_text(json.dumps(statement, indent=2) + "\n")
+    digests[name] = _sha256(DIST / name)
+    lines = (f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+    (DIST / "SHA256SUMS").write_text("".join(lines))
+    for each in sorted(DIST.iterdir()):
+        each.chmod(0o755 if each.name.startswith("kubectl") else 0o644)
+        print(f"{each.stat().st_size / 1e6:10.3f} MB  {each}")  # noqa: T201 -- it is for people
+    print(f"{reference}: sign and publish it with dist: docs/howto/releasing.md")  # noqa: T201
+
+
+def image_digest(archive: Path) -> str:
+    """The digest of the one manifest in an OCI archive, by which registries know the image."""
+    with tarfile.open(archive) as found:
+        (manifest,) = json.load(_member(found, "index.json"))["manifests"]
+    digest: str = manifest["digest"]
+    return digest
+
+
+def source_archive(epoch: int) -> bytes:
+    """The sdist of what is committed, without times, owners and modes of this machine."""
+    packed = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        committed = Path(folder, "committed.tar")
+        _run("git", "archive", f"--output={committed}", "HEAD")
+        _run(
+            "tar",
+            "--extract",
+            f"--file={committed}",
+            "--one-top-level=source",
+            f"--directory={folder}",
+        )
+        build = (sys.executable, "-m", "build", "--sdist", "--no-isolation")
+        _run(*build, f"--outdir={folder}", f"{folder}/source")
+        (built,) = Path(folder).glob("*.tar.gz")
+        with (
+            tarfile.open(built) as found,
+            gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=epoch) as compressed,
+            tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            for each in sorted(found.getmembers(), key=lambda each: each.name):
+                entry = tarfile.TarInfo(each.name)
+                entry.type, entry.size, entry.mtime = each.type, each.size, epoch
+                entry.mode = 0o755 if each.mode & 0o100 else 0o644
+                archive.addfile(entry, found.extractfile(each))
+    return packed.getvalue()
+
+
+def manifests(base: str, reference: str, parameters: Mapping[str, str]) -> str:
+    """What kustomize makes of a folder of ``deploy``, with all images by digest."""
+    folder = Path("build/release", base)
+    folder.mkdir(parents=True, exist_ok=True)
+    source = Path("deploy", base, "kustomization.yaml").read_text()
+    overlay = yaml.safe_load(source.replace("../", "../../../deploy/"))
+    name, _, digest = reference.partition("@")
+    overlay["images"] = [{"name": "harbourmaster", "newName": name, "digest": digest}]
+    flags = [
+        f"--lifecycle-python-image={parameters['PYTHON_RUNNER']}",
+        f"--lifecycle-deno-image={parameters['DENO_RUNNER']}",
+    ]
+    overlay["patches"] = [
+        _patch("Deployment", "controller", "add", "/spec/template/spec/containers/0/args/-", flag)
+        for flag in flags
+    ]
+    if base == "hardened":
+        guarded = yaml.safe_load(Path("deploy/hardened/api-server.yaml").read_text())
+        guarded["spec"]["ingress"] = [{"from": [{"ipBlock": {"cidr": "RANGES"}}]}]
+        (folder / "api-server.yaml").write_text(yaml.safe_dump(guarded))
+        # It only keeps the folder from rendering without ranges.
+        overlay["patches"] += [
+            _patch("NetworkPolicy", "webhook", "remove", "/metadata/annotations")
+        ]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    text = _run(str(Path(sys.executable).with_name("kubectl")), "kustomize", str(folder)) + "\n"
+    return _unfilled(text) if base == "hardened" else text
+
+
+def _patch(kind: str, name: str, op: str, path: str, value: str | None = None) -> dict[str, Any]:
+    operation = {"op": op, "path": path} | ({} if value is None else {"value": value})
+    target = {"kind": kind, "name": f"harbourmaster-{name}"}
+    return {"target": target, "patch": json.dumps([operation])}
+
+
+def _unfilled(text: str) -> str:
+    """Put what has ranges, and its namespace, into a first document that nothing can parse.
+
+    kubectl applies the documents before one that is wrong, and those after an object that the API
+    server refuses: only this way nothing is installed without ranges.
+    """
+    text = re.sub(r":\n +- ipBlock:\n +cidr: RANGES$", f": [{RANGES}]", text, flags=re.MULTILINE)
+    documents = text.split("---\n")
+    first = [each for each in documents if RANGES in each or "\nkind: Namespace\n" in each]
+    items = "".join(f"- {each.rstrip().replace(chr(10), chr(10) + '  ')}\n" for each in first)
+    head = "# Fill in the ranges of your API server: docs/howto/installing.md\n"
+    head += "apiVersion: v1\nkind: List\nitems:\n"
+    return "---\n".join([head + items, *(each for each in documents if each not in first)])
+
+
+def provenance(
+    subjects: Mapping[str, str],
+    source: str,
+    locks: Mapping[str, str],
+    parameters: Mapping[str, str],
+) -> dict[str, Any]:
+    """An in-toto statement with a SLSA provenance; digests are SHA-256, by name."""
+    images = [parameters[name] for name in PINNED]
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": subjects[name]}} for name in subjects],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": f"{source.removeprefix('git+').rpartition('@')[0]}/make-release/v1",
+                "externalParameters": {"source": source, **parameters},
+                "resolvedDependencies": [
+                    {"uri": source, "digest": {"gitCommit": source.rpartition("@")[2]}},
+                    *({"name": name, "digest": {"sha256": locks[name]}} for name in locks),
+                    *(
+                        {"uri": f"docker://{one}", "digest": {"sha256": one[-64:]}}
+                        for one in images
+                    ),
+                ],
+            },
+            "runDetails": {"builder": {"id": parameters["BUILDER"]}},
+        },
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _member(archive: tarfile.TarFile, name: str) -> Any:  # noqa: ANN401 -- a file, or the mistake shows
+    return archive.extractfile(name)
+
+
+def _run(*command: str) -> str:
+    """What a command prints. Exits with its last line where it fails."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if result.returncode:
+        told = (result.stderr or result.stdout).strip().splitlines() or ["no message"]
+        sys.exit(f"{Path(command[0]).name} failed: {told[-1]}")
+    return result.stdout.rstrip("\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], dict(each.split("=", 1) for each in sys.argv[2:]))

@@ -1,0 +1,352 @@
+"""What a release is refused for, and what the files say that ``make release`` adds."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+import release
+import sbom
+import yaml
+
+from harbourmaster.controller.settings import ControllerSettings
+from helpers.manifests import (
+    ROOT,
+    VERSION,
+    container,
+    controller_settings,
+    hardened_overlay,
+    kustomize,
+    of_kind,
+    parsed,
+)
+
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+IMAGE = "registry.example.com/harbourmaster"
+PARAMETERS = {
+    "IMG": IMAGE,
+    "PYTHON_IMAGE": f"registry.example.com/python:3.13@{DIGEST}",
+    "PYTHON_RUNNER": f"registry.example.com/python-runtime@{DIGEST}",
+    "DENO_RUNNER": f"registry.example.com/deno-runtime@{DIGEST}",
+    "BUILDER": "https://ci.example.com/builders/1",
+}
+CHANGELOG = """\
+# Changelog
+
+## [Unreleased]
+
+## [1.10.0] - 2026-03-01
+
+### Added
+
+- A line.
+
+## [1.9.0] - 2026-02-28
+
+- Another one.
+
+[1.10.0]: https://example.com/1.10.0
+[1.9.0]: https://example.com/1.9.0
+"""
+
+
+def test_a_changelog_of_the_version_is_accepted():
+    assert release.changelog_error(CHANGELOG, "1.10.0") == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("[1.10.0] - 2026-03-01", "[1.11.0] - 2026-03-01", "no section: "),
+        ("[1.10.0] - 2026-03-01", "1.10.0 - 2026-03-01", 'invalid heading "1.10.0 - 2026-03-01": '),
+        ("[1.10.0] - 2026-03-01", "[1.10.0]", 'invalid heading "[1.10.0]": '),
+        ("[Unreleased]", "[Unreleased] - 2026-03-02", "invalid heading "),
+        ("[Unreleased]\n", "[Unreleased]\n\n- Not yet.\n", "[Unreleased] is not first and empty: "),
+        ("## [Unreleased]\n\n", "", "[Unreleased] is not first and empty: "),
+        ("- A line.\n", "", "section [1.10.0] is empty: "),
+        ("[1.9.0] - 2026-02-28", "[1.9.0] - 2026-03-02", "sections are not in order: "),
+        ("[1.9.0] - 2026-02-28", "[1.11.0] - 2026-02-28", "sections are not in order: "),
+        ("[1.9.0] - 2026-02-28", "[1.10.0] - 2026-02-28", "sections are not in order: "),
+        ("[1.10.0]: https", "[1.10.1]: https", "no link: "),
+    ],
+)
+def test_any_other_changelog_is_refused_in_one_line(old, new, refused):
+    assert old in CHANGELOG
+    told = release.changelog_error(CHANGELOG.replace(old, new, 1), "1.10.0")
+    assert told.startswith(refused)
+    assert "CHANGELOG.md: " in told
+    assert "\n" not in told
+
+
+def test_the_changelog_of_the_project_is_in_order():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    text = re.sub(
+        r"(?<=## \[Unreleased\]\n).*?(?=^## \[\d)", "", text, flags=re.MULTILINE | re.DOTALL
+    )
+    newest = re.search(r"## \[(\d.+?)\]", text)[1]
+    assert release.changelog_error(text, newest) == ""
+
+
+def test_images_with_digests_are_accepted():
+    assert release.image_error(PARAMETERS) == ""
+
+
+@pytest.mark.parametrize("name", release.PINNED)
+@pytest.mark.parametrize("image", ["", "python:3", "python@sha256:12", f"python@{DIGEST}\nx"])
+def test_an_image_without_a_digest_is_refused(name, image):
+    expected = f'image "{image}" has no digest: {name}: give IMAGE@sha256:DIGEST'
+    assert release.image_error({**PARAMETERS, name: image}) == expected
+
+
+@pytest.mark.parametrize("image", ["harbourmaster", f"{IMAGE}:1", f"{IMAGE}@{DIGEST}", ""])
+def test_the_new_image_is_named_by_its_repository_alone(image):
+    told = release.image_error({**PARAMETERS, "IMG": image})
+    assert told.startswith(f'invalid image "{image}": IMG: expected a repository')
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A repository with what ``check`` reads, and ``check(**parameters)`` in it."""
+    for name in ("setup.cfg", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    dated = f"## [Unreleased]\n\n## [{VERSION}] - 2999-01-01\n\n- All.\n"
+    changelog = re.sub(
+        r"## \[Unreleased\]\n.*?(?=^## \[\d)",
+        f"{dated}\n",
+        changelog,
+        count=1,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    link = f"[{VERSION}]: https://example.com/{VERSION}\n"
+    (tmp_path / "CHANGELOG.md").write_text(f"{changelog}{link}")
+    for command in ("init --quiet", "add --all", "commit --quiet --message=all"):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *identity, *command.split()], cwd=tmp_path, check=True)
+
+    def check(**parameters):
+        given = (f"{key}={value}" for key, value in {**PARAMETERS, **parameters}.items())
+        command = [sys.executable, ROOT / "deploy/release.py", "check", *given]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return check
+
+
+def test_only_a_commit_is_released(checkout, tmp_path):
+    accepted = checkout()
+    assert (accepted.returncode, accepted.stdout, accepted.stderr) == (0, "", "")
+    (tmp_path / "notes").touch()
+    refused = checkout()
+    assert refused.returncode == 1
+    assert refused.stderr == "release refused: uncommitted changes: notes: commit or stash them\n"
+
+
+def test_a_refusal_is_one_line(checkout):
+    refused = checkout(DENO_RUNNER="deno")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        'release refused: image "deno" has no digest: DENO_RUNNER: give IMAGE@sha256:DIGEST\n'
+    )
+
+
+def packed(files):
+    """A tar archive of the files."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return content.getvalue()
+
+
+def status(name, version):
+    return f"Package: {name}\nArchitecture: amd64\nVersion: {version}\n"
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """An OCI archive of two layers, with packages of Debian as dpkg and as a stand-in list them."""
+    layers = [
+        packed(
+            {
+                "var/lib/dpkg/status": f"{status('libc6', '1')}\n{status('zlib1g', '2')}".encode(),
+                "var/lib/dpkg/status-old": status("removed", "1").encode(),
+            }
+        ),
+        packed(
+            {"./var/lib/dpkg/status.d/base-files": status("base-files", "1:2+deb12u1").encode()}
+        ),
+    ]
+    manifest = {"layers": [{"digest": f"sha256:layer{number}"} for number in range(2)]}
+    files = {
+        f"blobs/sha256/layer{number}": gzip.compress(layer) for number, layer in enumerate(layers)
+    }
+    files["blobs/" + DIGEST.replace(":", "/")] = json.dumps(manifest).encode()
+    files["index.json"] = json.dumps({"manifests": [{"digest": DIGEST}]}).encode()
+    path = tmp_path / "image.tar"
+    path.write_bytes(packed(files))
+    return path
+
+
+def test_the_image_is_known_by_the_digest_of_its_manifest(archive):
+    assert release.image_digest(archive) == DIGEST
+
+
+def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
+    ours = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "metadata": {
+            "component": {"bom-ref": "a", "type": "application", "name": "a", "version": "1"}
+        },
+        "components": [{"bom-ref": "b", "type": "library", "name": "b"}],
+        "dependencies": [{"ref": "a", "dependsOn": ["b"]}],
+    }
+    base = PARAMETERS["PYTHON_IMAGE"]
+    found = sbom.of_image(archive, f"{IMAGE}@{DIGEST}", base, ours)
+    # It is valid, or this exits.
+    sbom.written(found, tmp_path / "image.cdx.json")
+    assert found["metadata"]["component"]["name"] == f"{IMAGE}@{DIGEST}"
+    packages = {each["name"]: each.get("purl") for each in found["components"]}
+    assert packages == {
+        "a": None,
+        "b": None,
+        base: None,
+        "base-files": "pkg:deb/debian/base-files@1%3A2%2Bdeb12u1?arch=amd64",
+        "libc6": "pkg:deb/debian/libc6@1?arch=amd64",
+        "zlib1g": "pkg:deb/debian/zlib1g@2?arch=amd64",
+    }
+    needs = {each["ref"]: each["dependsOn"] for each in found["dependencies"]}
+    assert needs[f"{IMAGE}@{DIGEST}"] == ["a", base]
+    assert needs[base] == ["base-files:amd64", "libc6:amd64", "zlib1g:amd64"]
+
+
+def test_the_provenance_is_a_statement_about_every_file():
+    source = f"git+https://example.com/harbourmaster@{'1' * 40}"
+    files = {"a.whl": "2" * 64, f"{IMAGE}@{DIGEST}": DIGEST[7:]}
+    statement = release.provenance(files, source, {"requirements.txt": "3" * 64}, PARAMETERS)
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert {each["name"]: each["digest"]["sha256"] for each in statement["subject"]} == files
+    definition = statement["predicate"]["buildDefinition"]
+    assert definition["buildType"].startswith("https://example.com/harbourmaster/")
+    assert definition["externalParameters"] == {"source": source, **PARAMETERS}
+    used = {
+        each.get("uri") or each["name"]: each["digest"]
+        for each in definition["resolvedDependencies"]
+    }
+    assert used == {
+        source: {"gitCommit": "1" * 40},
+        "requirements.txt": {"sha256": "3" * 64},
+        **{f"docker://{PARAMETERS[name]}": {"sha256": DIGEST[7:]} for name in release.PINNED},
+    }
+    assert statement["predicate"]["runDetails"] == {"builder": {"id": PARAMETERS["BUILDER"]}}
+
+
+@pytest.fixture(scope="module")
+def manifests(tmp_path_factory):
+    """Return ``manifests(base)``, the file of a release, rendered in a folder beside deploy."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+
+    def manifests(base):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            return release.manifests(base, f"{IMAGE}@{DIGEST}", PARAMETERS)
+
+    return manifests
+
+
+def references(found):
+    return {container(each)["image"] for each in of_kind(found, "Deployment")}
+
+
+@pytest.mark.slow
+def test_every_image_of_the_manifests_has_a_digest(manifests):
+    found = list(parsed(manifests("default")))
+    assert references(found) == {f"{IMAGE}@{DIGEST}"}
+    lifecycle = controller_settings(found).lifecycle
+    assert lifecycle.python_image == PARAMETERS["PYTHON_RUNNER"]
+    assert lifecycle.deno_image == PARAMETERS["DENO_RUNNER"]
+    images = [
+        name for name in vars(type(ControllerSettings().lifecycle)) if name.endswith("_image")
+    ]
+    assert sorted(images) == ["deno_image", "python_image"]
+
+
+@pytest.fixture(scope="module")
+def hardened(manifests):
+    return manifests("hardened")
+
+
+@pytest.mark.slow
+def test_the_hardened_manifests_are_refused_as_a_whole_without_ranges(hardened):
+    first, *others = hardened.split("\n---\n")
+    with pytest.raises(yaml.YAMLError):
+        yaml.safe_load(first)
+    # kubectl reads document by document: the first one stops it.
+    assert not any(release.RANGES in each for each in others)
+    assert first.count(f": [{release.RANGES}]\n") == 3
+
+
+@pytest.mark.slow
+def test_one_command_of_the_manual_completes_the_hardened_manifests(hardened, tmp_path):
+    page = (ROOT / "docs/howto/installing.md").read_text()
+    (command,) = re.findall(r"^sed .+?hardened.yaml", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "hardened.yaml").write_text(hardened)
+    filled = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    ranges = re.findall(r'cidr: "?([^}"]+)', command)
+    assert len(ranges) == 2
+    first, *others = parsed(filled.stdout)
+    assert first["kind"] == "List"
+    found = [*first["items"], *others]
+    expected = list(parsed(kustomize(hardened_overlay(tmp_path, *ranges))))
+
+    def without_what_a_release_changes(objects):
+        for each in of_kind(objects, "Deployment"):
+            container(each).pop("image")
+            container(each)["args"] = [
+                flag
+                for flag in container(each)["args"]
+                if not re.match("--lifecycle-.*-image", flag)
+            ]
+        for each in of_kind(objects, "NetworkPolicy"):
+            each["metadata"].pop("annotations", None)
+        return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+    assert references(found) == {f"{IMAGE}@{DIGEST}"}
+    assert without_what_a_release_changes(found) == without_what_a_release_changes(expected)
+
+
+def workflow(name):
+    """The only job of a workflow in the manual."""
+    found = yaml.safe_load((ROOT / f"docs/examples/ci/{name}.yaml").read_text())
+    # YAML 1.1 reads the key "on" as true.
+    assert found.keys() == {"name", True, "permissions", "jobs"}
+    (job,) = found["jobs"].values()
+    return job
+
+
+@pytest.mark.parametrize("name", ["policy-check", "release"])
+def test_no_step_of_a_workflow_runs_what_a_branch_is_called(name):
+    steps = workflow(name)["steps"]
+    assert {key for step in steps for key in step} <= {"name", "uses", "with", "run"}
+    assert not any("${{" in step.get("run", "") for step in steps)
+
+
+def test_the_workflow_and_the_manual_give_every_variable_of_make_release():
+    job = workflow("release")
+    assert "make release" in [step.get("run") for step in job["steps"]]
+    assert job["env"].keys() >= PARAMETERS.keys()
+    page = (ROOT / "docs/howto/releasing.md").read_text()
+    assert all(f"`{name}`" in page for name in PARAMETERS)
