@@ -10,7 +10,7 @@ IMG ?= harbourmaster:$(VERSION)
 KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/kubectl)
 UNINSTALL ?= --yes
 comma := ,
-CONTAINER_ENGINE ?= $(or $(shell command -v docker),$(shell command -v podman))
+ENGINE := deploy/image/engine.sh
 
 export PYTHONUNBUFFERED = 1
 # Otherwise every test worker would compile all modules again.
@@ -121,16 +121,15 @@ sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 engine:
-	@$(or $(CONTAINER_ENGINE),false) info >/dev/null 2>&1 || { \
-		echo "no container engine: start docker or podman, or set CONTAINER_ENGINE=" >&2; exit 2; }
+	@$(ENGINE) info >/dev/null
 
 docker-build: engine webhook ## build the image IMG
-	@$(CONTAINER_ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
+	@$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
 
 docker-push: engine ## push the image IMG
-	@$(CONTAINER_ENGINE) push $(IMG)
+	@$(ENGINE) push $(IMG)
 
 # An installation keeps its crossNamespaceReferences, and Open if it is older than that setting: REFERENCES= changes
 # it. Server-side apply removes fields that an older version had. A cluster has one custom metrics API: ours
