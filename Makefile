@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom engine docker-build docker-push
+.PHONY: webhook playground sbom engine base-image docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -127,6 +127,9 @@ docker-build: engine webhook ## build the image IMG
 	@$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
+
+base-image: engine ## build a base image from Debian's packages, where no registry is reachable; prints PYTHON_IMAGE
+	@deploy/image/base.sh localhost/harbourmaster-base:debian
 
 docker-push: engine ## push the image IMG
 	@$(ENGINE) push $(IMG)
