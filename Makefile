@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom engine docker-build docker-push
+.PHONY: webhook playground sbom chart engine docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -119,6 +119,10 @@ playground: .venv/installed ## build the additional wheel for harbourmaster loca
 sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@mkdir -p dist
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
+
+chart: .venv/installed ## write the Helm chart, which installs the image IMG, into dist
+	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) dist/harbourmaster-$(VERSION).tgz
+	@ls dist/harbourmaster-$(VERSION).tgz
 
 engine:
 	@$(or $(CONTAINER_ENGINE),false) info >/dev/null 2>&1 || { \
