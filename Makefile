@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom release engine base-image docker-build docker-push
+.PHONY: webhook playground sbom chart release engine base-image docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -120,16 +120,9 @@ sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@mkdir -p dist
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
-# PYTHON_IMAGE, PYTHON_RUNNER and DENO_RUNNER are references with digests; IMG is the repository of the new image.
-BUILDER ?= https://harbourmaster.example.com/builders/local
-PACK = $(BIN)/python deploy/release.py $(1) IMG=$(IMG) PYTHON_IMAGE=$(PYTHON_IMAGE) \
-	PYTHON_RUNNER=$(PYTHON_RUNNER) DENO_RUNNER=$(DENO_RUNNER) BUILDER=$(BUILDER)
-
-release: .venv/installed ## make all files of a release in dist, from a commit: docs/howto/releasing.md
-	@$(call PACK,check)
-	@rm -rf dist && $(MAKE) --no-print-directory webhook playground sbom image
-	@$(MAKE) --no-print-directory chart IMG=$$($(call PACK,reference))
-	@$(call PACK,pack)
+chart: .venv/installed ## write the Helm chart, which installs the image IMG, into dist
+	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) dist/harbourmaster-$(VERSION).tgz $(SETTINGS)
+	@ls dist/harbourmaster-$(VERSION).tgz
 
 engine:
 	@$(ENGINE) info >/dev/null
@@ -201,6 +194,19 @@ undeploy: .venv/installed ## uninstall everything, including policies; UNINSTALL
 	@$(BIN)/harbourmaster uninstall --delete-crds $(UNINSTALL)
 
 undeploy-with-certmanager undeploy-using-certmanager: undeploy
+
+# PYTHON_IMAGE, PYTHON_RUNNER and DENO_RUNNER are references with digests; IMG is the repository of the new image.
+BUILDER ?= https://harbourmaster.example.com/builders/local
+PACK = $(BIN)/python deploy/release.py $(1) IMG=$(IMG) PYTHON_IMAGE=$(PYTHON_IMAGE) \
+	PYTHON_RUNNER=$(PYTHON_RUNNER) DENO_RUNNER=$(DENO_RUNNER) BUILDER=$(BUILDER)
+PARTS = $(MAKE) --no-print-directory SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct)
+
+release: .venv/installed ## make all files of a release in dist, from a commit: docs/howto/releasing.md
+	@$(call PACK,check)
+	@rm -rf dist && $(PARTS) webhook playground sbom image >/dev/null
+	@$(PARTS) chart IMG=$$($(call PACK,reference)) >/dev/null \
+		SETTINGS="lifecycle-python-image=$(PYTHON_RUNNER) lifecycle-deno-image=$(DENO_RUNNER)"
+	@$(call PACK,pack)
 
 clean: ## remove build results; the cache of the control plane is kept
 	@rm -rf .venv build dist *.egg-info playground/build playground/*.egg-info

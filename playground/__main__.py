@@ -16,8 +16,10 @@ from harbourmaster.playground import demo, tour
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
 from harbourmaster.playground.build import (
     CONTROL_PLANE,
+    HELM,
     PROMETHEUS,
     ensure_binaries,
+    ensure_helm,
     ensure_prometheus,
 )
 from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
@@ -128,11 +130,13 @@ def _print_export(directory: Path) -> None:
 
 
 def _build(suite: str | None) -> None:
-    if suite != PROMETHEUS.name:
+    if suite in {None, CONTROL_PLANE.name}:
         ensure_binaries(progress=say)
-    if suite != CONTROL_PLANE.name:
+    if suite in {None, PROMETHEUS.name}:
         for program in PROMETHEUS.targets:
             ensure_prometheus(program, progress=say)
+    if suite in {None, HELM.name}:
+        ensure_helm(progress=say)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -157,8 +161,8 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "suite",
         nargs="?",
-        choices=(CONTROL_PLANE.name, PROMETHEUS.name),
-        help="build only these (default: both)",
+        choices=(CONTROL_PLANE.name, PROMETHEUS.name, HELM.name),
+        help="build only these (default: all)",
     )
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"

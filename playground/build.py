@@ -79,6 +79,15 @@ PROMETHEUS = Suite(
     # Without the clients of thirty clouds, which are most of it.
     tags="remove_all_sd",
 )
+HELM = Suite(
+    "helm",
+    {"helm": 100, "helm3": 30},
+    # Both are in use: the newer one applies on the server, the older one merges by itself.
+    {
+        "helm": Target("helm", "helm.sh/helm/v4/cmd/helm"),
+        "helm3": Target("helm", "helm.sh/helm/v3/cmd/helm"),
+    },
+)
 
 
 class Toolchain(NamedTuple):
@@ -116,6 +125,15 @@ def ensure_prometheus(
     if installed is not None:
         return Path(installed)
     return _ensure(PROMETHEUS, environment, progress) / program
+
+
+def ensure_helm(
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return a folder with ``helm``, of version 4, and ``helm3``: what tests install charts by."""
+    return _ensure(HELM, environment, progress)
 
 
 def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:

@@ -1,0 +1,61 @@
+{{/* Which components are on: those that values name, and those that are part of others. As JSON. */}}
+{{- define "harbourmaster.components" -}}
+{{- $with := deepCopy .Values.components -}}
+{{- $_ := set $with "certManager" (eq .Values.certificates "certManager") -}}
+{{- $_ := set $with "hardened" .Values.hardened.enabled -}}
+{{- $_ := set $with "besideKeptn" .Values.besideKeptn -}}
+{{- if .Values.besideKeptn }}{{ $_ := set $with "guards" false }}{{ end -}}
+{{- range $name, $parts := include "harbourmaster.parts" . | fromJson }}
+{{- if get $with $name }}{{ range $parts }}{{ $_ := set $with . true }}{{ end }}{{ end }}
+{{- end -}}
+{{- toJson $with -}}
+{{- end }}
+
+{{- define "harbourmaster.image" -}}
+{{- .Values.image.repository -}}
+{{- with .Values.image.tag }}:{{ . }}{{ end -}}
+{{- with .Values.image.digest }}@{{ . }}{{ end -}}
+{{- end }}
+
+{{- define "harbourmaster.schedulerImage" -}}
+{{- required "no image of kube-scheduler: scheduler.image: give the one of your cluster's version" .Values.scheduler.image -}}
+{{- end }}
+
+{{/* The peers that are the API server, as JSON. */}}
+{{- define "harbourmaster.apiServer" -}}
+{{- $peers := list -}}
+{{- range .Values.hardened.apiServerCIDRs }}{{ $peers = append $peers (dict "ipBlock" (dict "cidr" .)) }}{{ end -}}
+{{- if not $peers }}
+{{- fail "no address ranges of the API server: hardened.apiServerCIDRs: harbourmaster doctor proposes them" }}
+{{- end -}}
+{{- toJson $peers -}}
+{{- end }}
+
+{{/* Settings as flags, as a JSON list; without those that are not set. */}}
+{{- define "harbourmaster.flags" -}}
+{{- $flags := list -}}
+{{- range $name, $value := . }}
+{{- if not (kindIs "invalid" $value) }}
+{{- $text := toJson $value }}
+{{- if kindIs "string" $value }}{{ $text = $value }}{{ end }}
+{{- if kindIs "slice" $value }}{{ $text = join "," $value }}{{ end }}
+{{- $flags = append $flags (printf "--%s=%s" $name $text) }}
+{{- end }}
+{{- end -}}
+{{- toJson $flags -}}
+{{- end }}
+
+{{- define "harbourmaster.webhookFlags" -}}
+{{- $named := dict "features" .Values.features -}}
+{{- include "harbourmaster.flags" (mergeOverwrite $named .Values.webhook.settings) -}}
+{{- end }}
+
+{{- define "harbourmaster.controllerFlags" -}}
+{{- $named := dict
+  "controllers" .Values.controllers
+  "cross-namespace-references" .Values.crossNamespaceReferences
+  "webhook-excluded-namespaces" .Values.admission.excludedNamespaces
+  "webhook-failure-policy" .Values.admission.failurePolicy
+  "webhook-gated-failure-policy" .Values.admission.gatedFailurePolicy -}}
+{{- include "harbourmaster.flags" (mergeOverwrite $named .Values.controller.settings) -}}
+{{- end }}
