@@ -216,6 +216,7 @@ PARTS = $(MAKE) --no-print-directory SOURCE_DATE_EPOCH=$$(git log -1 --format=%c
 
 release: .venv/installed ## make all files of a release in dist, from a commit: docs/howto/releasing.md
 	@$(call PACK,check)
+	@echo "== building wheels, image and chart (two to five minutes)"
 	@rm -rf dist && $(PARTS) webhook playground sbom image >/dev/null
 	@$(PARTS) chart IMG=$$($(call PACK,reference)) >/dev/null \
 		SETTINGS="lifecycle-python-image=$(PYTHON_RUNNER) lifecycle-deno-image=$(DENO_RUNNER)"

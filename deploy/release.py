@@ -120,7 +120,7 @@ def pack(version: str, url: str, image: Path, parameters: Mapping[str, str]) -> 
     digests = {each.name: _sha256(each) for each in sorted(DIST.iterdir())}
     locks = {each.name: _sha256(each) for each in sorted(Path().glob("requirements*.txt"))}
     source = f"git+{url}@{commit}"
-    statement = provenance({**digests, reference: reference[-64:]}, source, locks, parameters)
+    statement = provenance({**digests, parameters["IMG"]: reference[-64:]}, source, locks, parameters)
     name = f"harbourmaster-{version}.intoto.json"
     (DIST / name).write_text(json.dumps(statement, indent=2) + "\n")
     digests[name] = _sha256(DIST / name)
@@ -226,7 +226,7 @@ def provenance(
     parameters: Mapping[str, str],
 ) -> dict[str, Any]:
     """An in-toto statement with a SLSA provenance; digests are SHA-256, by name."""
-    images = [parameters[name] for name in PINNED]
+    base = parameters["PYTHON_IMAGE"]
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": name, "digest": {"sha256": subjects[name]}} for name in subjects],
@@ -238,10 +238,7 @@ def provenance(
                 "resolvedDependencies": [
                     {"uri": source, "digest": {"gitCommit": source.rpartition("@")[2]}},
                     *({"name": name, "digest": {"sha256": locks[name]}} for name in locks),
-                    *(
-                        {"uri": f"docker://{one}", "digest": {"sha256": one[-64:]}}
-                        for one in images
-                    ),
+                    {"uri": f"docker://{base}", "digest": {"sha256": base[-64:]}},
                 ],
             },
             "runDetails": {"builder": {"id": parameters["BUILDER"]}},
