@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from sbom import of_image, written
+from sbom import image_digest, of_image, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    Names = Mapping[str, str]
 
 DIST: Final = Path("dist")
 PINNED: Final = ("PYTHON_IMAGE", "PYTHON_RUNNER", "DENO_RUNNER")
@@ -44,16 +46,15 @@ _COMPLETION: Final = {
 }
 
 
-def main(action: str, parameters: Mapping[str, str]) -> None:
+def main(action: str, parameters: Names) -> None:
     """Do one step. Exits with one line where a release is refused."""
     setup = ConfigParser()
     setup.read("setup.cfg")
     version = setup["metadata"]["version"]
     image = DIST / f"harbourmaster-{version}-image.tar"
     if action == "check":
-        refused = image_error(parameters) or changelog_error(
-            Path("CHANGELOG.md").read_text(), version
-        )
+        changelog = Path("CHANGELOG.md").read_text()
+        refused = image_error(parameters) or changelog_error(changelog, version)
         changed = _run("git", "status", "--porcelain").split()
         if not refused and changed:
             refused = f"uncommitted changes: {changed[1]}: commit or stash them"
@@ -65,7 +66,7 @@ def main(action: str, parameters: Mapping[str, str]) -> None:
         pack(version, setup["metadata"]["url"], image, parameters)
 
 
-def image_error(parameters: Mapping[str, str]) -> str:
+def image_error(parameters: Names) -> str:
     """What is wrong with the references of images, in one line; empty if nothing is."""
     for name in PINNED:
         if not _DIGEST.fullmatch(parameters[name]):
@@ -102,7 +103,7 @@ def changelog_error(text: str, version: str) -> str:
     return ""
 
 
-def pack(version: str, url: str, image: Path, parameters: Mapping[str, str]) -> None:
+def pack(version: str, url: str, image: Path, parameters: Names) -> None:
     """Add to ``dist`` what make did not build, and print what is there."""
     commit, epoch = _run("git", "log", "-1", "--format=%H %ct").split()
     reference = f"{parameters['IMG']}@{image_digest(image)}"
@@ -114,13 +115,12 @@ def pack(version: str, url: str, image: Path, parameters: Mapping[str, str]) -> 
     for target, base in (("install", "default"), ("hardened", "hardened")):
         (DIST / f"{target}.yaml").write_text(manifests(base, reference, parameters))
     sbom = json.loads((DIST / f"harbourmaster-{version}.cdx.json").read_text())
-    written(
-        of_image(image, reference, parameters["PYTHON_IMAGE"], sbom), image.with_suffix(".cdx.json")
-    )
+    bill = of_image(image, reference, parameters["PYTHON_IMAGE"], sbom)
+    written(bill, image.with_suffix(".cdx.json"))
     digests = {each.name: _sha256(each) for each in sorted(DIST.iterdir())}
     locks = {each.name: _sha256(each) for each in sorted(Path().glob("requirements*.txt"))}
-    source = f"git+{url}@{commit}"
-    statement = provenance({**digests, parameters["IMG"]: reference[-64:]}, source, locks, parameters)
+    subjects = {**digests, parameters["IMG"]: reference[-64:]}
+    statement = provenance(subjects, f"git+{url}@{commit}", locks, parameters)
     name = f"harbourmaster-{version}.intoto.json"
     (DIST / name).write_text(json.dumps(statement, indent=2) + "\n")
     digests[name] = _sha256(DIST / name)
@@ -132,27 +132,11 @@ def pack(version: str, url: str, image: Path, parameters: Mapping[str, str]) -> 
     print(f"{reference}: sign and publish it with dist: docs/howto/releasing.md")  # noqa: T201
 
 
-def image_digest(archive: Path) -> str:
-    """The digest of the one manifest in an OCI archive, by which registries know the image."""
-    with tarfile.open(archive) as found:
-        (manifest,) = json.load(_member(found, "index.json"))["manifests"]
-    digest: str = manifest["digest"]
-    return digest
-
-
 def source_archive(epoch: int) -> bytes:
     """The sdist of what is committed, without times, owners and modes of this machine."""
     packed = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
-        committed = Path(folder, "committed.tar")
-        _run("git", "archive", f"--output={committed}", "HEAD")
-        _run(
-            "tar",
-            "--extract",
-            f"--file={committed}",
-            "--one-top-level=source",
-            f"--directory={folder}",
-        )
+        _run("git", "clone", "--quiet", ".", f"{folder}/source")
         build = (sys.executable, "-m", "build", "--sdist", "--no-isolation")
         _run(*build, f"--outdir={folder}", f"{folder}/source")
         (built,) = Path(folder).glob("*.tar.gz")
@@ -169,7 +153,7 @@ def source_archive(epoch: int) -> bytes:
     return packed.getvalue()
 
 
-def manifests(base: str, reference: str, parameters: Mapping[str, str]) -> str:
+def manifests(base: str, reference: str, parameters: Names) -> str:
     """What kustomize makes of a folder of ``deploy``, with all images by digest."""
     folder = Path("build/release", base)
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,31 +161,21 @@ def manifests(base: str, reference: str, parameters: Mapping[str, str]) -> str:
     overlay = yaml.safe_load(source.replace("../", "../../../deploy/"))
     name, _, digest = reference.partition("@")
     overlay["images"] = [{"name": "harbourmaster", "newName": name, "digest": digest}]
-    flags = [
-        f"--lifecycle-python-image={parameters['PYTHON_RUNNER']}",
-        f"--lifecycle-deno-image={parameters['DENO_RUNNER']}",
+    flags = {"python": parameters["PYTHON_RUNNER"], "deno": parameters["DENO_RUNNER"]}
+    path = "/spec/template/spec/containers/0/args/-"
+    patch = [
+        {"op": "add", "path": path, "value": f"--lifecycle-{runtime}-image={image}"}
+        for runtime, image in flags.items()
     ]
-    overlay["patches"] = [
-        _patch("Deployment", "controller", "add", "/spec/template/spec/containers/0/args/-", flag)
-        for flag in flags
-    ]
+    target = {"kind": "Deployment", "name": "harbourmaster-controller"}
+    overlay["patches"] = [{"target": target, "patch": json.dumps(patch)}]
     if base == "hardened":
         guarded = yaml.safe_load(Path("deploy/hardened/api-server.yaml").read_text())
         guarded["spec"]["ingress"] = [{"from": [{"ipBlock": {"cidr": "RANGES"}}]}]
         (folder / "api-server.yaml").write_text(yaml.safe_dump(guarded))
-        # It only keeps the folder from rendering without ranges.
-        overlay["patches"] += [
-            _patch("NetworkPolicy", "webhook", "remove", "/metadata/annotations")
-        ]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     text = _run(str(Path(sys.executable).with_name("kubectl")), "kustomize", str(folder)) + "\n"
     return _unfilled(text) if base == "hardened" else text
-
-
-def _patch(kind: str, name: str, op: str, path: str, value: str | None = None) -> dict[str, Any]:
-    operation = {"op": op, "path": path} | ({} if value is None else {"value": value})
-    target = {"kind": kind, "name": f"harbourmaster-{name}"}
-    return {"target": target, "patch": json.dumps([operation])}
 
 
 def _unfilled(text: str) -> str:
@@ -210,6 +184,7 @@ def _unfilled(text: str) -> str:
     kubectl applies the documents before one that is wrong, and those after an object that the API
     server refuses: only this way nothing is installed without ranges.
     """
+    text = re.sub(r"  annotations:\n    \S+/first-range: RANGES\n", "", text)
     text = re.sub(r":\n +- ipBlock:\n +cidr: RANGES$", f": [{RANGES}]", text, flags=re.MULTILINE)
     documents = text.split("---\n")
     first = [each for each in documents if RANGES in each or "\nkind: Namespace\n" in each]
@@ -219,12 +194,7 @@ def _unfilled(text: str) -> str:
     return "---\n".join([head + items, *(each for each in documents if each not in first)])
 
 
-def provenance(
-    subjects: Mapping[str, str],
-    source: str,
-    locks: Mapping[str, str],
-    parameters: Mapping[str, str],
-) -> dict[str, Any]:
+def provenance(subjects: Names, source: str, locks: Names, parameters: Names) -> dict[str, Any]:
     """An in-toto statement with a SLSA provenance; digests are SHA-256, by name."""
     base = parameters["PYTHON_IMAGE"]
     return {
@@ -249,10 +219,6 @@ def provenance(
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _member(archive: tarfile.TarFile, name: str) -> Any:  # noqa: ANN401 -- a file, or the mistake shows
-    return archive.extractfile(name)
 
 
 def _run(*command: str) -> str:

@@ -13,14 +13,8 @@ import sys
 import tarfile
 from email import message_from_string
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
-
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
-
-if TYPE_CHECKING:
-    from email.message import Message
 
 ROOT: Final = "harbourmaster"
 _OPTIONS: Final = ("--output-reproducible", "--no-validate", "--output-file=-")
@@ -55,6 +49,10 @@ def main(requirements: str, output: Path) -> None:
 
 def written(found: dict[str, Any], output: Path) -> None:
     """Write an SBOM. Exits with one line if it is not valid."""
+    # Takes a second or more, which not every step of a release needs.
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
     text = json.dumps(found, indent=2, sort_keys=True) + "\n"
     error = JsonStrictValidator(SchemaVersion.from_version(found["specVersion"])).validate_str(text)
     if error is not None:
@@ -65,56 +63,61 @@ def written(found: dict[str, Any], output: Path) -> None:
 def of_image(archive: Path, reference: str, base: str, found: dict[str, Any]) -> dict[str, Any]:
     """The SBOM of an OCI archive: what we install, the base image, and its packages of Debian."""
     root = found["metadata"]["component"]
-    image = {"type": "container", "name": reference, "version": root["version"]}
-    components = [
-        {"bom-ref": base, "type": "container", "name": base},
-        *(
-            {
-                "bom-ref": f"{package['Package']}:{package['Architecture']}",
-                "type": "library",
-                "name": package["Package"],
-                "version": package["Version"],
-                "purl": f"pkg:deb/debian/{package['Package']}@{quote(package['Version'])}"
-                f"?arch={package['Architecture']}",
-            }
-            for package in _packages(archive)
-        ),
-    ]
-    of_base = sorted(each["bom-ref"] for each in components[1:])
-    dependencies = [
-        {"ref": reference, "dependsOn": [root["bom-ref"], base]},
-        {"ref": base, "dependsOn": of_base},
-    ]
+    image = {"type": "container", "bom-ref": reference, "name": reference}
+    packages = _packages(archive)
+    names = [each["bom-ref"] for each in packages]
     return {
         **found,
-        "metadata": {**found["metadata"], "component": {"bom-ref": reference, **image}},
-        "components": [root, *found["components"], *components],
-        "dependencies": [*dependencies, *found["dependencies"]],
+        "metadata": {**found["metadata"], "component": image},
+        "components": [
+            root,
+            *found["components"],
+            {"type": "container", "bom-ref": base, "name": base},
+            *packages,
+        ],
+        "dependencies": [
+            {"ref": reference, "dependsOn": [root["bom-ref"], base]},
+            {"ref": base, "dependsOn": names},
+            *found["dependencies"],
+        ],
     }
 
 
-def _packages(archive: Path) -> list[Message]:
-    """The packages of Debian in an image, as its last layers list them."""
-    files: dict[str, bytes] = {}
+def image_digest(archive: Path) -> str:
+    """The digest of the one manifest in an OCI archive, by which registries know the image."""
     with tarfile.open(archive) as blobs:
+        (manifest,) = _json(blobs, "index.json")["manifests"]
+        return str(manifest["digest"])
 
-        def blob(name: str) -> Any:  # noqa: ANN401 -- a file, unless the archive is broken
-            return blobs.extractfile(name)
 
-        (manifest,) = json.load(blob("index.json"))["manifests"]
-        for layer in json.load(blob(_path(manifest)))["layers"]:
-            with tarfile.open(fileobj=blob(_path(layer))) as content:
+def _packages(archive: Path) -> list[dict[str, str]]:
+    """The packages of Debian in an image, as its last layers list them."""
+    files: dict[str, str] = {}
+    with tarfile.open(archive) as blobs:
+        for layer in _json(blobs, _blob(image_digest(archive)))["layers"]:
+            with tarfile.open(fileobj=blobs.extractfile(_blob(layer["digest"]))) as content:
                 for each in content:
                     name = each.name.removeprefix("./")
                     if _DPKG.fullmatch(name) and each.isfile():
-                        files[name] = content.extractfile(each).read()  # type: ignore[union-attr]
-    texts = "\n\n".join(files[name].decode() for name in sorted(files)).split("\n\n")
-    found = [message_from_string(text.strip()) for text in texts if text.strip()]
-    return sorted(found, key=lambda each: (each["Package"], each["Architecture"]))
+                        files[name] = content.extractfile(each).read().decode()  # type: ignore[union-attr]
+    texts = "\n\n".join(files.values()).split("\n\n")
+    found = (_package(text.strip()) for text in texts if text.strip())
+    return sorted(found, key=lambda each: each["purl"])
 
 
-def _path(descriptor: dict[str, str]) -> str:
-    return f"blobs/{descriptor['digest'].replace(':', '/')}"
+def _package(text: str) -> dict[str, str]:
+    said = message_from_string(text)
+    name, version = said["Package"], said["Version"]
+    purl = f"pkg:deb/debian/{name}@{quote(version)}?arch={said['Architecture']}"
+    return {"type": "library", "bom-ref": purl, "purl": purl, "name": name, "version": version}
+
+
+def _json(blobs: tarfile.TarFile, name: str) -> Any:  # noqa: ANN401 -- as json.load
+    return json.load(blobs.extractfile(name))  # type: ignore[arg-type]
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _listed(kind: str, source: str) -> dict[str, Any]:

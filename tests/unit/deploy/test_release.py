@@ -226,7 +226,7 @@ def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
     }
     needs = {each["ref"]: each["dependsOn"] for each in found["dependencies"]}
     assert needs[f"{IMAGE}@{DIGEST}"] == ["a", base]
-    assert needs[base] == ["base-files:amd64", "libc6:amd64", "zlib1g:amd64"]
+    assert needs[base] == [purl for purl in packages.values() if purl]
 
 
 def test_the_provenance_is_a_statement_about_every_file():
