@@ -140,6 +140,12 @@ def test_a_second_clone_makes_the_same_files(clone, dist, store, folder):
     assert modes[0] == modes[1]
 
 
+def test_every_file_is_in_the_manual(dist):
+    page = PAGE.read_text()
+    names = [path.name.replace(VERSION, "VERSION") for path in dist.iterdir()]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
 def test_every_file_is_listed_with_its_size_and_the_next_step(release):
     dist, (*lines, last) = release
     sizes = {Path(line.split()[-1]).name: float(line.split()[0]) for line in lines[1:]}

@@ -200,6 +200,7 @@ def test_the_image_is_known_by_the_digest_of_its_manifest(archive):
     assert release.image_digest(archive) == DIGEST
 
 
+@pytest.mark.slow
 def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
     ours = {
         "bomFormat": "CycloneDX",
