@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from sbom import image_digest, of_image, written
+from sbom import image_digest, of_image, written  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
