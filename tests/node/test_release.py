@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
 ]
 IMAGE = "registry.example.com/harbourmaster"
-BASE = "localhost/harbourmaster-base:debian"
+MAKE = ("make", "--no-print-directory", "CONTAINER_ENGINE=buildah")
 RUNNERS = {
     f"{name}_RUNNER": f"registry.example.com/runner@sha256:{digit * 64}"
     for name, digit in (("PYTHON", "1"), ("DENO", "2"))
@@ -76,18 +76,18 @@ def cloned(source, directory, umask=0o022):
     return directory
 
 
-def released(clone, store, umask=0o022, clock=(), **environment):
-    """Make the release in a clone; return its folder, and what make printed."""
-    make = (*clock, "make", "--no-print-directory", "CONTAINER_ENGINE=buildah")
+def in_clone(clone, store, umask=0o022, **environment):
+    """The options of a command of make in a clone."""
     environment = {**clean(), "CONTAINERS_STORAGE_CONF": str(store), **environment}
-    options = {"cwd": clone, "umask": umask, "env": environment}
-    run(*make, "base-image", **options)
-    inspect = ("inspect", "--type=image", "--format={{.FromImageDigest}}", BASE)
-    digest = run("deploy/image/engine.sh", *inspect, **options)
-    images = {"IMG": IMAGE, "PYTHON_IMAGE": f"{BASE.partition(':')[0]}@{digest}", **RUNNERS}
+    return {"cwd": clone, "umask": umask, "env": environment}
+
+
+def released(base, clock=(), **options):
+    """Make the release in a clone; return its folder, and what make printed."""
+    images = {"IMG": IMAGE, "PYTHON_IMAGE": base, **RUNNERS}
     given = (f"{key}={value}" for key, value in images.items())
-    told = run(*make, "release", f"BIN={Path(sys.executable).parent}", *given, **options)
-    return clone / "dist", told.splitlines()
+    told = run(*clock, *MAKE, "release", f"BIN={Path(sys.executable).parent}", *given, **options)
+    return options["cwd"] / "dist", told.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +119,18 @@ def clone(folder):
 
 
 @pytest.fixture(scope="module")
-def release(clone, store):
-    return released(clone, store, TZ="UTC")
+def base(clone, store):
+    """The base image, by its digest in the local storage."""
+    options = in_clone(clone, store)
+    name = run(*MAKE, "base-image", **options).strip()
+    inspect = ("inspect", "--type=image", "--format={{.FromImageDigest}}", name)
+    digest = run("deploy/image/engine.sh", *inspect, **options)
+    return f"{name.rpartition(':')[0]}@{digest}"
+
+
+@pytest.fixture(scope="module")
+def release(clone, store, base):
+    return released(base, **in_clone(clone, store, TZ="UTC"))
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +138,10 @@ def dist(release):
     return release[0]
 
 
-def test_a_second_clone_makes_the_same_files(clone, dist, store, folder):
+def test_a_second_clone_makes_the_same_files(clone, dist, store, base, folder):
     again = cloned(clone, folder / "another/place", umask=0o077)
     clock = ("faketime", "-f", "+400d")
-    other, _ = released(again, store, umask=0o077, clock=clock, TZ="Asia/Tokyo")
+    other, _ = released(base, clock, **in_clone(again, store, umask=0o077, TZ="Asia/Tokyo"))
     assert (other / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
     modes = [
         {path.name: stat.S_IMODE(path.stat().st_mode) for path in each.iterdir()}
