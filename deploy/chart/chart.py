@@ -55,6 +55,7 @@ LEFT_OUT: Final = ("single-replica",)
 """What values say as well."""
 RANGE: Final = "192.0.2.254/32"
 """Stands for the ranges of the API server while kustomize renders."""
+KEEP: Final = "helm.sh/resource-policy"
 ONLY_IF: Final = {
     "Namespace": ".Values.namespace.create",
     "CustomResourceDefinition": ".Values.crds.install",
@@ -298,9 +299,10 @@ def adapted(
             _webhook(each)
     elif kind == "CustomResourceDefinition":
         found["spec"]["versions"] = versions[metadata["name"]]
-        keep = 'ternary (dict "helm.sh/resource-policy" "keep") dict .Values.crds.keep'
-        metadata["annotations"] = Expression(
-            f"merge ({keep}) ({_literal(metadata.get('annotations', {}))})", "optional"
+        metadata["annotations"] = (
+            {**known, KEEP: Expression('ternary "keep" "" .Values.crds.keep', "optional")}
+            if (known := metadata.get("annotations"))
+            else Expression(f'ternary (dict "{KEEP}" "keep") dict .Values.crds.keep', "optional")
         )
     elif kind == "NetworkPolicy":
         found = _peers(found)
@@ -465,11 +467,12 @@ def learned(present: frozenset[World], among: frozenset[World]) -> list[Term]:
             needed = World()
         needed = _named(needed) - given
         refused = {name for name in names if not needed and closed(name) in absent}
-        if top in absent:
-            refused |= {name for name in names if nearly_all(but=name) in present}
+        refused -= {each.name for each in components() if each.parts & refused}
+        if top in absent and not refused:
+            refused |= _named(World(name for name in names if nearly_all(but=name) in present))
         if top in present:
             refused |= {name for name in names if top | {name} in absent}
-        terms.append((needed, _named(World(refused))))
+        terms.append((needed, World(refused)))
     for world in among:
         if holds(terms, world) != (world in present):
             sys.exit(f"no condition found: it would be wrong for {', '.join(sorted(world))}")
