@@ -24,6 +24,12 @@ NOT_RUN = {
         "needs an installation",
         "needs a cluster that runs the image",
     ],
+    "docs/howto/helm.md": [
+        "tests/cluster/test_chart_installed.py installs it",
+        "tests/cluster/test_chart_installed.py upgrades it",
+        "tests/cluster/test_chart_installed.py does it",
+        "tests/cluster/test_chart_installed.py uninstalls it",
+    ],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
     "docs/migration/krake.md": ["its file is yours; docs/reference/placement.md runs it"],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],

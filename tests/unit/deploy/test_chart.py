@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tarfile
 
 import jsonschema
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from helpers.chart import CHART, EXAMPLES, IMAGE, chart, packed
-from helpers.manifests import DEPLOY, NAMESPACE, VERSION, container, deployment_of, objects
+from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deployment_of, objects
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -51,6 +52,13 @@ def leaves(value, path=()):
 
 def test_the_schema_knows_the_values_of_the_chart_and_those_of_parent_charts():
     assert {path for path in keys(SCHEMA) if path != ("global",)} == set(leaves(VALUES))
+
+
+def test_the_manual_has_each_value_once():
+    page = (ROOT / "docs/howto/helm.md").read_text()
+    rows = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
+    named = [each.strip("`") for row in rows for each in row.split(", ")]
+    assert sorted(named) == sorted(".".join(path) for path in leaves(VALUES))
 
 
 def test_every_component_has_a_value_except_that_which_sets_replicas():
