@@ -15,11 +15,11 @@ from helpers.chart import (
     EXAMPLES,
     HELMS,
     KUBERNETES,
-    chart,
     helm,
     packed,
     sorted_objects,
     templated,
+    worlds,
 )
 from helpers.manifests import NAMESPACE, ROOT, VERSION, kustomize, objects, parsed, rendered
 
@@ -33,7 +33,7 @@ pytestmark = [
 
 ALONE = {
     each.name: each.folder.rpartition("/")[2]
-    for each in chart.components()
+    for each in worlds.components()
     if each.folder.startswith("components/") and each.name != "hardened"
 }
 """Components by the names of their values; the example is one of hardened."""

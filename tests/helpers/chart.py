@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib
 import subprocess
 import sys
 import tempfile
@@ -13,22 +13,15 @@ from harbourmaster.playground.build import ensure_helm
 from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, parsed, render_cache
 
 CHART = DEPLOY / "chart"
+# As Python does it for a script.
+sys.path.append(str(CHART))
+chart, union, worlds = map(importlib.import_module, ("chart", "union", "worlds"))
 EXAMPLES = CHART / "examples"
 IMAGE = f"harbourmaster:{VERSION}"
 KEEP = "helm.sh/resource-policy"
 KUBERNETES = "--kube-version=1.36"
 """Without a cluster, Helm takes one of its own version, or a very old one."""
 HELMS = ("helm", "helm3")
-
-
-def _loaded():
-    spec = importlib.util.spec_from_file_location("chart", CHART / "chart.py")
-    module = sys.modules["chart"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-chart = _loaded()
 
 
 @functools.cache

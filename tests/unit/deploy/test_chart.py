@@ -11,15 +11,15 @@ import jsonschema
 import pytest
 import yaml
 
-from helpers.chart import CHART, EXAMPLES, IMAGE, chart, packed
+from helpers.chart import CHART, EXAMPLES, IMAGE, chart, packed, union, worlds
 from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deployment_of, objects
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-NAMES = [each.name for each in chart.components()]
+NAMES = [each.name for each in worlds.components()]
 OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened"}
 """Components that have values outside of ``components``."""
-ALWAYS = [(chart.World(), chart.World())]
+ALWAYS = [(worlds.World(), worlds.World())]
 DIGEST = f"sha256:{'a' * 64}"
 
 
@@ -63,7 +63,7 @@ def test_the_manual_has_each_value_once():
 
 def test_every_component_has_a_value_except_that_which_sets_replicas():
     folders = {path.name for path in (DEPLOY / "components").iterdir()}
-    assert folders - {each.folder.rpartition("/")[2] for each in chart.components()} == {
+    assert folders - {each.folder.rpartition("/")[2] for each in worlds.components()} == {
         "single-replica"
     }
     assert set(VALUES["components"]) == set(NAMES) - OF_THEIR_OWN
@@ -141,49 +141,49 @@ def test_an_invalid_image_reference_is_refused_in_one_line(image):
         chart.main(VERSION, image, None)
 
 
-def worlds():
+def rendered_worlds():
     """The worlds that are rendered."""
-    known = {chart.World(), *(chart.closed(name) for name in NAMES)}
+    known = {worlds.World(), *(worlds.closed(name) for name in NAMES)}
     for name in NAMES:
-        known |= {chart.nearly_all(but=name), chart.nearly_all() | {name}}
+        known |= {worlds.nearly_all(but=name), worlds.nearly_all() | {name}}
     return frozenset(known)
 
 
 PAIRS = [
     pair
-    for pair in itertools.combinations(sorted(chart.nearly_all()), 2)
+    for pair in itertools.combinations(sorted(worlds.nearly_all()), 2)
     # What two parts of one component do together, that component can do by itself.
-    if not any(set(pair) <= chart.closed(name) for name in NAMES)
+    if not any(set(pair) <= worlds.closed(name) for name in NAMES)
 ]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_condition_of_one_or_two_components_is_found_from_few_renderings(is_refused):
-    others = [chart.closed(*NAMES[start : start + 5]) for start in range(len(NAMES))]
+    others = [worlds.closed(*NAMES[start : start + 5]) for start in range(len(NAMES))]
     for names in [*((name,) for name in NAMES), *([] if is_refused else PAIRS)]:
 
         def holds(world, names=names):
             return (world >= set(names)) != is_refused
 
-        terms = chart.learned(frozenset(filter(holds, worlds())), worlds())
-        assert [world for world in others if chart.holds(terms, world) != holds(world)] == []
+        terms = union.learned(frozenset(filter(holds, rendered_worlds())), rendered_worlds())
+        assert [world for world in others if union.holds(terms, world) != holds(world)] == []
 
 
 def test_what_follows_from_no_condition_is_refused_in_one_line():
-    some = frozenset(chart.nearly_all(but=name) for name in ("dashboard", "scheduler"))
+    some = frozenset(worlds.nearly_all(but=name) for name in ("dashboard", "scheduler"))
     with pytest.raises(SystemExit, match=r"^no condition found: it would be wrong for "):
-        chart.learned(some, worlds())
+        union.learned(some, rendered_worlds())
 
 
 def test_texts_of_other_template_languages_stay_text():
-    assert chart.written({"legend": [(ALWAYS, "{{pod}} in harbourmaster-system")]}) == [
+    assert union.written({"legend": [(ALWAYS, "{{pod}} in harbourmaster-system")]}) == [
         'legend: "{{ "{{" }}pod}} in {{ .Release.Namespace }}"'
     ]
 
 
 def test_text_that_yaml_reads_as_something_else_is_quoted():
     values = ["true", "1.0", "on", "y", "a: b", "null", True, 1, None]
-    lines = chart.written([(ALWAYS, value) for value in values])
+    lines = union.written([(ALWAYS, value) for value in values])
     assert [yaml.safe_load(line)[0] for line in lines] == values
     assert lines[3] == '- "y"'
 
