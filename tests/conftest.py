@@ -12,7 +12,7 @@ import pytest
 import helpers.properties  # noqa: F401 - before any test module, for its profiles
 from harbourmaster.playground import api as playground_api
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
-from harbourmaster.playground.build import ensure_binaries, ensure_prometheus
+from harbourmaster.playground.build import ensure_binaries, ensure_helm, ensure_prometheus
 from harbourmaster.playground.errors import PlaygroundError
 from helpers.cluster import (
     SERVED,
@@ -77,6 +77,8 @@ def pytest_collection_finish(session):
                 ensure_binaries()
             if any("prometheus" in item.fixturenames for item in session.items):
                 ensure_prometheus()
+            if any("helm" in item.fixturenames for item in session.items):
+                ensure_helm()
         except PlaygroundError as error:
             raise pytest.UsageError(str(error)) from error
 

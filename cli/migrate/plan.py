@@ -101,6 +101,12 @@ STEPS: Final = (
 """The steps in their order, without their commands."""
 _ON_A_SEED: Final = "; on a Gardener seed use an overlay with deploy/components/gardener"
 _BESIDE_KEPTN: Final = "deploy-beside-keptn"
+_USING_CERTMANAGER: Final = "deploy-using-certmanager"
+_VALUES: Final = {
+    _BESIDE_KEPTN: " --set besideKeptn=true",
+    _USING_CERTMANAGER: " --set certificates=certManager",
+}
+"""What the Helm chart needs for the same as a make target."""
 _METRICS_APIS: Final = frozenset(
     Ref("apiservice", f"{version}.custom.metrics.k8s.io") for version in ("v1beta1", "v1beta2")
 )
@@ -134,7 +140,9 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
     remaining = []
     for step in STEPS:
         if found := commands.get(step.code):
-            why = f"{step.why}{_ON_A_SEED}" if is_seed and step.code == "install" else step.why
+            why = step.why
+            if step.code == "install":
+                why += (_ON_A_SEED if is_seed else "") + _by_helm(observed)
             remaining.append(replace(step, why=why, commands=tuple(found)))
     # Where nothing goes any more, nothing need be saved.
     return () if all(step.code == "back-up" for step in remaining) else tuple(remaining)
@@ -185,7 +193,7 @@ def _target(observed: Observed) -> str:
     if observed.has_operator:
         return _BESIDE_KEPTN
     certmanager = any(one.of_certmanager and one.system == KUPID for one in observed.registrations)
-    return "deploy-using-certmanager" if certmanager else "deploy"
+    return _USING_CERTMANAGER if certmanager else "deploy"
 
 
 def _install(observed: Observed) -> list[Command]:
@@ -201,6 +209,17 @@ def _install(observed: Observed) -> list[Command]:
             f"--timeout={ROLLOUT_TIMEOUT}",
         ),
     ]
+
+
+def _by_helm(observed: Observed) -> str:
+    """How the Helm chart takes over definitions that name the release that made them."""
+    if not any(one.release for one in observed.definitions):
+        return ""
+    return (
+        "; by Helm instead, as definitions belong to another release: helm install harbourmaster"
+        f" harbourmaster-VERSION.tgz --namespace {observed.ours.namespace} --create-namespace"
+        f" --take-ownership{_VALUES.get(_target(observed), '')}"
+    )
 
 
 def _rolled_out(observed: Observed, role: str) -> Command:

@@ -54,7 +54,7 @@ def kubectl():
 
 
 @functools.cache
-def _kept():
+def render_cache():
     """Where rendered manifests are kept: they depend on ``deploy/`` and kubectl alone."""
     state = hashlib.sha256(str(kubectl().stat().st_size).encode())
     for path in sorted(path for path in DEPLOY.rglob("*") if path.is_file()):
@@ -68,7 +68,7 @@ def _kept():
 
 def rendered(base, *components):
     """The YAML of a base with components on top, as an overlay of a user's own would have it."""
-    kept = _kept() / "+".join((base, *components))
+    kept = render_cache() / "+".join((base, *components))
     if kept.exists():
         return kept.read_text()
     if components:
@@ -136,7 +136,7 @@ def parsed(text):
 @functools.cache
 def objects(base="default", *components):
     """The rendered objects, shared by all callers."""
-    kept = _kept() / "+".join((base, *components, "json"))
+    kept = render_cache() / "+".join((base, *components, "json"))
     if kept.exists():
         return tuple(json.loads(kept.read_text()))
     found = tuple(parsed(rendered(base, *components)))

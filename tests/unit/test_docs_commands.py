@@ -24,6 +24,12 @@ NOT_RUN = {
         "needs an installation",
         "needs a cluster that runs the image",
     ],
+    "docs/howto/helm.md": [
+        "tests/cluster/test_chart_installed.py installs it",
+        "tests/cluster/test_chart_installed.py upgrades it",
+        "tests/cluster/test_chart_installed.py does it",
+        "tests/cluster/test_chart_installed.py uninstalls it",
+    ],
     "docs/howto/installing.md": [
         "needs the files of a release; tests/node/test_release.py runs it",
         "needs a signed release",

@@ -36,6 +36,7 @@ SERVICES = {
     KUPID: ("shop", "gardener-extension-kupid"),
     KEPTN: ("keptn", "lifecycle-webhook-service"),
 }
+LIFECYCLE_OPERATOR = Ref("deployment", "lifecycle-operator", "keptn")
 METRICS_API = Ref("apiservice", "v1beta1.custom.metrics.k8s.io")
 BOOLS = st.booleans()
 OWN = st.sampled_from(
@@ -495,3 +496,42 @@ def test_unread_objects_are_not_put_at_risk(observed):
 def test_hostile_names_are_quoted():
     ref = Ref("clusterrole", "x; rm -rf ~ $(id)")
     assert delete(ref).text == ("kubectl delete clusterrole 'x; rm -rf ~ $(id)' --ignore-not-found")
+
+
+@pytest.mark.parametrize(
+    ("workloads", "registrations", "values"),
+    [
+        ((), (), ""),
+        (
+            (ReplacedWorkload(LIFECYCLE_OPERATOR, KEPTN, "lifecycle", is_ready=True),),
+            (),
+            " --set besideKeptn=true",
+        ),
+        (
+            (),
+            (
+                Registration(
+                    Ref("mutatingwebhookconfiguration", "kupid"), KUPID, (), of_certmanager=True
+                ),
+            ),
+            " --set certificates=certManager",
+        ),
+    ],
+)
+def test_for_definitions_of_a_helm_release_helm_takes_ownership(workloads, registrations, values):
+    kupid = ReplacedWorkload(Ref("deployment", "kupid", "kupid-system"), KUPID, "kupid")
+    definition = ReplacedDefinition("policies.example.com", KUPID, release="keptn/keptn")
+    observed = Observed(
+        Ours(OURS),
+        registrations=registrations,
+        definitions=(definition,),
+        workloads=(kupid, *workloads),
+    )
+    whys = {step.code: step.why for step in plan(observed)}
+    assert whys.pop("install").endswith(
+        "; by Helm instead, as definitions belong to another release: helm install harbourmaster"
+        f" harbourmaster-VERSION.tgz --namespace {OURS} --create-namespace --take-ownership{values}"
+    )
+    assert not any("helm install" in why for why in whys.values())
+    unreleased = replace(observed, definitions=(replace(definition, release=""),))
+    assert not any("helm install" in step.why for step in plan(unreleased))

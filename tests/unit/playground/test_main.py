@@ -78,10 +78,14 @@ def test_build_builds_all_and_needs_no_folder(monkeypatch):
         "harbourmaster.playground.__main__.ensure_prometheus",
         lambda program, **_: built.append(program),
     )
+    monkeypatch.setattr(
+        "harbourmaster.playground.__main__.ensure_helm", lambda **_: built.append("helm")
+    )
+    every = ["plane", "prometheus", "promtool", "helm"]
     assert main(["build"]) == 0
-    assert built == ["plane", "prometheus", "promtool"]
-    assert main(["build", "control-plane"]) == main(["build", "prometheus"]) == 0
-    assert built[3:] == ["plane", "prometheus", "promtool"]
+    assert built == every
+    assert not any(main(["build", one]) for one in ("control-plane", "prometheus", "helm"))
+    assert built[4:] == every
 
 
 @pytest.fixture

@@ -1,0 +1,209 @@
+"""Unites renderings: what differs between them becomes conditions of templates."""  # noqa: INP001 -- for the script beside it
+# ruff: noqa: ANN401 -- manifests of any kind
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from difflib import SequenceMatcher
+from functools import cache
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import yaml
+from worlds import World, closed, components, nearly_all, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Term = tuple[World, World]
+"""The components that must be there, and those that must not."""
+Alternative = tuple[list[Term], Any]
+"""A condition, and what stands there where it is met."""
+
+NAMESPACE: Final = "harbourmaster-system"
+ONLY_IF: Final = {
+    "Namespace": ".Values.namespace.create",
+    "CustomResourceDefinition": ".Values.crds.install",
+}
+
+
+class Expression(NamedTuple):
+    """A template's pipeline in place of a value; ``form``: value, optional, or items of a list."""
+
+    pipeline: str
+    form: str = "value"
+
+
+def templates(renderings: Mapping[World, list[dict[str, Any]]]) -> dict[str, str]:
+    """A template for each kind, with all objects that any world has."""
+    objects: dict[tuple[str, str, str], dict[World, Any]] = {}
+    for world, found in renderings.items():
+        for each in found:
+            metadata = each["metadata"]
+            key = each["kind"], metadata.get("namespace", ""), metadata["name"]
+            objects.setdefault(key, {})[world] = each
+    files: dict[str, list[str]] = {}
+    for (kind, _, _), values in sorted(objects.items()):
+        lines = files.setdefault(
+            f"templates/{kind.lower()}.yaml",
+            ['{{- $with := include "harbourmaster.components" . | fromJson }}'],
+        )
+        for condition, tree in union(values, frozenset(renderings)):
+            text = guarded(condition, ["---", *written(tree)])
+            lines += (
+                [f"{{{{- if {ONLY_IF[kind]} }}}}", *text, "{{- end }}"] if kind in ONLY_IF else text
+            )
+    return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
+
+
+def union(values: Mapping[World, Any], among: frozenset[World]) -> list[Alternative]:
+    """What can stand in one place, each with its condition: mappings and lists are united.
+
+    What a key of a united mapping has, and the items of a united list, are such alternatives too.
+    """
+    groups: dict[str, dict[World, Any]] = {}
+    for world, value in values.items():
+        united = isinstance(value, (dict, list)) and value
+        groups.setdefault(type(value).__name__ if united else repr(value), {})[world] = value
+    found = []
+    for group in groups.values():
+        condition = learned(frozenset(group), among)
+        world, first = next(iter(group.items()))
+        same = {world: first} if all(each == first for each in group.values()) else group
+        found.append((condition, _united(same)))
+    return found
+
+
+def _united(group: Mapping[World, Any]) -> Any:
+    tree, here = next(iter(group.values())), frozenset(group)
+    if isinstance(tree, dict):
+        keys = sorted(set[str]().union(*group.values()))
+        return {
+            key: union({world: one[key] for world, one in group.items() if key in one}, here)
+            for key in keys
+        }
+    if not isinstance(tree, list):
+        return tree
+    # The largest first: it has nearly all items, and so their order.
+    items: list[tuple[str, dict[World, Any]]] = []
+    for world in sorted(group, key=size, reverse=True):
+        new = [(_identity(each), {world: each}) for each in group[world]]
+        matcher = SequenceMatcher(
+            None, [name for name, _ in items], [name for name, _ in new], autojunk=False
+        )
+        for what, _, end, begin, stop in reversed(matcher.get_opcodes()):
+            if what == "equal":
+                for (_, known), (_, one) in zip(
+                    items[:end][begin - stop :], new[begin:stop], strict=True
+                ):
+                    known.update(one)
+            else:
+                items[end:end] = new[begin:stop]
+    return [one for _, values in items for one in union(values, here)]
+
+
+def _identity(item: Any) -> str:
+    return item["name"] if isinstance(item, dict) and "name" in item else repr(item)
+
+
+@cache
+def learned(present: frozenset[World], among: frozenset[World]) -> list[Term]:
+    """When something is there, from the worlds in which it was: where any of the terms holds.
+
+    ``among`` are the worlds that have what it is in. Exits if no such terms are found.
+    """
+    names = {each.name for each in components()}
+    given, absent = World.intersection(*among), among - present
+    terms: list[Term] = []
+    top = nearly_all()
+    for world in sorted(present, key=lambda one: (len(_named(one)) > 1, one != top, *size(one))):
+        if holds(terms, world):
+            continue
+        needed = world
+        if world == top:
+            needed = World(name for name in names if nearly_all(but=name) in absent)
+        elif len(_named(world)) > 1:
+            needed = World()
+        needed = _named(needed) - given
+        refused = {name for name in names if not needed and closed(name) in absent}
+        refused -= {each.name for each in components() if each.parts & refused}
+        if top in absent and not refused:
+            refused |= _named(World(name for name in names if nearly_all(but=name) in present))
+        if top in present:
+            refused |= {name for name in names if top | {name} in absent}
+        terms.append((needed, World(refused)))
+    for world in among:
+        if holds(terms, world) != (world in present):
+            sys.exit(f"no condition found: it would be wrong for {', '.join(sorted(world))}")
+    return terms
+
+
+def _named(world: World) -> World:
+    """The components of a world without the parts of others in it."""
+    return world.difference(*(each.parts for each in components() if each.name in world))
+
+
+def holds(terms: Iterable[Term], world: World) -> bool:
+    """Whether a condition is met."""
+    return any(needed <= world and not refused & world for needed, refused in terms)
+
+
+def written(tree: Any, indent: str = "") -> list[str]:
+    """The lines of a united mapping or list."""
+    if isinstance(tree, list):
+        entries = [(condition, _entry(f"{indent}-", each, indent)) for condition, each in tree]
+    else:
+        entries = [
+            (condition, _entry(f"{indent}{_text(key)}:", each, indent))
+            for key, alternatives in tree.items()
+            for condition, each in alternatives
+        ]
+    return [
+        line
+        for condition, group in groupby(entries, key=itemgetter(0))
+        for line in guarded(condition, list(chain.from_iterable(map(itemgetter(1), group))))
+    ]
+
+
+def _entry(head: str, tree: Any, indent: str) -> list[str]:
+    if isinstance(tree, Expression):
+        if tree.form == "value":
+            return [f"{head} {{{{ toJson ({tree.pipeline}) }}}}"]
+        block, head = ("with", head) if tree.form == "optional" else ("range", head)
+        return [f"{{{{- {block} {tree.pipeline} }}}}", f"{head} {{{{ toJson . }}}}", "{{- end }}"]
+    if isinstance(tree, (dict, list)) and tree:
+        return [head, *written(tree, f"{indent}  ")]
+    return [f"{head} {_text(tree)}"]
+
+
+def _text(value: Any) -> str:
+    """A scalar, as JSON unless it is plainly text, without what templates would read as theirs."""
+    plain = isinstance(value, str) and _is_plain(value)
+    text = value if plain else json.dumps(value, ensure_ascii=False)
+    return text.replace("{{", '{{ "{{" }}').replace(NAMESPACE, "{{ .Release.Namespace }}")
+
+
+@cache
+def _is_plain(text: str) -> bool:
+    if NAMESPACE in text or not re.fullmatch(r"[A-Za-z][\w./-]+", text):
+        return False
+    return bool(yaml.safe_load(text) == text)
+
+
+def guarded(condition: Iterable[Term], lines: list[str]) -> list[str]:
+    """The lines, in what makes them appear only where the condition is met."""
+    terms = [
+        [
+            *(f"$with.{name}" for name in sorted(needed)),
+            *(f"(not $with.{name})" for name in sorted(refused)),
+        ]
+        for needed, refused in condition
+    ]
+    if not all(terms):
+        return lines
+    texts = [f"(and {' '.join(term)})" if len(term) > 1 else term[0] for term in terms]
+    text = f"or {' '.join(texts)}" if len(texts) > 1 else texts[0]
+    return [f"{{{{- if {text} }}}}", *lines, "{{- end }}"]

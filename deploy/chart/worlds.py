@@ -1,0 +1,175 @@
+"""Renders the base with sets of its components, from which follows what depends on which."""  # noqa: INP001 -- for the script beside it
+# ruff: noqa: ANN401 -- manifests of any kind
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from harbourmaster.playground.build import find_kubectl
+
+World = frozenset[str]
+"""The components that one rendering had, also those that are part of others."""
+
+DEPLOY: Final = Path(__file__).parents[1]
+LAYERS: Final = {"with-certmanager": "certManager", "beside-keptn": "besideKeptn"}
+"""Overlays that are made components here, by the names that values give them."""
+FIRST: Final = (*LAYERS, "hardened")
+"""They bring what other components patch."""
+LAST: Final = "gardener"
+"""It renames what the others bring."""
+LESS: Final = ("beside-keptn", "no-custom-metrics", "pods-only")
+"""They take away what other components change."""
+LEFT_OUT: Final = ("single-replica",)
+"""What values say as well."""
+RANGE: Final = "192.0.2.254/32"
+"""Stands for the ranges of the API server while kustomize renders."""
+
+
+class Component(NamedTuple):
+    """A component: its folder below ``deploy``, the value that names it, and its parts."""
+
+    folder: str
+    name: str
+    parts: World
+
+
+@cache
+def components() -> tuple[Component, ...]:
+    """All components, in the order in which an overlay lists them."""
+    folders = {name: DEPLOY / name for name in LAYERS}
+    for path in (DEPLOY / "components").iterdir():
+        if path.name not in LEFT_OUT:
+            folders[path.name] = path
+    order = [
+        *FIRST,
+        *sorted(folders.keys() - {*FIRST, LAST}, key=lambda each: _patches(folders[each])),
+        LAST,
+    ]
+    return tuple(
+        Component(str(folders[name].relative_to(DEPLOY)), _value(name), _parts(folders[name]))
+        for name in order
+    )
+
+
+def _value(folder: str) -> str:
+    return LAYERS.get(folder) or re.sub("-(.)", lambda match: match[1].upper(), folder)
+
+
+def _kustomization(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return found
+
+
+def _patches(folder: Path) -> tuple[bool, str]:
+    return "patches" in _kustomization(folder), folder.name
+
+
+def _parts(folder: Path) -> World:
+    found = [folder / each for each in _kustomization(folder).get("components", ())]
+    return World(_value(each.name) for each in found).union(*map(_parts, found))
+
+
+@cache
+def closed(*names: str) -> World:
+    """The components with their parts."""
+    return World(names).union(*(each.parts for each in components() if each.name in names))
+
+
+@cache
+def nearly_all(but: str = "") -> World:
+    """Every component that takes nothing away, but one, and but those that it is a part of."""
+    return World(
+        each.name
+        for each in components()
+        if each.folder.rpartition("/")[2] not in LESS
+        if but != each.name and but not in each.parts
+    )
+
+
+def rendered() -> dict[World, list[dict[str, Any]]]:
+    """The objects of each world that is needed to tell what depends on what."""
+    names = [each.name for each in components()]
+    worlds = {World(), *(closed(name) for name in names)}
+    for name in names:
+        worlds |= {nearly_all(but=name), nearly_all() | {name}}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        versions = _workspace(Path(folder, "deploy"))
+        order = sorted(worlds, key=size)
+        texts = pool.map(partial(_kustomized, Path(folder)), order)
+        found = {
+            world: list(yaml.load_all(text, yaml.CSafeLoader))
+            for world, text in zip(order, texts, strict=True)
+        }
+    for objects in found.values():
+        for each in objects:
+            if each["kind"] == "CustomResourceDefinition":
+                each["spec"]["versions"] = versions[each["metadata"]["name"]]
+    return found
+
+
+def size(world: World) -> tuple[int, list[str]]:
+    """How many components a world has, and which: a key to sort by."""
+    return len(world), sorted(world)
+
+
+def _workspace(folder: Path) -> dict[str, Any]:
+    """Copy ``deploy`` with layers as components; return CRDs' versions, left out for speed."""
+    shutil.copytree(DEPLOY, folder)
+    for name in LAYERS:
+        layer = _kustomization(folder / name)
+        layer |= {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
+        layer["resources"] = [
+            each for each in layer["resources"] if each not in {"../base", "../default"}
+        ]
+        _write(folder / name / "kustomization.yaml", layer)
+    # The release says which namespace.
+    gardener = folder / "components" / LAST
+    _write(gardener / "kustomization.yaml", {**_kustomization(gardener), "namespace": None})
+    hardened = folder / "components/hardened"
+    ranges = yaml.safe_load((folder / "hardened/api-server.yaml").read_text())
+    ranges["spec"]["ingress"] = [{"from": [{"ipBlock": {"cidr": RANGE}}]}]
+    _write(hardened / "ranges.yaml", ranges)
+    _write(
+        hardened / "kustomization.yaml", {**_kustomization(hardened), "resources": ["ranges.yaml"]}
+    )
+    versions = {}
+    for path in folder.glob("crds/*.yaml"):
+        definition = yaml.load(path.read_text(), yaml.CSafeLoader)
+        if definition["kind"] == "CustomResourceDefinition":
+            versions[definition["metadata"]["name"]] = definition["spec"].pop("versions")
+            _write(path, definition)
+    return versions
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+
+
+def _kustomized(folder: Path, world: World) -> str:
+    parts = frozenset[str]().union(*(each.parts for each in components() if each.name in world))
+    chosen = [each for each in components() if each.name in world - parts]
+    overlay = Path(tempfile.mkdtemp(dir=folder))
+    _write(
+        overlay / "kustomization.yaml",
+        {
+            "resources": ["../deploy/base"],
+            "components": [f"../deploy/{each.folder}" for each in chosen],
+        },
+    )
+    kubectl = find_kubectl(Path(sys.executable).parent)
+    result = subprocess.run(  # noqa: S603 -- our own tool
+        [kubectl, "kustomize", overlay], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        sys.exit(f"kustomize failed: {', '.join(each.name for each in chosen)}: {result.stderr}")
+    return result.stdout

@@ -1,0 +1,169 @@
+"""The Helm chart: Helm renders what kustomize does, and installs it on a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from helpers.chart import (
+    CHART,
+    EXAMPLES,
+    HELMS,
+    KUBERNETES,
+    helm,
+    packed,
+    sorted_objects,
+    templated,
+    worlds,
+)
+from helpers.manifests import NAMESPACE, ROOT, VERSION, kustomize, objects, parsed, rendered
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("helm_is_built"),
+]
+
+ALONE = {
+    each.name: each.folder.rpartition("/")[2]
+    for each in worlds.components()
+    if each.folder.startswith("components/") and each.name != "hardened"
+}
+"""Components by the names of their values; the example is one of hardened."""
+IN_DEFAULT = {"guards", "accountGuard"}
+
+
+@pytest.fixture(scope="module")
+def helm_is_built():
+    """conftest.py has Helm built before the first test that uses this."""
+
+
+def namespace_of(found):
+    return next(each["metadata"]["name"] for each in found if each["kind"] == "Namespace")
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
+def test_an_example_renders_what_its_kustomization_does(example):
+    expected = list(parsed(kustomize(example)))
+    found = templated(f"--values={example}/values.yaml", namespace=namespace_of(expected))
+    assert sorted_objects(found) == sorted_objects(expected)
+
+
+@pytest.mark.parametrize("program", HELMS)
+def test_without_values_both_versions_of_helm_render_the_default(program):
+    found = templated(namespace=NAMESPACE, program=program)
+    assert sorted_objects(found) == sorted_objects(objects())
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_component_alone_renders_what_it_does_on_the_default(name):
+    base = "before-1.30" if name in IN_DEFAULT else "default"
+    expected = objects(base, ALONE[name])
+    found = templated(
+        f"--set=components.guards={str(name != 'accountGuard').lower()}",
+        f"--set=components.{name}=true",
+        "--set=scheduler.image=kube-scheduler",
+        namespace=namespace_of(expected),
+    )
+    assert sorted_objects(found) == sorted_objects(expected)
+
+
+def test_one_replica_of_each_is_the_component_single_replica():
+    found = templated(
+        "--set=webhook.replicas=1", "--set=controller.replicas=1", namespace=NAMESPACE
+    )
+    assert sorted_objects(found) == sorted_objects(objects("default", "single-replica"))
+
+
+def test_values_reach_the_webhook_configurations_of_certmanager():
+    found = templated(
+        "--set=certificates=certManager",
+        "--set=admission.failurePolicy=Fail,admission.gatedFailurePolicy=Ignore",
+        "--set=admission.excludedNamespaces={kube-system,monitoring}",
+        namespace=NAMESPACE,
+    )
+    expected = list(parsed(rendered("with-certmanager")))
+    mutating = ("MutatingWebhookConfiguration", None, "harbourmaster")
+    swapped = {"Fail": "Ignore", "Ignore": "Fail"}
+    entries = sorted_objects(found)[mutating]["webhooks"]
+    assert [each["failurePolicy"] for each in entries] == [
+        swapped[each["failurePolicy"]] for each in sorted_objects(expected)[mutating]["webhooks"]
+    ]
+    excluded = {
+        name
+        for each in entries
+        for one in each["namespaceSelector"]["matchExpressions"]
+        if one["operator"] == "NotIn" and one["key"] == "kubernetes.io/metadata.name"
+        for name in one["values"]
+    }
+    assert excluded == {"kube-system", "monitoring", NAMESPACE}
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ("webhook.replica=3", "'replica'"),
+        ("webhook.replicas=three", "/webhook/replicas"),
+        ("certificates=foo", "/certificates"),
+        ("hardened.enabled=true", "no address ranges of the API server: hardened.apiServerCIDRs: "),
+        ("components.scheduler=true", "no image of kube-scheduler: scheduler.image: "),
+    ],
+)
+@pytest.mark.parametrize("program", HELMS)
+def test_helm_refuses_wrong_values_and_names_them(program, values, complaint):
+    result = helm("template", packed(), KUBERNETES, f"--set={values}", program=program)
+    assert result.returncode
+    assert not result.stdout
+    assert sum(complaint in line for line in result.stderr.splitlines()) == 1
+
+
+def test_the_chart_passes_helms_own_checks():
+    result = helm("lint", "--strict", packed())
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_chart_is_the_same_each_time(tmp_path):
+    made = []
+    for number in ("1", "2"):
+        output = tmp_path / f"{number}.tgz"
+        command = [sys.executable, CHART / "chart.py", VERSION, "example.com/image:1", output]
+        environment = {**os.environ, "PYTHONHASHSEED": number, "TZ": f"UTC{number}"}
+        subprocess.run(command, env=environment, check=True, umask=int(number) * 0o22)
+        made.append(output.read_bytes())
+    assert made[0] == made[1]
+
+
+def test_make_chart_writes_it_with_the_image_where_releases_expect_it():
+    digest = f"sha256:{'a' * 64}"
+    image = f"registry.example.com/harbourmaster@{digest}"
+    command = ["make", "--no-print-directory", "chart", f"IMG={image}"]
+    environment = {key: value for key, value in os.environ.items() if "MAKE" not in key}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    path = f"dist/harbourmaster-{VERSION}.tgz"
+    assert result.stdout == f"{path}\n"
+    shown = yaml.safe_load(helm("show", "values", ROOT / path).stdout)
+    assert shown["image"] | {"pullPolicy": None} == {
+        "repository": "registry.example.com/harbourmaster",
+        "tag": "",
+        "digest": digest,
+        "pullPolicy": None,
+        "pullSecrets": [],
+    }
+    found = list(parsed(helm("template", ROOT / path).stdout))
+    images = {
+        container["image"]
+        for each in found
+        if each["kind"] == "Deployment"
+        for container in each["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {image}
+    assert json.dumps(found).count(NAMESPACE) == 0

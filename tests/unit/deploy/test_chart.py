@@ -1,0 +1,193 @@
+"""What the Helm chart is made by and of; tests/cluster/test_chart.py has what Helm makes of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tarfile
+
+import jsonschema
+import pytest
+import yaml
+
+from helpers.chart import CHART, EXAMPLES, IMAGE, chart, packed, union, worlds
+from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deployment_of, objects
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+NAMES = [each.name for each in worlds.components()]
+OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened"}
+"""Components that have values outside of ``components``."""
+ALWAYS = [(worlds.World(), worlds.World())]
+DIGEST = f"sha256:{'a' * 64}"
+
+
+@pytest.fixture(scope="module")
+def files():
+    """The files of the chart, as text by name."""
+    with tarfile.open(packed()) as archive:
+        return {
+            entry.name.removeprefix("harbourmaster/"): archive.extractfile(entry).read().decode()
+            for entry in archive
+        }
+
+
+def keys(schema, path=()):
+    """The paths of all values that a schema knows."""
+    if "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
+    found = schema.get("properties", {})
+    yield from (path,) if not found else ()
+    for key, value in found.items():
+        yield from keys(value, (*path, key))
+
+
+def leaves(value, path=()):
+    """The paths of all values of the chart."""
+    yield from (path,) if not value or not isinstance(value, dict) else ()
+    for key, each in value.items() if isinstance(value, dict) else ():
+        yield from leaves(each, (*path, key))
+
+
+def test_the_schema_knows_the_values_of_the_chart_and_those_of_parent_charts():
+    assert {path for path in keys(SCHEMA) if path != ("global",)} == set(leaves(VALUES))
+
+
+def test_the_manual_has_each_value_once():
+    page = (ROOT / "docs/howto/helm.md").read_text()
+    rows = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
+    named = [each.strip("`") for row in rows for each in row.split(", ")]
+    assert sorted(named) == sorted(".".join(path) for path in leaves(VALUES))
+
+
+def test_every_component_has_a_value_except_that_which_sets_replicas():
+    folders = {path.name for path in (DEPLOY / "components").iterdir()}
+    assert folders - {each.folder.rpartition("/")[2] for each in worlds.components()} == {
+        "single-replica"
+    }
+    assert set(VALUES["components"]) == set(NAMES) - OF_THEIR_OWN
+
+
+@pytest.mark.slow
+def test_the_default_values_are_those_of_the_manifests(files):
+    values = yaml.safe_load(files["values.yaml"])
+    jsonschema.validate(values, SCHEMA)
+    for role in ("webhook", "controller"):
+        deployment = deployment_of(objects(), role)
+        assert values[role]["replicas"] == deployment["spec"]["replicas"]
+        assert values[role]["resources"] == container(deployment)["resources"]
+    image = values["image"]
+    assert f"{image['repository']}:{image['tag']}" == IMAGE
+    about = yaml.safe_load(files["Chart.yaml"])
+    assert about["version"] == about["appVersion"] == VERSION
+
+
+@pytest.mark.slow
+def test_the_namespace_of_the_manifests_appears_in_no_template(files):
+    assert not [name for name, text in files.items() if NAMESPACE in text]
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
+def test_the_examples_are_valid(example):
+    jsonschema.validate(yaml.safe_load((example / "values.yaml").read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 3},
+        {"webhook": {"replica": 3}},
+        {"webhook": {"replicas": "three"}},
+        {"webhook": {"replicas": 0}},
+        {"webhook": {"settings": {"--log-level": "debug"}}},
+        {"controller": {"podAnnotations": {"example.com/number": 1}}},
+        {"certificates": "foo"},
+        {"components": {"guard": True}},
+        {"components": {"dashboard": "yes"}},
+        {"admission": {"failurePolicy": "Retry"}},
+        {"controllers": "lifecycle"},
+        {"crossNamespaceReferences": "Closed"},
+        {"hardened": {"apiServerCIDRs": ["192.0.2.10"]}},
+        {"image": {"digest": "sha256:1"}},
+        {"image": {"repository": f"registry.example.com/harbourmaster@{DIGEST}"}},
+        {"crds": {"delete": True}},
+    ],
+    ids=json.dumps,
+)
+def test_wrong_values_are_refused(wrong):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("harbourmaster", ("harbourmaster", "", "")),
+        ("harbourmaster:1.0", ("harbourmaster", "1.0", "")),
+        ("registry.example.com:5000/a/b", ("registry.example.com:5000/a/b", "", "")),
+        ("registry.example.com:5000/a:1", ("registry.example.com:5000/a", "1", "")),
+        (f"example.com/a@{DIGEST}", ("example.com/a", "", DIGEST)),
+        (f"example.com/a:1@{DIGEST}", ("example.com/a", "1", DIGEST)),
+    ],
+)
+def test_an_image_reference_becomes_values(image, parts):
+    assert chart.parted(image) == parts
+
+
+@pytest.mark.parametrize("image", ["", "a@sha256:1", "a@b"])
+def test_an_invalid_image_reference_is_refused_in_one_line(image):
+    with pytest.raises(SystemExit, match=r'^invalid image ".*": IMG: expected'):
+        chart.main(VERSION, image, None)
+
+
+def rendered_worlds():
+    """The worlds that are rendered."""
+    known = {worlds.World(), *(worlds.closed(name) for name in NAMES)}
+    for name in NAMES:
+        known |= {worlds.nearly_all(but=name), worlds.nearly_all() | {name}}
+    return frozenset(known)
+
+
+PAIRS = [
+    pair
+    for pair in itertools.combinations(sorted(worlds.nearly_all()), 2)
+    # What two parts of one component do together, that component can do by itself.
+    if not any(set(pair) <= worlds.closed(name) for name in NAMES)
+]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_condition_of_one_or_two_components_is_found_from_few_renderings(is_refused):
+    others = [worlds.closed(*NAMES[start : start + 5]) for start in range(len(NAMES))]
+    for names in [*((name,) for name in NAMES), *([] if is_refused else PAIRS)]:
+
+        def holds(world, names=names):
+            return (world >= set(names)) != is_refused
+
+        terms = union.learned(frozenset(filter(holds, rendered_worlds())), rendered_worlds())
+        assert [world for world in others if union.holds(terms, world) != holds(world)] == []
+
+
+def test_what_follows_from_no_condition_is_refused_in_one_line():
+    some = frozenset(worlds.nearly_all(but=name) for name in ("dashboard", "scheduler"))
+    with pytest.raises(SystemExit, match=r"^no condition found: it would be wrong for "):
+        union.learned(some, rendered_worlds())
+
+
+def test_texts_of_other_template_languages_stay_text():
+    assert union.written({"legend": [(ALWAYS, "{{pod}} in harbourmaster-system")]}) == [
+        'legend: "{{ "{{" }}pod}} in {{ .Release.Namespace }}"'
+    ]
+
+
+def test_text_that_yaml_reads_as_something_else_is_quoted():
+    values = ["true", "1.0", "on", "y", "a: b", "null", True, 1, None]
+    lines = union.written([(ALWAYS, value) for value in values])
+    assert [yaml.safe_load(line)[0] for line in lines] == values
+    assert lines[3] == '- "y"'
+
+
+def test_the_archive_depends_on_its_files_alone():
+    files = {"b": "1", "a": "2"}
+    assert chart.packed(files) == chart.packed(dict(reversed(files.items())))
