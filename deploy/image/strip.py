@@ -3,6 +3,8 @@
 The base image has no binutils.
 """  # noqa: INP001 -- a script beside manifests, no package
 
+from __future__ import annotations
+
 import struct
 import sys
 from pathlib import Path

@@ -25,7 +25,7 @@ def clean():
 
 
 def built(source, directory, target="webhook", umask=0o022):
-    """Make the wheel in a copy of the sources, of other times, modes and another name; return it."""
+    """Make the wheel in a copy of the sources, of other times, modes and name; return it."""
     before = os.umask(umask)
     try:
         shutil.copytree(
