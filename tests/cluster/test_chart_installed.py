@@ -83,7 +83,8 @@ class Release:
 
     def upgrade(self, *options):
         """Upgrade with exactly these values."""
-        return self.helm("upgrade", "harbourmaster", packed(), "--wait", "--timeout=2m", *options)
+        wait = ("--reset-values", "--wait", "--timeout=2m")
+        return self.helm("upgrade", "harbourmaster", packed(), *wait, *options)
 
     def read(self, *arguments):
         """What the API server has."""
@@ -210,7 +211,7 @@ def test_an_installation_by_make_deploy_becomes_a_release(release):
     assert release.stored() == uids
     assert release.read("service", "harbourmaster-webhook")["metadata"]["uid"] == service
     assert release.owner(POLICIES) == "harbourmaster"
-    release.upgrade("--set=webhook.replicas=2")
+    release.upgrade("--set=webhook.replicas=2", *force)
     assert release.ready("webhook") == 2
 
 
