@@ -19,6 +19,8 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 NAMES = [each.name for each in worlds.components()]
 OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened"}
 """Components that have values outside of ``components``."""
+MAKES_IT = pytest.mark.timeout(300)
+"""Kustomize runs 38 times where ``deploy/`` has changed."""
 ALWAYS = [(worlds.World(), worlds.World())]
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -70,6 +72,7 @@ def test_every_component_has_a_value_except_that_which_sets_replicas():
 
 
 @pytest.mark.slow
+@MAKES_IT
 def test_the_default_values_are_those_of_the_manifests(files):
     values = yaml.safe_load(files["values.yaml"])
     jsonschema.validate(values, SCHEMA)
@@ -84,6 +87,7 @@ def test_the_default_values_are_those_of_the_manifests(files):
 
 
 @pytest.mark.slow
+@MAKES_IT
 def test_the_namespace_of_the_manifests_appears_in_no_template(files):
     assert not [name for name, text in files.items() if NAMESPACE in text]
 
