@@ -16,8 +16,10 @@ from harbourmaster.playground import demo, tour
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
 from harbourmaster.playground.build import (
     CONTROL_PLANE,
+    NODE,
     PROMETHEUS,
     ensure_binaries,
+    ensure_node,
     ensure_prometheus,
 )
 from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
@@ -128,9 +130,11 @@ def _print_export(directory: Path) -> None:
 
 
 def _build(suite: str | None) -> None:
-    if suite != PROMETHEUS.name:
+    if suite in {None, CONTROL_PLANE.name}:
         ensure_binaries(progress=say)
-    if suite != CONTROL_PLANE.name:
+    if suite in {None, NODE.name}:
+        ensure_node(progress=say)
+    if suite in {None, PROMETHEUS.name}:
         for program in PROMETHEUS.targets:
             ensure_prometheus(program, progress=say)
 
@@ -157,8 +161,8 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "suite",
         nargs="?",
-        choices=(CONTROL_PLANE.name, PROMETHEUS.name),
-        help="build only these (default: both)",
+        choices=(CONTROL_PLANE.name, NODE.name, PROMETHEUS.name),
+        help="build only these (default: all)",
     )
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
