@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom engine base-image docker-build docker-push
+.PHONY: webhook playground sbom engine base-image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -130,6 +130,14 @@ docker-build: engine webhook ## build the image IMG
 
 base-image: engine ## build a base image from Debian's packages, where no registry is reachable; prints PYTHON_IMAGE
 	@deploy/image/base.sh localhost/harbourmaster-base:debian
+
+node-images: NODE_IMAGE = registry.example.com/harbourmaster:$(VERSION)
+node-images: engine .venv/installed ## build the images for make test-node and local up --node into build/images
+	@base=$(or $(PYTHON_IMAGE),$$(deploy/image/base.sh localhost/harbourmaster-base:debian)) \
+		&& $(MAKE) --no-print-directory docker-build IMG=$(NODE_IMAGE) PYTHON_IMAGE=$$base \
+		&& DENO=$$($(BIN)/python -m harbourmaster.playground build-deno) \
+			deploy/image/node.sh build/images $(VERSION) $$base \
+		&& $(ENGINE) save $(NODE_IMAGE) build/images/harbourmaster.tar
 
 docker-push: engine ## push the image IMG
 	@$(ENGINE) push $(IMG)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbourmaster.playground import demo, tour
-from harbourmaster.playground.browser import ensure_axe, ensure_browser
+from harbourmaster.playground.browser import ensure_axe, ensure_browser, ensure_deno
 from harbourmaster.playground.build import (
     CONTROL_PLANE,
     NODE,
@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "build-browser":
             ensure_browser(progress=say)
             ensure_axe(progress=say)
+            return 0
+        if options.command == "build-deno":
+            print(ensure_deno(progress=say))
             return 0
         if options.command == "demo-evaluation":
             return _demo(demo.run, options.dir, keep=options.keep)
@@ -167,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
     )
+    commands.add_parser("build-deno", help="fetch Deno if it is not in the cache; print its path")
     status = commands.add_parser(
         "status", help="print what is running; exit with 1 if something is not"
     )

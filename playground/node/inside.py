@@ -32,7 +32,7 @@ from harbourmaster.playground.node.configuration import (
     SOCKET,
     Worker,
 )
-from harbourmaster.playground.node.machine import READY, Machine, archives
+from harbourmaster.playground.node.machine import READY, WORKERS, Machine, archives
 from harbourmaster.playground.pki import write_private
 from harbourmaster.playground.workloads import NAMESPACE
 from harbourmaster.serving.process import failure
@@ -81,7 +81,7 @@ class Node:
         )
         self.workers = [Worker(number, directory) for number in range(1, machine.nodes + 1)]
         self._prefixes: dict[str, list[str]] = {}
-        self._group = Group(machine.workers, directory / "logs", detached=True)
+        self._group = Group(directory / WORKERS, directory / "logs", detached=True)
 
     def start(self) -> None:
         """Start everything, in order. Raises PlaygroundError."""

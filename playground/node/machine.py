@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READY: Final = "ready"
+# The processes besides the control plane's, with their ids in the namespaces.
+WORKERS: Final = "workers.json"
 # Programs, and Debian's packages that have them.
 PROGRAMS: Final = {
     "containerd": "containerd",
@@ -50,11 +52,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> Path:
         """The folder of everything."""
         return Path(self.directory)
-
-    @property
-    def workers(self) -> Path:
-        """The processes besides the control plane's, with their ids in the namespaces."""
-        return self.path / "workers.json"
 
     @property
     def cgroup(self) -> str:
