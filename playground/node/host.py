@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import yaml
 
 from harbourmaster.playground.commands import Layout
 from harbourmaster.playground.control_plane import claim
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 KEEPER: Final = "node"
 GRACE_SECONDS: Final = 30.0
+# In the namespaces: what the first process, which only waits, starts.
+MANAGER: Final = "2"
 
 
 def records(directory: Path) -> Path:
@@ -47,7 +51,7 @@ class Node(Started):
         claim(layout)
         layout.logs.mkdir(exist_ok=True)
         reader, writer = os.pipe()
-        with socket.create_server(("127.0.0.1", *free_ports(1))) as listener:
+        with socket.create_server(("127.0.0.1", _port(layout))) as listener:
             group = Group(records(self.directory), layout.logs, detached=True)
             module = "harbourmaster.playground.node.keeper"
             content = msgspec.json.encode(self.machine).decode()
@@ -77,7 +81,17 @@ class Node(Started):
         return enter(self.directory, *command)
 
     def revive(self) -> None:
-        """Start what has ended of containerd, kubelet and kube-proxy; return at once."""
+        """Have what has ended of containerd, kubelet and kube-proxy started again."""
+        subprocess.run(self.command("kill", "-USR1", MANAGER), check=True)
+
+
+def _port(layout: Layout) -> int:
+    """The API server's port, the same at each start: the Service kubernetes keeps it."""
+    try:
+        kubeconfig = yaml.safe_load(layout.kubeconfig.read_bytes())
+    except FileNotFoundError:
+        return free_ports(1)[0]
+    return int(kubeconfig["clusters"][0]["cluster"]["server"].rpartition(":")[2])
 
 
 def enter(directory: Path, *command: str) -> list[str]:

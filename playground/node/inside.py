@@ -88,6 +88,7 @@ class Node:
         with step("control plane: etcd, API server, controllers, scheduler", _say):
             self._isolate()
             self.plane.start()
+            self._forget()
             self._resolve()
         for worker in self.workers:
             with step(f"{worker.name}: containerd, images, kubelet, kube-proxy", _say):
@@ -140,6 +141,14 @@ class Node:
         # kubelet and API server look for an address at the default route.
         _run("ip", "route", "add", "default", "via", HOST_IP, "dev", BRIDGE)
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+    def _forget(self) -> None:
+        """Have the nodes of an earlier start not ready until their kubelets say so."""
+        names = self.plane.kubectl("get", "nodes", "--output=name").stdout.split()
+        if names:
+            condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+            content = json.dumps({"status": {"conditions": [condition]}})
+            self.plane.kubectl("patch", *names, "--subresource=status", f"--patch={content}")
 
     def _resolve(self) -> None:
         """Start dnsmasq as the cluster's DNS, and follow the Services."""
@@ -276,10 +285,8 @@ class Node:
         content = {"apiVersion": "v1", "kind": "List", "items": items}
         self.plane.kubectl("apply", "--filename=-", stdin=json.dumps(content))
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Lead connections to the host's loopback to the API server, and wait for signals."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, self.revive)
+    async def forward(self, listener: socket.socket) -> None:
+        """Lead connections to the host's loopback to the API server, for ever."""
         server = await asyncio.start_server(self._forward, sock=listener)
         await server.serve_forever()
 
@@ -330,16 +337,19 @@ def _say(line: str) -> None:
 
 
 def main(machine: Machine, listener: socket.socket) -> int:
-    """Start everything and stay; return when that fails."""
+    """Start everything, and what has ended of it at each SIGUSR1; return when it does not start."""
     node = Node(machine, listener.getsockname()[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    threading.Thread(target=asyncio.run, args=[node.forward(listener)], daemon=True).start()
     try:
         node.start()
     except (PlaygroundError, OSError) as error:
         _say(str(error) if isinstance(error, PlaygroundError) else failure(error))
         return 1
     _say(READY)
-    asyncio.run(node.serve(listener))
-    return 0
+    while True:
+        signal.sigwait([signal.SIGUSR1])
+        node.revive()
 
 
 def _watch_keeper() -> None:
