@@ -51,7 +51,7 @@ class Node(Started):
         claim(layout)
         layout.logs.mkdir(exist_ok=True)
         reader, writer = os.pipe()
-        with socket.create_server(("127.0.0.1", _port(layout))) as listener:
+        with socket.create_server(("127.0.0.1", port(self.directory))) as listener:
             group = Group(records(self.directory), layout.logs, detached=True)
             module = "harbourmaster.playground.node.keeper"
             content = msgspec.json.encode(self.machine).decode()
@@ -82,13 +82,13 @@ class Node(Started):
 
     def revive(self) -> None:
         """Have what has ended of containerd, kubelet and kube-proxy started again."""
-        subprocess.run(self.command("kill", "-USR1", MANAGER), check=True)
+        subprocess.run(self.command("kill", "-USR1", MANAGER), check=True)  # noqa: S603 -- our own
 
 
-def _port(layout: Layout) -> int:
+def port(directory: Path) -> int:
     """The API server's port, the same at each start: the Service kubernetes keeps it."""
     try:
-        kubeconfig = yaml.safe_load(layout.kubeconfig.read_bytes())
+        kubeconfig = yaml.safe_load(Layout(directory).kubeconfig.read_bytes())
     except FileNotFoundError:
         return free_ports(1)[0]
     return int(kubeconfig["clusters"][0]["cluster"]["server"].rpartition(":")[2])
