@@ -57,6 +57,15 @@ def build(run):
     return subprocess.Popen(["sh", "-c", " && ".join(commands)])
 
 
+def why_not(name):
+    """Return why this machine cannot run a stage, in one line, or nothing."""
+    if name != "node":
+        return ""
+    images = HERE.parent / "build/images"
+    asked = [sys.executable, "-m", "harbourmaster.playground", "check-node", str(images)]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stderr.strip()
+
+
 def command(name, run, seed):
     """Return pytest's command for a stage."""
     stage = STAGES[name]
@@ -78,6 +87,12 @@ def main():
     names = chosen.stages or known
     if set(names) - set(known):
         parser.error(f"unknown stage in {' '.join(names)}: choose from {', '.join(known)}")
+    impossible = {name: reason for name in names if (reason := why_not(name))}
+    for name, reason in impossible.items():
+        print(f"stage {name} does not run: {reason}", flush=True)
+    names = [name for name in names if name not in impossible]
+    if not names:
+        return 2
     seed = 1 if run == "gate" else random.SystemRandom().getrandbits(32)
     print(f"== {run} run, seed {seed}, load {os.getloadavg()[0]:.1f}", flush=True)
     builder = build(run) if any(STAGES[name].needs_binaries for name in names) else None

@@ -97,12 +97,18 @@ class Names:
     def _watch(self, version: str) -> None:
         path = f"{_PATH}?watch=true&resourceVersion={version}&timeoutSeconds={_WATCH_SECONDS}"
         for line in api.watch(self._port, self._context, path, 2 * _WATCH_SECONDS):
-            event = msgspec.json.decode(line, type=_Event)
-            if event.type == "ERROR":
+            if not self.take(line):
                 return
-            service = msgspec.json.decode(event.object, type=_Service)
-            self._lines[_key(service)] = "" if event.type == "DELETED" else service.line
-            self._write()
+
+    def take(self, line: bytes) -> bool:
+        """Take one event of a watch; return whether the watch goes on."""
+        event = msgspec.json.decode(line, type=_Event)
+        if event.type == "ERROR":
+            return False
+        service = msgspec.json.decode(event.object, type=_Service)
+        self._lines[_key(service)] = "" if event.type == "DELETED" else service.line
+        self._write()
+        return True
 
     def _write(self) -> None:
         self._hosts.write_text("".join(sorted(self._lines.values())))

@@ -16,7 +16,7 @@ from harbourmaster.playground.control_plane import claim
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, Started
 from harbourmaster.playground.node import cgroups
-from harbourmaster.playground.node.machine import READY, cgroup
+from harbourmaster.playground.node.machine import FAILED, READY, cgroup
 from harbourmaster.playground.ports import free_ports
 from harbourmaster.playground.processes import Process, read_records
 
@@ -44,6 +44,7 @@ class Node(Started):
         self.machine = machine
         self.directory = machine.path
         self._progress = progress
+        self._group = Group(records(self.directory), self.directory / "logs", detached=True)
 
     def start(self) -> None:
         """Start everything; what fails, or is interrupted, leaves nothing running."""
@@ -52,28 +53,30 @@ class Node(Started):
         layout.logs.mkdir(exist_ok=True)
         reader, writer = os.pipe()
         with socket.create_server(("127.0.0.1", port(self.directory))) as listener:
-            group = Group(records(self.directory), layout.logs, detached=True)
             module = "harbourmaster.playground.node.keeper"
             content = msgspec.json.encode(self.machine).decode()
             passed = (listener.fileno(), writer)
             command = [sys.executable, "-P", "-m", module, content, *map(str, passed)]
-            group.start(KEEPER, command, os.environ, pass_fds=passed)
+            self._group.start(KEEPER, command, os.environ, pass_fds=passed)
         os.close(writer)
-        last = ""
+        said = ""
         try:
             with os.fdopen(reader) as lines:
                 for line in lines:
-                    last = line.rstrip("\n")
-                    if last != READY:
-                        self._progress(last)
+                    said = line.rstrip("\n")
+                    if said == READY:
+                        return
+                    if said.startswith(FAILED):
+                        raise PlaygroundError(said.removeprefix(FAILED) + "\n" + lines.read())
+                    self._progress(said)
+            raise PlaygroundError(f"the node did not start: see {self._group.log(KEEPER)}")
         finally:
-            if last != READY:
+            if said != READY:
                 self.stop()
-        if last != READY:
-            raise PlaygroundError(f"the node did not start: see {group.log(KEEPER)}")
 
     def stop(self) -> None:
         """End everything and remove the cgroups."""
+        self._group.end([KEEPER], GRACE_SECONDS)
         end(self.directory)
 
     def command(self, *command: str) -> list[str]:

@@ -32,7 +32,7 @@ from harbourmaster.playground.node.configuration import (
     SOCKET,
     Worker,
 )
-from harbourmaster.playground.node.machine import READY, WORKERS, Machine, archives
+from harbourmaster.playground.node.machine import FAILED, READY, WORKERS, Machine, archives
 from harbourmaster.playground.pki import write_private
 from harbourmaster.playground.workloads import NAMESPACE
 from harbourmaster.serving.process import failure
@@ -344,7 +344,8 @@ def main(machine: Machine, listener: socket.socket) -> int:
     try:
         node.start()
     except (PlaygroundError, OSError) as error:
-        _say(str(error) if isinstance(error, PlaygroundError) else failure(error))
+        reason = str(error) if isinstance(error, PlaygroundError) else failure(error)
+        _say(f"{FAILED}{reason}")
         return 1
     _say(READY)
     while True:

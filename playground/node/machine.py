@@ -17,7 +17,9 @@ from harbourmaster.playground.node.configuration import PLUGINS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# What the node says last while it starts, or before the reason why it does not.
 READY: Final = "ready"
+FAILED: Final = "failed: "
 # The processes besides the control plane's, with their ids in the namespaces.
 WORKERS: Final = "workers.json"
 # Programs, and Debian's packages that have them.
@@ -34,6 +36,8 @@ PROGRAMS: Final = {
     "sysctl": "procps",
 }
 _CNI: Final = ("bridge", "containernetworking-plugins")
+# Where users other than root do not look.
+SYSTEM: Final = ":/usr/sbin:/sbin"
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +77,7 @@ def check(directory: Path, images: Path, environment: Mapping[str, str] = os.env
     """Raise PlaygroundError where this machine lacks something."""
     if os.geteuid() != 0:
         raise PlaygroundError("a real node needs root: --node: run the command with sudo")
-    path = f"{environment.get('PATH', '')}:/usr/sbin:/sbin"
+    path = f"{environment.get('PATH', '')}{SYSTEM}"
     missing = {
         program: package
         for program, package in PROGRAMS.items()

@@ -105,3 +105,5 @@ def test_names_of_services_follow_without_a_restart(node, place):
         objects.deployment(place, "asks", tasks=["resolve"]),
     )
     node.wait("condition=Available", f"--namespace={place}", "deployment/asks")
+    (job,) = node.get("jobs", f"--namespace={place}")
+    assert job["status"]["succeeded"] == 1
