@@ -79,7 +79,7 @@ class Names:
         self._lines: dict[tuple[str, str], str] = {}
 
     def follow(self) -> None:
-        """List and watch, for ever; without the API server, the last names stay."""
+        """List and watch without end; without the API server, the last names stay."""
         while True:
             try:
                 self._watch(self.list())
@@ -87,7 +87,7 @@ class Names:
                 time.sleep(_RETRY_SECONDS)
 
     def list(self) -> str:
-        """Take all Services of now; return their version. Raises PlaygroundError."""
+        """Take all Services that exist; return their version. Raises PlaygroundError."""
         content = api.request(self._port, self._context, "GET", _PATH)
         found = msgspec.json.decode(content, type=_List)
         self._lines = {_key(service): service.line for service in found.items}

@@ -286,7 +286,7 @@ class Node:
         self.plane.kubectl("apply", "--filename=-", stdin=json.dumps(content))
 
     async def forward(self, listener: socket.socket) -> None:
-        """Lead connections to the host's loopback to the API server, for ever."""
+        """Lead connections to the host's loopback to the API server, without end."""
         server = await asyncio.start_server(self._forward, sock=listener)
         await server.serve_forever()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from harbourmaster.lifecycle.jobs import NONCE
 from helpers import node_objects as objects
 from helpers.node import NAMESPACE, figure
 
@@ -68,7 +69,7 @@ def test_a_task_goes_on_when_the_leader_is_killed(node, place):
         objects.shell_task(place, "slow", "sleep 6"),
         objects.deployment(place, "crane", tasks=["slow"]),
     )
-    node.wait("create", f"--namespace={place}", "job", "--selector=app.kubernetes.io/managed-by")
+    node.wait("create", f"--namespace={place}", "job", f"--selector={NONCE}")
     lease = node.get("lease", CONTROLLER, f"--namespace={NAMESPACE}")
     leader = lease["spec"]["holderIdentity"].partition("_")[0]
     node.kill(node.containers("controller")[leader])
