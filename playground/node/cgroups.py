@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from harbourmaster.playground.errors import PlaygroundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 ROOT: Final = Path("/sys/fs/cgroup")
 OWN: Final = Path("/proc/self/cgroup")
 PROCESSES: Final = "processes"
+CONTROLLERS: Final = "cgroup.controllers"
 # What the kubelet cannot do without, in both versions.
 NEEDED: Final = ("cpu", "cpuset", "memory", "pids")
 # The kernel counts an ended process for a moment.
@@ -35,7 +36,9 @@ class Groups(NamedTuple):
         """Make the folders. Raises OSError where they cannot be written."""
         for controllers, folder in self.folders.items():
             if self.unified:
-                enable(folder.parent)
+                available = (folder.parent / CONTROLLERS).read_text().split()
+                wanted = " ".join(f"+{one}" for one in available)
+                (folder.parent / "cgroup.subtree_control").write_text(wanted)
             folder.mkdir(exist_ok=True)
             if "cpuset" in controllers.split(","):
                 for name in ("cpuset.mems", "cpuset.cpus"):
@@ -48,19 +51,6 @@ class Groups(NamedTuple):
         folders = self.folders.values()
         command = _in_groups((folder / PROCESSES for folder in folders), command)
         return _in_groups(folders, ["unshare", "--cgroup", *command])
-
-    def mounts(self) -> Iterator[list[str]]:
-        """Commands that show at ROOT the hierarchies from here on, for a process in here."""
-        if self.unified:
-            yield ["mount", "-t", "cgroup2", "cgroup2", str(ROOT)]
-            return
-        # Without version 2 beside it: programs would expect its controllers there.
-        yield ["mount", "-t", "tmpfs", "cgroup", str(ROOT)]
-        for controllers in self.folders:
-            place = str(ROOT / controllers.removeprefix("name="))
-            options = f"none,{controllers}" if controllers.startswith("name=") else controllers
-            yield ["mkdir", place]
-            yield ["mount", "-t", "cgroup", "-o", options, "cgroup", place]
 
     def remove(self) -> None:
         """Remove the folders once their last process has ended. Raises OSError."""
@@ -81,9 +71,8 @@ def find(name: str, root: Path = ROOT, own: Path = OWN) -> Groups:
 
     Raises PlaygroundError where a controller is missing.
     """
-    unified = root / "cgroup.controllers"
-    if unified.exists():
-        _check(unified.read_text().split(), unified)
+    if is_unified(root):
+        _check((root / CONTROLLERS).read_text().split(), root / CONTROLLERS)
         return Groups(unified=True, folders={"": root / name})
     folders = {}
     for line in own.read_text().splitlines():
@@ -97,10 +86,9 @@ def find(name: str, root: Path = ROOT, own: Path = OWN) -> Groups:
     return Groups(unified=False, folders=folders)
 
 
-def enable(folder: Path) -> None:
-    """Pass all controllers that a folder of version 2 has to the cgroups below it."""
-    available = (folder / "cgroup.controllers").read_text().split()
-    (folder / "cgroup.subtree_control").write_text(" ".join(f"+{one}" for one in available))
+def is_unified(root: Path = ROOT) -> bool:
+    """Whether this is version 2 alone; with both versions, version 1 has the controllers."""
+    return (root / CONTROLLERS).exists()
 
 
 def _check(controllers: Iterable[str], place: Path) -> None:

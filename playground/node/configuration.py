@@ -1,25 +1,27 @@
-"""Addresses and configuration files of containerd, CNI, kubelet and kube-proxy."""
+"""The files of one node: templates beside this module, and a kubeconfig that works on each node."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from string import Template
+from typing import Final, NamedTuple
 
-import msgspec
+import yaml
 
-BRIDGE: Final = "harbour0"
+from harbourmaster.playground.node import cgroups
+from harbourmaster.playground.pki import write_private
+
+FILES: Final = Path(__file__).parent
 # Of the first node, where the control plane runs; the others are behind it.
 HOST_IP: Final = "10.77.0.1"
-DNS_IP: Final = "10.96.0.10"
-DOMAIN: Final = "cluster.local"
-PAUSE: Final = "registry.example.com/pause:1"
 SOCKET: Final = "/run/containerd/containerd.sock"
 # Debian's, then where other distributions have them.
 PLUGINS: Final = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+TEMPLATES: Final = ("containerd.toml", "kubelet.yaml", "kube-proxy.yaml", "cni/network.conflist")
 
 
 class Worker(NamedTuple):
-    """One node of the cluster. The first has the number 1."""
+    """One node of the cluster; the first has the number 1."""
 
     number: int
     directory: Path
@@ -31,116 +33,31 @@ class Worker(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The address of the node on the bridge."""
+        """The address of the node for the others."""
         return f"10.77.0.{self.number}"
 
     @property
-    def pods(self) -> str:
-        """The range of the node's pods."""
-        return f"10.244.{self.number}.0/24"
-
-    @property
     def state(self) -> Path:
-        """Everything that is of this node alone."""
+        """The folder of this node alone."""
         return self.directory / self.name
 
-    @property
-    def kubeconfig(self) -> Path:
-        """What kubelet and kube-proxy connect with, from any node."""
-        return self.state / "kubeconfig"
-
-    def write(self, *, unified: bool) -> None:
-        """Write all configuration files."""
-        for name in ("cni", "kubelet", "pods"):
-            (self.state / name).mkdir(parents=True, exist_ok=True)
-        (self.state / "containerd.toml").write_text(self._containerd())
-        configurations = {
-            "cni/10-bridge.conflist": self._network(),
-            "kubelet.yaml": self._kubelet(unified=unified),
-            "kube-proxy.yaml": self._proxy(),
+    def write(self, kubeconfig: str, port: int, root: Path = cgroups.ROOT) -> None:
+        """Write all files; ``kubeconfig`` is one that works on the first node."""
+        values = {
+            "number": self.number,
+            "directory": self.directory,
+            "state": self.state,
+            "plugins": next((folder for folder in PLUGINS if folder.is_dir()), PLUGINS[0]),
+            "fail": str(cgroups.is_unified(root)).lower(),
         }
-        for name, content in configurations.items():
-            # JSON is YAML.
-            (self.state / name).write_bytes(msgspec.json.format(msgspec.json.encode(content)))
-
-    def _containerd(self) -> str:
-        plugins = next((folder for folder in PLUGINS if folder.is_dir()), PLUGINS[0])
-        # restrict_oom_score_adj: in a container or VM without CAP_SYS_RESOURCE, no other value
-        # can be set. AppArmor's profiles are the machine's, not of these namespaces.
-        return f"""version = 2
-root = "{self.state}/containerd"
-state = "/run/containerd"
-[grpc]
-  address = "{SOCKET}"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE}"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{plugins}"
-    conf_dir = "{self.state}/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = false
-"""
-
-    def _network(self) -> dict[str, Any]:
-        bridge = {
-            "type": "bridge",
-            "bridge": "cni0",
-            "isGateway": True,
-            "hairpinMode": True,
-            "ipam": {
-                "type": "host-local",
-                # Addresses are given back by containers that end, and these end with the node.
-                "dataDir": "/run/cni",
-                "ranges": [[{"subnet": self.pods}]],
-                "routes": [{"dst": "0.0.0.0/0"}],
-            },
+        for folder in ("cni", "kubelet", "pods"):
+            (self.state / folder).mkdir(parents=True, exist_ok=True)
+        for name in TEMPLATES:
+            template = Template((FILES / Path(name).name).read_text())
+            (self.state / name).write_text(template.substitute(values))
+        content = yaml.safe_load(kubeconfig)
+        content["clusters"][0]["cluster"] |= {
+            "server": f"https://{HOST_IP}:{port}",
+            "tls-server-name": "kubernetes",
         }
-        ports = {"type": "portmap", "capabilities": {"portMappings": True}}
-        return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge, ports]}
-
-    def _kubelet(self, *, unified: bool) -> dict[str, Any]:
-        return {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            **({} if unified else {"failCgroupV1": False}),
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self.name}",
-            "containerRuntimeEndpoint": f"unix://{SOCKET}",
-            "authentication": {
-                "anonymous": {"enabled": False},
-                "webhook": {"enabled": False},
-                "x509": {"clientCAFile": f"{self.directory}/pki/ca.crt"},
-            },
-            "authorization": {"mode": "AlwaysAllow"},
-            "failSwapOn": False,
-            "resolvConf": "/etc/resolv.conf",
-            "clusterDNS": [DNS_IP],
-            "clusterDomain": DOMAIN,
-            "podLogsDir": f"{self.state}/pods",
-            "volumePluginDir": f"{self.state}/volume-plugins",
-            # The disk and the images are the machine's.
-            "evictionHard": {
-                "memory.available": "100Mi",
-                "nodefs.available": "1%",
-                "imagefs.available": "1%",
-                "nodefs.inodesFree": "1%",
-            },
-            "imageGCHighThresholdPercent": 100,
-            "imageGCLowThresholdPercent": 99,
-        }
-
-    def _proxy(self) -> dict[str, Any]:
-        return {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "nftables",
-            "clientConnection": {"kubeconfig": str(self.kubeconfig)},
-            "clusterCIDR": "10.244.0.0/16",
-            # Limits of the whole machine.
-            "conntrack": {"maxPerCore": 0, "min": 0},
-        }
+        write_private(self.state / "kubeconfig", yaml.safe_dump(content).encode())

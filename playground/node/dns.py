@@ -10,36 +10,15 @@ import msgspec
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.playground import api
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.node.configuration import DNS_IP, DOMAIN, HOST_IP
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
     from pathlib import Path
 
     from harbourmaster.playground.control_plane import ControlPlane
 
-_PATH: Final = "/api/v1/services"
 _WATCH_SECONDS: Final = 300
 _RETRY_SECONDS: Final = 1.0
-_PORTS: Final = [
-    {"name": protocol.lower(), "protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")
-]
-_NAMED: Final = {"name": "kube-dns", "namespace": "kube-system"}
-SERVICE: Final = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": _NAMED,
-    "spec": {"clusterIP": DNS_IP, "ports": _PORTS},
-}
-ENDPOINTS: Final = {
-    "apiVersion": "discovery.k8s.io/v1",
-    "kind": "EndpointSlice",
-    "metadata": {**_NAMED, "labels": {"kubernetes.io/service-name": "kube-dns"}},
-    "addressType": "IPv4",
-    "endpoints": [{"addresses": [HOST_IP]}],
-    "ports": _PORTS,
-}
 
 
 class _Spec(msgspec.Struct, frozen=True):
@@ -51,69 +30,42 @@ class _Service(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: _Spec = _Spec()
 
-    @property
-    def line(self) -> str:
-        """A line of a file of hosts, or nothing for a Service without an address of its own."""
-        name = f"{self.metadata.name}.{self.metadata.namespace}.svc.{DOMAIN}"
-        return "" if self.spec.cluster_ip == "None" else f"{self.spec.cluster_ip} {name}\n"
-
-
-class _List(msgspec.Struct, frozen=True):
-    metadata: Metadata
-    items: list[_Service]
-
 
 class _Event(msgspec.Struct, frozen=True):
     type: str
-    object: msgspec.Raw
+    object: _Service
 
 
 class Names:
     """Keeps the file of hosts; ``reload`` is called after each change of it."""
 
     def __init__(self, plane: ControlPlane, hosts: Path, reload: Callable[[], None]) -> None:
-        self._port = plane.port
-        self._context: ssl.SSLContext = plane.admin
+        self._plane = plane
         self._hosts = hosts
         self._reload = reload
-        self._lines: dict[tuple[str, str], str] = {}
+        self._lines: dict[str, str] = {}
 
     def follow(self) -> None:
-        """List and watch without end; without the API server, the last names stay."""
+        """Watch without end; without the API server, the last names stay."""
+        # Each watch starts with an event for each Service that exists.
+        path = f"/api/v1/services?watch=true&timeoutSeconds={_WATCH_SECONDS}"
         while True:
+            self._lines = {}
             try:
-                self._watch(self.list())
+                for line in api.watch(
+                    self._plane.port, self._plane.admin, path, 2 * _WATCH_SECONDS
+                ):
+                    self.take(line)
             except PlaygroundError:
                 time.sleep(_RETRY_SECONDS)
 
-    def list(self) -> str:
-        """Take all Services that exist; return their version. Raises PlaygroundError."""
-        content = api.request(self._port, self._context, "GET", _PATH)
-        found = msgspec.json.decode(content, type=_List)
-        self._lines = {_key(service): service.line for service in found.items}
-        self._write()
-        return found.metadata.resource_version
-
-    def _watch(self, version: str) -> None:
-        path = f"{_PATH}?watch=true&resourceVersion={version}&timeoutSeconds={_WATCH_SECONDS}"
-        for line in api.watch(self._port, self._context, path, 2 * _WATCH_SECONDS):
-            if not self.take(line):
-                return
-
-    def take(self, line: bytes) -> bool:
-        """Take one event of a watch; return whether the watch goes on."""
+    def take(self, line: bytes) -> None:
+        """Take one event of a watch."""
         event = msgspec.json.decode(line, type=_Event)
-        if event.type == "ERROR":
-            return False
-        service = msgspec.json.decode(event.object, type=_Service)
-        self._lines[_key(service)] = "" if event.type == "DELETED" else service.line
-        self._write()
-        return True
-
-    def _write(self) -> None:
-        self._hosts.write_text("".join(sorted(self._lines.values())))
+        name = f"{event.object.metadata.name}.{event.object.metadata.namespace}.svc.cluster.local"
+        address = event.object.spec.cluster_ip
+        self._lines[name] = f"{address} {name}\n"
+        if event.type == "DELETED" or address == "None":
+            del self._lines[name]
+        self._hosts.write_text("".join(self._lines.values()))
         self._reload()
-
-
-def _key(service: _Service) -> tuple[str, str]:
-    return service.metadata.namespace, service.metadata.name

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 KEEPER: Final = "node"
 GRACE_SECONDS: Final = 30.0
-# In the namespaces: what the first process, which only waits, starts.
-MANAGER: Final = "2"
 
 
 def records(directory: Path) -> Path:
@@ -85,7 +83,7 @@ class Node(Started):
 
     def revive(self) -> None:
         """Have what has ended of containerd, kubelet and kube-proxy started again."""
-        subprocess.run(self.command("kill", "-USR1", MANAGER), check=True)  # noqa: S603 -- our own
+        subprocess.run(self.command("kill", "-USR1", "1"), check=True)  # noqa: S603 -- our own
 
 
 def port(directory: Path) -> int:

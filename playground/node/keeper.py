@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harbourmaster.playground.node import cgroups
+from harbourmaster.playground.node.configuration import FILES
 from harbourmaster.playground.node.machine import READY, Machine
 from harbourmaster.playground.processes import (
     ATTACHED,
@@ -51,6 +52,7 @@ def _hold(machine: Machine, groups: cgroups.Groups, listener: int, progress: int
     module = "harbourmaster.playground.node.inside"
     content = msgspec.json.encode(machine).decode()
     inside = [sys.executable, "-P", "-m", module, content, str(listener)]
+    inside = [str(FILES / "namespaces.sh"), "1", *inside]
     fork = ["--fork", "--kill-child", "--mount-proc"]
     command = groups.enter(["unshare", *NAMESPACES, *fork, *inside])
     attached = [sys.executable, "-IS", str(ATTACHED), str(os.getpid())]

@@ -20,6 +20,9 @@ def ours(node):
             continue
         items = node.kubectl("get", kind, "--all-namespaces", "--output=json", check=False).stdout
         for item in json.loads(items or "{}").get("items", ()):
+            if kind == "nodes":
+                # Images that it has pulled.
+                del item["status"]
             if any(word in json.dumps(item) for word in OURS):
                 metadata = item["metadata"]
                 found.add((item["kind"], metadata.get("namespace", ""), metadata["name"]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.node import cgroups, dns, host, machine
@@ -86,39 +88,38 @@ def test_version_2_passes_the_controllers_on_and_has_processes_in_a_leaf(second)
     assert command[-2:] == ["program", "argument"]
 
 
-def test_each_version_mounts_its_hierarchies_and_no_other(first, second):
-    assert list(cgroups.find("ours", second).mounts()) == [
-        ["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]
-    ]
-    mounts = [
-        " ".join(command)
-        for command in Groups(False, {"cpu,cpuacct": Path(), "name=systemd": Path()}).mounts()
-    ]
-    assert mounts == [
-        "mount -t tmpfs cgroup /sys/fs/cgroup",
-        "mkdir /sys/fs/cgroup/cpu,cpuacct",
-        "mount -t cgroup -o cpu,cpuacct cgroup /sys/fs/cgroup/cpu,cpuacct",
-        "mkdir /sys/fs/cgroup/systemd",
-        "mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd",
-    ]
-
-
 def test_a_missing_controller_is_named(second):
     (second / "cgroup.controllers").write_text("cpu pids\n")
     with pytest.raises(PlaygroundError, match=r"^cgroup controllers cpuset, memory not found: "):
         cgroups.find("ours", second)
 
 
-@pytest.mark.parametrize("unified", [False, True])
-def test_the_kubelet_accepts_version_1_only_where_there_is_no_other(tmp_path, unified):
-    worker = Worker(2, tmp_path)
-    worker.write(unified=unified)
-    kubelet = msgspec.json.decode((tmp_path / "node-2/kubelet.yaml").read_bytes())
-    assert kubelet.get("failCgroupV1", True) is unified
-    assert kubelet["cgroupRoot"] == "/node-2"
-    network = msgspec.json.decode((tmp_path / "node-2/cni/10-bridge.conflist").read_bytes())
-    assert network["plugins"][0]["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
-    assert "SystemdCgroup = false" in (tmp_path / "node-2/containerd.toml").read_text()
+def test_a_node_gets_files_of_its_own_with_its_number_and_ranges(tmp_path, second):
+    (tmp_path / "kubeconfig").write_text("clusters: [{cluster: {server: 'https://127.0.0.1:1'}}]")
+    Worker(2, tmp_path).write((tmp_path / "kubeconfig").read_text(), 2345, second)
+    found = {
+        path.name: yaml.safe_load(path.read_text())
+        for path in (tmp_path / "node-2").rglob("*")
+        if path.suffix in {".yaml", ".conflist"} or path.name == "kubeconfig"
+    }
+    assert found["kubelet.yaml"]["cgroupRoot"] == "/node-2"
+    (bridge, _) = found["network.conflist"]["plugins"]
+    assert bridge["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
+    assert found["kubeconfig"]["clusters"][0]["cluster"] == {
+        "server": "https://10.77.0.1:2345",
+        "tls-server-name": "kubernetes",
+    }
+    containerd = tomllib.loads((tmp_path / "node-2/containerd.toml").read_text())
+    assert containerd["root"] == f"{tmp_path}/node-2/containerd"
+
+
+def test_the_kubelet_accepts_version_1_only_where_it_is_used(tmp_path, first, second):
+    accepted = []
+    for root in (first[0], second):
+        Worker(1, tmp_path).write("clusters: [{cluster: {}}]", 1, root)
+        kubelet = yaml.safe_load((tmp_path / "node-1/kubelet.yaml").read_text())
+        accepted.append(not kubelet["failCgroupV1"])
+    assert accepted == [True, False]
 
 
 def test_two_folders_have_cgroups_of_different_names():
