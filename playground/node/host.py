@@ -65,7 +65,8 @@ class Node(Started):
                     if said == READY:
                         return
                     if said.startswith(FAILED):
-                        raise PlaygroundError(said.removeprefix(FAILED) + "\n" + lines.read())
+                        reason = f"{said.removeprefix(FAILED)}\n{lines.read()}"
+                        raise PlaygroundError(reason.rstrip())
                     self._progress(said)
             raise PlaygroundError(f"the node did not start: see {self._group.log(KEEPER)}")
         finally:

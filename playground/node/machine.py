@@ -33,7 +33,6 @@ PROGRAMS: Final = {
     "iptables": "iptables",
     "dnsmasq": "dnsmasq-base",
     "unshare": "util-linux",
-    "sysctl": "procps",
 }
 _CNI: Final = ("bridge", "containernetworking-plugins")
 # Where users other than root do not look.
