@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 CONTROL_PLANE = ("build", "control-plane")
+NODE = ("build", "node")
 EVERYTHING = ("build",)
 BROWSER = ("build-browser",)
 
@@ -49,10 +50,12 @@ ENVIRONMENT = {
 }
 
 
-def build(run):
+def build(run, names):
     """Start to build what is not in the cache, one after the other; return the process."""
     playground = [sys.executable, "-m", "harbourmaster.playground"]
     wanted = [CONTROL_PLANE, BROWSER] if run == "gate" else [EVERYTHING, BROWSER]
+    if names == ["node"]:
+        wanted = [CONTROL_PLANE, NODE]
     commands = [shlex.join([*playground, *one]) for one in wanted]
     return subprocess.Popen(["sh", "-c", " && ".join(commands)])
 
@@ -95,7 +98,7 @@ def main():
         return 2
     seed = 1 if run == "gate" else random.SystemRandom().getrandbits(32)
     print(f"== {run} run, seed {seed}, load {os.getloadavg()[0]:.1f}", flush=True)
-    builder = build(run) if any(STAGES[name].needs_binaries for name in names) else None
+    builder = build(run, names) if any(STAGES[name].needs_binaries for name in names) else None
     rows = []
     for number, name in enumerate(names, 1):
         budget = STAGES[name].minutes[run]

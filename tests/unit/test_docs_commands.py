@@ -24,6 +24,7 @@ NOT_RUN = {
         "needs an installation",
         "needs a cluster that runs the image",
     ],
+    "docs/howto/local.md": ["needs root, and takes minutes"],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
     "docs/migration/krake.md": ["its file is yours; docs/reference/placement.md runs it"],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
