@@ -8,7 +8,8 @@ ARG PYTHON_IMAGE=python:3.13.14-slim-trixie
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 # Secrets of the build name the index of packages and its certificates, where pip needs them.
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_CONFIG_FILE=/run/secrets/pip.conf
+# Only compileall writes bytecode: what pip leaves behind knows the time of the build.
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_CONFIG_FILE=/run/secrets/pip.conf PYTHONDONTWRITEBYTECODE=1
 RUN python -m venv --without-pip /opt/harbourmaster
 # Includes the packages for tracing, which are loaded only if tracing is enabled.
 COPY requirements-tracing.txt ./
@@ -24,6 +25,10 @@ RUN cd /opt/harbourmaster/lib/python3.*/site-packages/kubernetes_asyncio \
     && sed -i -e '/^from kubernetes_asyncio\.client\.\(api\|models\)\./d' -e '/^__all__/,$d' client/__init__.py \
     && find . -name '*_test.py' -exec rm {} + \
     && /opt/harbourmaster/bin/python -B -c 'import harbourmaster.kube.kubeconfig'
+# Debug symbols are 25 MB.
+COPY deploy/image/strip.py ./
+RUN python strip.py /opt/harbourmaster/lib
+COPY --chmod=0444 dist/harbourmaster-*.cdx.json /opt/harbourmaster/share/sbom/harbourmaster.cdx.json
 RUN /opt/harbourmaster/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/harbourmaster/lib
 
 FROM ${PYTHON_IMAGE}
@@ -34,8 +39,9 @@ LABEL org.opencontainers.image.title="harbourmaster" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.version="${VERSION}"
-# The processes need no installer.
-RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/*-packages/pip*
+# The processes need no installer, and start with 0.3 s less work if the standard library is compiled.
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/*-packages/pip* \
+    && python -m compileall -q --invalidation-mode unchecked-hash $(python -c 'import os; print(os.path.dirname(os.__file__))')
 COPY --from=build /opt/harbourmaster /opt/harbourmaster
 ENV PATH=/opt/harbourmaster/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /

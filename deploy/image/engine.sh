@@ -3,6 +3,7 @@
 # "engine.sh save IMAGE FILE" writes an archive with each of them.
 # CONTAINER_ENGINE names the one to use. Images of buildah are in build/containers, unless CONTAINERS_STORAGE_CONF is set.
 set -eu
+umask 022
 build=$(realpath "$(dirname "$0")/../../build")
 
 store() {
@@ -40,6 +41,7 @@ if [ "${1:-}" = build ]; then
 		env | sed -n -e 's/^PIP_INDEX_URL=/index-url = /p' -e 's/^PIP_EXTRA_INDEX_URL=/extra-index-url = /p' \
 			-e 's/^PIP_TRUSTED_HOST=/trusted-host = /p' -e 's/^PIP_DEFAULT_TIMEOUT=/timeout = /p'
 	} > "$build/pip.conf"
+	case "$engine" in *buildah | *podman) set -- ${SOURCE_DATE_EPOCH:+--timestamp "$SOURCE_DATE_EPOCH"} "$@" ;; esac
 	set -- build --secret "id=pip.conf,src=$build/pip.conf" \
 		${certificates:+--secret "id=ca.crt,src=$certificates"} "$@"
 fi

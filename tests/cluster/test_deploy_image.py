@@ -30,8 +30,10 @@ def image(wheel, tmp_path_factory):
     source = tmp_path_factory.mktemp("source")
     home = tmp_path_factory.mktemp("image") / "harbourmaster"
     copied = {line.split()[0]: line for line in values("build", "COPY")}
-    assert copied.keys() == {"requirements-tracing.txt", "dist/harbourmaster-*.whl"}
-    shutil.copy(ROOT / "requirements-tracing.txt", source)
+    scripts = {"requirements-tracing.txt", "deploy/image/strip.py"}
+    assert copied.keys() == scripts | {"dist/harbourmaster-*.whl", "dist/harbourmaster-*.cdx.json"}
+    for each in scripts:
+        shutil.copy(ROOT / each, source)
     shutil.copy(wheel, source)
     tools = Path(sys.executable).parent
     for command in values("build", "RUN"):
@@ -110,9 +112,18 @@ def test_every_module_is_compiled_and_read_without_a_look_at_its_source(image):
             assert compiled.read_bytes()[4:8] == b"\x01\0\0\0"
 
 
-def test_the_same_sources_give_the_same_wheel(wheel, tmp_path):
+def test_extension_modules_are_as_long_as_what_is_loaded_of_them(image):
+    modules = list(image.glob("lib/python3.*/site-packages/**/*.so"))
+    assert len(modules) > 10
+    for module in modules:
+        # Sections, which debug symbols are, are nothing that a process loads.
+        assert module.read_bytes()[40:48] == bytes(8), module
+    assert sum(module.stat().st_size for module in modules) < 40_000_000
+
+
+def test_the_same_sources_give_the_same_wheel_whatever_the_modes_of_the_checkout(wheel, tmp_path):
     def digest(path):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    again = built(wheel.parents[1], tmp_path / "elsewhere")
+    again = built(wheel.parents[1], tmp_path / "elsewhere", umask=0o077)
     assert digest(again) == digest(wheel)

@@ -24,17 +24,22 @@ def clean():
     }
 
 
-def built(source, directory, target="webhook"):
-    """Make the wheel in a copy of the sources, of other times and another name; return it."""
-    shutil.copytree(
-        source, directory, ignore=_UNRELATED, symlinks=True, copy_function=shutil.copyfile
-    )
+def built(source, directory, target="webhook", umask=0o022):
+    """Make the wheel in a copy of the sources, of other times, modes and name; return it."""
+    before = os.umask(umask)
+    try:
+        shutil.copytree(
+            source, directory, ignore=_UNRELATED, symlinks=True, copy_function=shutil.copyfile
+        )
+    finally:
+        os.umask(before)
     (directory / ".venv").mkdir()
     (directory / ".venv/installed").touch()
     result = subprocess.run(
         ["make", "--no-print-directory", target, f"BIN={Path(sys.executable).parent}"],
         cwd=directory,
         env={**clean(), "SOURCE_DATE_EPOCH": "1700000000"},
+        umask=umask,
         capture_output=True,
         text=True,
         check=False,

@@ -19,6 +19,7 @@ NOT_RUN = {
     "docs/howto/dashboard.md": ["needs a cluster that runs the image, and a browser"],
     "docs/howto/deploying.md": [
         "needs a container engine, and a cluster that runs its image",
+        "needs a container engine",
         "needs a cluster with cert-manager",
         "needs a cluster that runs the image",
         "needs an installation",
