@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -21,6 +22,8 @@ from harbourmaster.playground.node import cgroups, host
 from harbourmaster.playground.node.machine import Machine, check
 
 REPOSITORY = Path(__file__).parents[2]
+# As the Makefile has it: an environment may know an older one.
+(VERSION,) = re.findall(r"(?m)^version = (.*)$", (REPOSITORY / "setup.cfg").read_text())
 IMAGES = REPOSITORY / "build/images"
 FIGURES = REPOSITORY / "build/node/figures.txt"
 NAMESPACE = "harbourmaster-system"

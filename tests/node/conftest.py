@@ -10,11 +10,11 @@ import pytest
 
 from harbourmaster.playground.errors import PlaygroundError
 from helpers import node_objects as objects
-from helpers.node import FIGURES, NAMESPACE, RealNode, figure
+from helpers.node import FIGURES, NAMESPACE, VERSION, RealNode, figure
 
 HERE = Path(__file__).parent
 LAST = "test_undeploy.py"
-IMAGE = "registry.example.com/harbourmaster:0.1.0"
+IMAGE = f"registry.example.com/harbourmaster:{VERSION}"
 TIMEOUT_SECONDS = 400
 
 
@@ -25,7 +25,8 @@ def pytest_collection_modifyitems(items):
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.full)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")
