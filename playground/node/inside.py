@@ -123,8 +123,9 @@ class Node:
             ready.unlink(missing_ok=True)
             unshare = ["unshare", "--net", "--mount", "--uts", "--propagation=slave"]
             script = 'touch "$0" && exec sleep infinity'
-            holder = [str(FILES / "namespaces.sh"), str(worker.number), "sh", "-c", script]
-            self._group.start(worker.name, [*unshare, *holder, str(ready)], os.environ)
+            command = ["sh", "-c", script, str(ready)]
+            holder = ["sh", str(FILES / "namespaces.sh"), str(worker.number), *command]
+            self._group.start(worker.name, [*unshare, *holder], os.environ)
             self._group.wait_until(
                 worker.name, lambda: None if ready.exists() else "no namespaces", READY_SECONDS
             )
