@@ -108,14 +108,14 @@ class RealNode:
         self.rollout(name)
 
     def containers(self, component=None, namespace=NAMESPACE):
-        """The ids of running containers by the names of their pods."""
+        """The ids of running containers by the names of their pods; none of a pod that goes."""
         selector = [f"--selector=app.kubernetes.io/component={component}"] if component else []
         pods = self.get("pods", f"--namespace={namespace}", *selector)
         return {
             pod["metadata"]["name"]: status["containerID"].rpartition("/")[2]
             for pod in pods
             for status in pod["status"].get("containerStatuses", ())
-            if "running" in status["state"]
+            if "running" in status["state"] and "deletionTimestamp" not in pod["metadata"]
         }
 
     def cgroup(self, container, controller="memory"):

@@ -11,8 +11,6 @@ from helpers.node import NAMESPACE, figure
 WEBHOOK, CONTROLLER = "harbourmaster-webhook", "harbourmaster-controller"
 # Requests that a webhook which ends at once may have in hand: the load's connections.
 IN_FLIGHT = 8
-# The API server waits this long for an answer, then goes on without (failurePolicy Ignore).
-REVIEW_SECONDS = 3
 
 
 def test_a_rolling_restart_of_the_webhook_loses_no_request(node):
@@ -39,18 +37,16 @@ def test_a_deleted_certificate_comes_back_and_no_request_is_lost(node):
 def test_a_killed_webhook_loses_only_requests_in_flight(node):
     with node.load() as load:
         pod, container = node.busiest()
+        (status,) = node.get("pod", pod, f"--namespace={NAMESPACE}")["status"]["containerStatuses"]
         node.kill(container)
-        node.wait(
-            "jsonpath={.status.containerStatuses[0].restartCount}=1",
-            f"--namespace={NAMESPACE}",
-            f"pod/{pod}",
-        )
+        restarts = f"{{.status.containerStatuses[0].restartCount}}={status['restartCount'] + 1}"
+        node.wait(f"jsonpath={restarts}", f"--namespace={NAMESPACE}", f"pod/{pod}")
         node.rollout(WEBHOOK)
     figure(f"SIGKILL of the busiest webhook: {load}")
     assert len(load.bad) <= IN_FLIGHT
 
 
-def test_a_frozen_webhook_is_left_after_a_few_timeouts(node):
+def test_a_frozen_webhook_gets_no_request_once_it_has_left_the_endpoints(node):
     with node.load() as load:
         pod, container = node.busiest()
         with node.frozen(container):
@@ -61,7 +57,7 @@ def test_a_frozen_webhook_is_left_after_a_few_timeouts(node):
             after = len(load.bad) - during
         node.rollout(WEBHOOK)
     figure(f"freeze of the busiest webhook: {load}; {after} after it left the endpoints")
-    assert max(load.seconds) < 2 * REVIEW_SECONDS
+    assert after == 0
 
 
 def test_a_task_goes_on_when_the_leader_is_killed(node, place):
