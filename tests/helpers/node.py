@@ -160,13 +160,18 @@ class RealNode:
 
     @contextlib.contextmanager
     def frozen(self, container):
-        """Freeze a container for as long as this lasts, or until the kubelet ends it."""
-        tasks = ("ctr", "--namespace=k8s.io", "tasks")
-        self.run(*tasks, "pause", container)
+        """Freeze all processes of a container for as long as this lasts."""
+        if self._groups.unified:
+            file, frozen, thawed = self.cgroup(container) / "cgroup.freeze", "1", "0"
+        else:
+            file = self.cgroup(container, "freezer") / "freezer.state"
+            frozen, thawed = "FROZEN", "THAWED"
+        file.write_text(frozen)
         try:
             yield
         finally:
-            self.run(*tasks, "resume", container, check=False)
+            with contextlib.suppress(FileNotFoundError):
+                file.write_text(thawed)
 
     def stop(self, *programs, number=1):
         """SIGKILL containerd, kubelet or kube-proxy of a node; its containers go on."""
