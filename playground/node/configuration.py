@@ -50,7 +50,7 @@ class Worker(NamedTuple):
             "plugins": next((folder for folder in PLUGINS if folder.is_dir()), PLUGINS[0]),
             "fail": str(cgroups.is_unified(root)).lower(),
         }
-        for folder in ("cni", "kubelet", "pods"):
+        for folder in ("cni", "pods"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         for name in TEMPLATES:
             template = Template((FILES / Path(name).name).read_text())

@@ -124,8 +124,8 @@ class Node:
             unshare = ["unshare", "--net", "--mount", "--uts", "--propagation=slave"]
             script = 'touch "$0" && exec sleep infinity'
             command = ["sh", "-c", script, str(ready)]
-            holder = ["sh", str(FILES / "namespaces.sh"), str(worker.number), *command]
-            self._group.start(worker.name, [*unshare, *holder], os.environ)
+            holder = ["sh", f"{FILES}/namespaces.sh", f"{worker.number}", f"{worker.state}"]
+            self._group.start(worker.name, [*unshare, *holder, *command], os.environ)
             self._group.wait_until(
                 worker.name, lambda: None if ready.exists() else "no namespaces", READY_SECONDS
             )
@@ -144,7 +144,6 @@ class Node:
                 f"{self._machine.node_binaries}/kubelet",
                 f"--config={state}/kubelet.yaml",
                 f"--kubeconfig={state}/kubeconfig",
-                f"--root-dir={state}/kubelet",
                 f"--hostname-override={worker.name}",
                 f"--node-ip={worker.address}",
             ],
@@ -250,7 +249,7 @@ def main(machine: Machine, listener: socket.socket) -> int:
 
 
 def _end_with_keeper() -> None:
-    sys.stdin.buffer.read()
+    os.read(0, 1)
     os._exit(1)
 
 

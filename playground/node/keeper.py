@@ -52,7 +52,7 @@ def _hold(machine: Machine, groups: cgroups.Groups, listener: int, progress: int
     module = "harbourmaster.playground.node.inside"
     content = msgspec.json.encode(machine).decode()
     inside = [sys.executable, "-P", "-m", module, content, str(listener)]
-    inside = ["sh", str(FILES / "namespaces.sh"), "1", *inside]
+    inside = ["sh", str(FILES / "namespaces.sh"), "1", f"{machine.path}/node-1", *inside]
     fork = ["--fork", "--kill-child", "--mount-proc"]
     command = groups.enter(["unshare", *NAMESPACES, *fork, *inside])
     attached = [sys.executable, "-IS", str(ATTACHED), str(os.getpid())]

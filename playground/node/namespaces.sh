@@ -1,15 +1,18 @@
 #!/bin/sh
-# Gives the namespaces of node NUMBER their mounts, cgroups and network, then runs COMMAND: namespaces.sh NUMBER COMMAND...
+# Gives the namespaces of node NUMBER their mounts, cgroups and network, then runs COMMAND:
+# namespaces.sh NUMBER STATE COMMAND...
 # The first node has the control plane and the bridge. The parent of others is in its namespaces.
 set -eu
-number=$1 node=node-$1 address=10.77.0.$1 groups=/sys/fs/cgroup
-shift
+number=$1 node=node-$1 address=10.77.0.$1 state=$2 groups=/sys/fs/cgroup
+shift 2
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/log
-# For the kubelet's device plugins, wherever the rest of it is.
-mkdir -p /var/lib/kubelet
-mount -t tmpfs tmpfs /var/lib/kubelet
+# The kubelet's sockets need a short path; what it mounts is shared with pods, and not with the folder itself.
+mkdir -p /var/lib/kubelet "$state/kubelet"
+mount --bind "$state/kubelet" /var/lib/kubelet
+mount --make-private /var/lib/kubelet
+mount --make-shared /var/lib/kubelet
 hostname "$node"
 # No question of a pod leaves these namespaces. A link may lead to the old /run.
 echo nameserver 10.77.0.1 > /run/resolv.conf
