@@ -122,7 +122,7 @@ def _up_node(directory: Path, arguments: Arguments) -> int:
     )
     interrupt_on(signal.SIGTERM)
     start = time.monotonic()
-    host.Node(machine, _say).start()
+    host.Node(machine, _say, detached=True).start()
     _say(f"ready after {time.monotonic() - start:.1f} s, logs in {directory}/logs")
     _print_export(directory)
     for line in _suggestions(directory, "registry.example.com/busybox:1 -- sleep 1000"):

@@ -36,13 +36,15 @@ def records(directory: Path) -> Path:
 
 
 class Node(Started):
-    """One node, or several that share a control plane; it goes on when this process ends."""
+    """One node, or several with one control plane; ``detached``, it outlives this process."""
 
-    def __init__(self, machine: Machine, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, machine: Machine, progress: Callable[[str], None], *, detached: bool = False
+    ) -> None:
         self.machine = machine
         self.directory = machine.path
         self._progress = progress
-        self._group = Group(records(self.directory), self.directory / "logs", detached=True)
+        self._group = Group(records(self.directory), self.directory / "logs", detached=detached)
 
     def start(self) -> None:
         """Start everything; what fails, or is interrupted, leaves nothing running."""

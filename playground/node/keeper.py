@@ -83,14 +83,17 @@ def _relay(source: int, progress: int) -> bool:
     poll = select.poll()
     poll.register(source, select.POLLIN)
     poll.register(progress, 0)
-    while True:
-        ready = [descriptor for descriptor, _ in poll.poll()]
-        if progress in ready:
+    said = b""
+    # An unbuffered Python writes a line and its end one after the other.
+    while not said.endswith(f"{READY}\n".encode()):
+        if progress in [descriptor for descriptor, _ in poll.poll()]:
             return False
         content = os.read(source, 65536)
+        if not content:
+            break
         os.write(progress, content)
-        if not content or content.endswith(f"{READY}\n".encode()):
-            return True
+        said += content
+    return True
 
 
 if __name__ == "__main__":
