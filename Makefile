@@ -17,8 +17,8 @@ export PYTHONUNBUFFERED = 1
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom chart release engine base-image image docker-build docker-push
+.PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench docs fuzz lock clean
+.PHONY: webhook playground sbom chart release engine base-image image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -60,6 +60,13 @@ test-unit: .venv/installed ## run only the fast tests, one to two minutes
 SOAK_SECONDS ?= 3600
 soak: .venv/installed ## run an hour of load and changes (SOAK_SECONDS=) and check that memory is stable
 	@HARBOURMASTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) --capture=no tests/chaos/test_soak.py
+
+test-node: .venv/installed ## run tests on a real node, about ten minutes; needs root and the images of make node-images
+	@$(BIN)/python tests/stages.py full node
+
+soak-node: .venv/installed ## run an hour of mixed load (SOAK_SECONDS=) on a real node; memory is in build/node/memory.csv
+	@$(BIN)/python -m harbourmaster.playground check-node build/images
+	@HARBOURMASTER_SOAK_SECONDS=$(SOAK_SECONDS) $(PYTEST) --capture=no tests/node/test_soak.py
 
 coverage: .venv/installed ## show which branches the fast tests do not reach
 	@$(BIN)/coverage run -m pytest --quiet --gate tests/unit tests/conformance
@@ -140,6 +147,14 @@ docker-build: engine webhook sbom ## build the image IMG
 
 base-image: engine ## build a base image from Debian's packages, where no registry is reachable; prints PYTHON_IMAGE
 	@deploy/image/base.sh localhost/harbourmaster-base:debian
+
+node-images: NODE_IMAGE = registry.example.com/harbourmaster:$(VERSION)
+node-images: engine .venv/installed ## build the images for make test-node and local up --node into build/images
+	@base=$(or $(PYTHON_IMAGE),$$(deploy/image/base.sh localhost/harbourmaster-base:debian)) \
+		&& $(MAKE) --no-print-directory docker-build IMG=$(NODE_IMAGE) PYTHON_IMAGE=$$base \
+		&& DENO=$$($(BIN)/python -m harbourmaster.playground build-deno) \
+			deploy/image/node.sh build/images $(VERSION) $$base \
+		&& $(ENGINE) save $(NODE_IMAGE) build/images/harbourmaster.tar
 
 image: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 image: export CONTAINER_ENGINE ?= podman buildah

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbourmaster.playground import demo, tour
-from harbourmaster.playground.browser import ensure_axe, ensure_browser
+from harbourmaster.playground.browser import ensure_axe, ensure_browser, ensure_deno
 from harbourmaster.playground.build import (
     CONTROL_PLANE,
     HELM,
+    NODE,
     PROMETHEUS,
     ensure_binaries,
     ensure_helm,
+    ensure_node,
     ensure_prometheus,
 )
 from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
 from harbourmaster.playground.control_plane import ControlPlane, shut_down, survey
 from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.node.machine import check
 from harbourmaster.serving.process import failure
 
 if TYPE_CHECKING:
@@ -40,12 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when what was asked for is so; 1 when not, and for ``status`` of a stopped one."""
     options = _parser().parse_args(arguments)
     try:
-        if options.command == "build":
-            _build(options.suite)
-            return 0
-        if options.command == "build-browser":
-            ensure_browser(progress=say)
-            ensure_axe(progress=say)
+        if options.command in {"build", "build-browser", "build-deno", "check-node"}:
+            _prepare(options)
             return 0
         if options.command == "demo-evaluation":
             return _demo(demo.run, options.dir, keep=options.keep)
@@ -129,9 +128,24 @@ def _print_export(directory: Path) -> None:
     print(f"export KUBECONFIG={Layout(directory).kubeconfig}", flush=True)
 
 
+def _prepare(options: argparse.Namespace) -> None:
+    match options.command:
+        case "build":
+            _build(options.suite)
+        case "build-browser":
+            ensure_browser(progress=say)
+            ensure_axe(progress=say)
+        case "build-deno":
+            print(ensure_deno(progress=say))
+        case _:
+            check(Path.cwd(), options.images.absolute())
+
+
 def _build(suite: str | None) -> None:
     if suite in {None, CONTROL_PLANE.name}:
         ensure_binaries(progress=say)
+    if suite in {None, NODE.name}:
+        ensure_node(progress=say)
     if suite in {None, PROMETHEUS.name}:
         for program in PROMETHEUS.targets:
             ensure_prometheus(program, progress=say)
@@ -161,12 +175,17 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "suite",
         nargs="?",
-        choices=(CONTROL_PLANE.name, PROMETHEUS.name, HELM.name),
+        choices=(CONTROL_PLANE.name, NODE.name, PROMETHEUS.name, HELM.name),
         help="build only these (default: all)",
     )
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
     )
+    commands.add_parser("build-deno", help="fetch Deno if it is not in the cache; print its path")
+    checked = commands.add_parser(
+        "check-node", help="exit with 1 if this machine cannot run a real node, and print why"
+    )
+    checked.add_argument("images", type=Path, help="directory with the image archives")
     status = commands.add_parser(
         "status", help="print what is running; exit with 1 if something is not"
     )

@@ -1,4 +1,4 @@
-"""Finds or builds the control plane's binaries and Prometheus; keeps them in the user's cache."""
+"""Finds or builds the binaries of control plane, node and Prometheus; caches them for the user."""
 
 from __future__ import annotations
 
@@ -88,6 +88,11 @@ HELM = Suite(
         "helm3": Target("helm", "helm.sh/helm/v3/cmd/helm"),
     },
 )
+NODE = Suite(
+    "node",
+    {"kubelet": 60, "kube-proxy": 10},
+    {command: _kubernetes(command) for command in ("kubelet", "kube-proxy")},
+)
 
 
 class Toolchain(NamedTuple):
@@ -134,6 +139,15 @@ def ensure_helm(
 ) -> Path:
     """Return a folder with ``helm``, of version 4, and ``helm3``: what tests install charts by."""
     return _ensure(HELM, environment, progress)
+
+
+def ensure_node(
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return a folder with kubelet and kube-proxy, built where the cache has none."""
+    return _ensure(NODE, environment, progress)
 
 
 def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 CONTROL_PLANE = ("build", "control-plane")
+NODE = ("build", "node")
 EVERYTHING = ("build",)
 BROWSER = ("build-browser",)
 
@@ -29,6 +30,7 @@ class Stage(NamedTuple):
     minutes: dict[str, float]
     workers: int = 2
     needs_binaries: bool = False
+    shows: bool = False
 
 
 STAGES = {
@@ -38,6 +40,8 @@ STAGES = {
     "bench": Stage(("bench",), {"full": 2}, workers=0),
     "cluster": Stage(("cluster",), {"gate": 5, "full": 30}, workers=4, needs_binaries=True),
     "chaos": Stage(("chaos",), {"gate": 1.5, "full": 20}, needs_binaries=True),
+    # One node for all of its tests, which show what they count.
+    "node": Stage(("node",), {"full": 10}, workers=0, needs_binaries=True, shows=True),
     "browser": Stage(("browser",), {"gate": 0.5, "full": 3}, needs_binaries=True),
 }
 ENVIRONMENT = {
@@ -46,12 +50,23 @@ ENVIRONMENT = {
 }
 
 
-def build(run):
+def build(run, names):
     """Start to build what is not in the cache, one after the other; return the process."""
     playground = [sys.executable, "-m", "harbourmaster.playground"]
     wanted = [CONTROL_PLANE, BROWSER] if run == "gate" else [EVERYTHING, BROWSER]
+    if names == ["node"]:
+        wanted = [CONTROL_PLANE, NODE]
     commands = [shlex.join([*playground, *one]) for one in wanted]
     return subprocess.Popen(["sh", "-c", " && ".join(commands)])
+
+
+def why_not(name):
+    """Return why this machine cannot run a stage, in one line, or nothing."""
+    if name != "node":
+        return ""
+    images = HERE.parent / "build/images"
+    asked = [sys.executable, "-m", "harbourmaster.playground", "check-node", str(images)]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stderr.strip()
 
 
 def command(name, run, seed):
@@ -59,6 +74,7 @@ def command(name, run, seed):
     stage = STAGES[name]
     found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}"]
     found += [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
+    found += ["--capture=no"] if stage.shows else []
     found += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
     return [*found, *(str(HERE / folder) for folder in stage.folders)]
 
@@ -74,9 +90,15 @@ def main():
     names = chosen.stages or known
     if set(names) - set(known):
         parser.error(f"unknown stage in {' '.join(names)}: choose from {', '.join(known)}")
+    impossible = {name: reason for name in names if (reason := why_not(name))}
+    for name, reason in impossible.items():
+        print(f"stage {name} does not run: {reason}", flush=True)
+    names = [name for name in names if name not in impossible]
+    if not names:
+        return 2
     seed = 1 if run == "gate" else random.SystemRandom().getrandbits(32)
     print(f"== {run} run, seed {seed}, load {os.getloadavg()[0]:.1f}", flush=True)
-    builder = build(run) if any(STAGES[name].needs_binaries for name in names) else None
+    builder = build(run, names) if any(STAGES[name].needs_binaries for name in names) else None
     rows = []
     for number, name in enumerate(names, 1):
         budget = STAGES[name].minutes[run]

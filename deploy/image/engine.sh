@@ -1,5 +1,6 @@
 #!/bin/sh
 # Runs docker, podman or buildah, whichever works on this machine: engine.sh COMMAND ARGUMENT...
+# "engine.sh save IMAGE FILE" writes an archive with each of them.
 # CONTAINER_ENGINE names the one to use. Images of buildah are in build/containers, unless CONTAINERS_STORAGE_CONF is set.
 set -eu
 umask 022
@@ -43,5 +44,12 @@ if [ "${1:-}" = build ]; then
 	case "$engine" in *buildah | *podman) set -- ${SOURCE_DATE_EPOCH:+--timestamp "$SOURCE_DATE_EPOCH"} "$@" ;; esac
 	set -- build --secret "id=pip.conf,src=$build/pip.conf" \
 		${certificates:+--secret "id=ca.crt,src=$certificates"} "$@"
+fi
+if [ "${1:-}" = save ]; then
+	rm -f "$3"
+	case "$engine" in
+	*buildah) set -- push --quiet "$2" "docker-archive:$3:$2" ;;
+	*) set -- save --output "$3" "$2" ;;
+	esac
 fi
 exec "$engine" "$@"

@@ -39,6 +39,7 @@ NOT_RUN = {
         "needs the files of a release; tests/unit/deploy/test_release.py runs it",
         "needs the files of a release; tests/node/test_release.py runs it",
     ],
+    "docs/howto/local.md": ["needs root, and takes minutes"],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
     "docs/howto/releasing.md": [
         "tests/node/test_release.py runs it with other images",

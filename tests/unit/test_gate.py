@@ -113,3 +113,11 @@ def test_a_module_stays_on_one_worker_and_flows_share_an_installation():
     assert groups == {"the first installation"}
     assert group("tests/cluster/test_client.py::test_a[1]") == "tests/cluster/test_client.py"
     assert group("tests/unit/test_flow_app.py::test_a") == "tests/unit/test_flow_app.py"
+
+
+def test_a_stage_that_this_machine_cannot_run_is_named_and_alone_ends_with_2(monkeypatch, capsys):
+    reason = "playground: runc not found: apt-get install --yes runc"
+    monkeypatch.setattr(stages, "why_not", lambda name: reason if name == "node" else "")
+    monkeypatch.setattr("sys.argv", ["stages.py", "full", "node"])
+    assert stages.main() == 2
+    assert capsys.readouterr().out == f"stage node does not run: {reason}\n"

@@ -208,9 +208,7 @@ def test_a_missing_npm_is_one_line(environment, tmp_path):
     (tmp_path / "bin" / "npm").unlink()
     with pytest.raises(PlaygroundError) as raised:
         axe(environment)
-    assert str(raised.value) == (
-        "npm is not on PATH: install Node.js, which brings it, for axe-core"
-    )
+    assert str(raised.value) == ("npm is not on PATH: install Node.js, which brings it, for axe")
 
 
 def test_an_npm_that_fails_is_one_line_and_leaves_nothing(environment, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from harbourmaster.cli.local import add_parser
 from harbourmaster.playground import local
+from harbourmaster.playground.node import host
 from harbourmaster.playground.pki import write_pki
 from harbourmaster.playground.processes import Record, identity, read_records, write_records
 
@@ -169,3 +170,32 @@ def test_an_error_without_a_text_says_what_failed(monkeypatch, capsys, tmp_path)
     assert run("status", "--dir", tmp_path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("harbourmaster local: no answer in time: check that")
+
+
+def test_a_real_node_that_cannot_be_is_one_line_that_says_why(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert run("up", "--node", "--dir", tmp_path) == 1
+    assert capsys.readouterr().err == (
+        "harbourmaster local: a real node needs root: --node: run the command with sudo\n"
+    )
+
+
+def test_up_of_a_real_node_that_runs_prints_the_export_line(tmp_path, capsys):
+    write_records(tmp_path / "node.json", [me("node")])
+    assert run("up", "--node", "--dir", tmp_path) == 0
+    out, err = capsys.readouterr()
+    assert out == f"export KUBECONFIG={tmp_path}/kubeconfig\n"
+    assert err == f"a real node in {tmp_path} is running already\n"
+
+
+def test_status_of_a_real_node_is_asked_in_its_namespaces(tmp_path, monkeypatch):
+    write_records(tmp_path / "node.json", [me("node")])
+    asked = []
+
+    def enter(directory, *command):
+        asked.append((directory, command[-4:]))
+        return ["false"]
+
+    monkeypatch.setattr(host, "enter", enter)
+    assert run("status", "--dir", tmp_path) == 1
+    assert asked == [(tmp_path, ("harbourmaster.cli.main", "local", "status", f"--dir={tmp_path}"))]
