@@ -85,8 +85,6 @@ class Tasks:
         if is_refused and (task.status.reason == FAILED_CREATE) == (outcome is not None):
             # Events are read until they tell why, and at the end, when it may be another reason.
             fault = await self._starter.refusal(job)
-        if fault is not None:
-            fault = replace(fault, message=one_line(fault.message, _MAX_TEXT))
         if outcome is None:
             # The end of a Job that is being deleted wakes its task.
             status = await self._run(task, job.metadata.name, fault, has_no_pod=job.has_no_pod)
@@ -174,15 +172,16 @@ class Tasks:
         self, task: Task, job: str, fault: TaskFault | None = None, *, has_no_pod: bool = False
     ) -> TaskStatus:
         """Report that the Job runs, and what is wrong with its pod; returns the status."""
-        before = task.status
+        status = running(task.status, fault, has_no_pod=has_no_pod)
         status = replace(
-            running(before, fault, has_no_pod=has_no_pod),
+            status,
             job_name=job,
-            start_time=before.start_time or self._stamp(),
+            message=one_line(status.message, _MAX_TEXT),
+            start_time=status.start_time or self._stamp(),
         )
-        if status != before:
+        if status != task.status:
             await self._write(task, status)
-            if fault is not None and status.reason != before.reason:
+            if fault is not None:
                 self._signals.emit(task, "TaskPod", fault.state, status.message)
         return status
 

@@ -81,8 +81,9 @@ async def test_a_waiting_pod_is_told_once_and_over_when_it_runs(api, controllers
 
 async def test_the_last_lines_of_the_last_attempt_end_the_task(api, controllers):
     job = await running(api, controllers)
-    put_pod(api, job, state=failed(1, "the first attempt"))
-    await controllers.until_reason(KEY, "PodFailed")
+    put_pod(api, job, state=failed(1, "the \x1b[31mfirst\x1b[0m attempt"))
+    found = await controllers.until_reason(KEY, "PodFailed")
+    assert found.message == "exit code 1: the \\x1b[31mfirst\\x1b[0m attempt"
     put_pod(api, job, state=failed(1, "the \x1b[31mlast\x1b[0m attempt"))
     await settle()
     api.remove(PODS, "pod", "prod")
