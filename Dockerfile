@@ -7,11 +7,13 @@ ARG PYTHON_IMAGE=python:3.13.14-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+# Secrets of the build name the index of packages and its certificates, where pip needs them.
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_CONFIG_FILE=/run/secrets/pip.conf
 RUN python -m venv --without-pip /opt/harbourmaster
 # Includes the packages for tracing, which are loaded only if tracing is enabled.
 COPY requirements-tracing.txt ./
-RUN python -m pip --python /opt/harbourmaster/bin/python install --no-compile --require-hashes --only-binary :all: --requirement requirements-tracing.txt
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt \
+    python -m pip --python /opt/harbourmaster/bin/python install --no-compile --require-hashes --only-binary :all: --requirement requirements-tracing.txt
 COPY dist/harbourmaster-*.whl ./
 RUN python -m pip --python /opt/harbourmaster/bin/python install --no-compile --no-deps --no-index ./harbourmaster-*.whl
 # The client library reads kubeconfigs here; its generated API classes are 47 of its 48 MB.
@@ -20,7 +22,7 @@ RUN cd /opt/harbourmaster/lib/python3.*/site-packages/kubernetes_asyncio \
     && mkdir client/models \
     && touch client/models/__init__.py \
     && sed -i -e '/^from kubernetes_asyncio\.client\.\(api\|models\)\./d' -e '/^__all__/,$d' client/__init__.py \
-    && find . -name '*_test.py' -delete \
+    && find . -name '*_test.py' -exec rm {} + \
     && /opt/harbourmaster/bin/python -B -c 'import harbourmaster.kube.kubeconfig'
 RUN /opt/harbourmaster/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/harbourmaster/lib
 
@@ -33,7 +35,7 @@ LABEL org.opencontainers.image.title="harbourmaster" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.version="${VERSION}"
 # The processes need no installer.
-RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/site-packages/pip*
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/*-packages/pip*
 COPY --from=build /opt/harbourmaster /opt/harbourmaster
 ENV PATH=/opt/harbourmaster/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /

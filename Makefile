@@ -10,7 +10,7 @@ IMG ?= harbourmaster:$(VERSION)
 KUBECTL ?= $(or $(shell command -v kubectl),$(BIN)/kubectl)
 UNINSTALL ?= --yes
 comma := ,
-CONTAINER_ENGINE ?= $(or $(shell command -v docker),$(shell command -v podman))
+ENGINE := deploy/image/engine.sh
 
 export PYTHONUNBUFFERED = 1
 # Otherwise every test worker would compile all modules again.
@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit soak coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom engine docker-build docker-push
+.PHONY: webhook playground sbom engine base-image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -121,16 +121,26 @@ sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 engine:
-	@$(or $(CONTAINER_ENGINE),false) info >/dev/null 2>&1 || { \
-		echo "no container engine: start docker or podman, or set CONTAINER_ENGINE=" >&2; exit 2; }
+	@$(ENGINE) info >/dev/null
 
 docker-build: engine webhook ## build the image IMG
-	@$(CONTAINER_ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
+	@$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) \
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
 
+base-image: engine ## build a base image from Debian's packages, where no registry is reachable; prints PYTHON_IMAGE
+	@deploy/image/base.sh localhost/harbourmaster-base:debian
+
+node-images: NODE_IMAGE = registry.example.com/harbourmaster:$(VERSION)
+node-images: engine .venv/installed ## build the images for make test-node and local up --node into build/images
+	@base=$(or $(PYTHON_IMAGE),$$(deploy/image/base.sh localhost/harbourmaster-base:debian)) \
+		&& $(MAKE) --no-print-directory docker-build IMG=$(NODE_IMAGE) PYTHON_IMAGE=$$base \
+		&& DENO=$$($(BIN)/python -m harbourmaster.playground build-deno) \
+			deploy/image/node.sh build/images $(VERSION) $$base \
+		&& $(ENGINE) save $(NODE_IMAGE) build/images/harbourmaster.tar
+
 docker-push: engine ## push the image IMG
-	@$(CONTAINER_ENGINE) push $(IMG)
+	@$(ENGINE) push $(IMG)
 
 # An installation keeps its crossNamespaceReferences, and Open if it is older than that setting: REFERENCES= changes
 # it. Server-side apply removes fields that an older version had. A cluster has one custom metrics API: ours

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   eval "$(harbourmaster local up --dir /tmp/harbour)"
   harbourmaster local up --dir /tmp/harbour --audit --webhook-args="--log-level=debug"
+  eval "$(harbourmaster local up --node --dir /tmp/harbour)"
   harbourmaster local status --dir /tmp/harbour
   harbourmaster local down --dir /tmp/harbour
 """
@@ -25,7 +26,7 @@ _EXAMPLES: Final = """examples:
 
 def add_parser(commands: Commands) -> None:
     """Add ``local`` with its three actions; the command takes no settings."""
-    text = "run Harbourmaster on this machine, on a real control plane with simulated nodes"
+    text = "run Harbourmaster on this machine, on a real control plane with simulated or real nodes"
     local = add_command(commands, "local", text, run="local:run", examples=_EXAMPLES)
     actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
     up = actions.add_parser("up", help="start all processes, and return when they are ready")
@@ -36,7 +37,19 @@ def add_parser(commands: Commands) -> None:
     for action in (up, down, status):
         action.add_argument("--dir", type=Path, required=True, help="directory for all files")
     up.add_argument(
-        "--nodes", type=_count, default=2, metavar="N", help="number of simulated nodes [2]"
+        "--nodes", type=_count, metavar="N", help="number of nodes [2 simulated, or 1 real]"
+    )
+    up.add_argument(
+        "--node",
+        action="store_true",
+        help="start real nodes; needs root",
+    )
+    up.add_argument(
+        "--images",
+        type=Path,
+        default=Path("build/images"),
+        metavar="DIR",
+        help="image archives for real nodes, from make node-images [build/images]",
     )
     up.add_argument("--audit", action="store_true", help="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):

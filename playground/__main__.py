@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harbourmaster.playground import demo, tour
-from harbourmaster.playground.browser import ensure_axe, ensure_browser
+from harbourmaster.playground.browser import ensure_axe, ensure_browser, ensure_deno
 from harbourmaster.playground.build import (
     CONTROL_PLANE,
+    NODE,
     PROMETHEUS,
     ensure_binaries,
+    ensure_node,
     ensure_prometheus,
 )
 from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
@@ -44,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "build-browser":
             ensure_browser(progress=say)
             ensure_axe(progress=say)
+            return 0
+        if options.command == "build-deno":
+            print(ensure_deno(progress=say))
             return 0
         if options.command == "demo-evaluation":
             return _demo(demo.run, options.dir, keep=options.keep)
@@ -128,9 +133,11 @@ def _print_export(directory: Path) -> None:
 
 
 def _build(suite: str | None) -> None:
-    if suite != PROMETHEUS.name:
+    if suite in {None, CONTROL_PLANE.name}:
         ensure_binaries(progress=say)
-    if suite != CONTROL_PLANE.name:
+    if suite in {None, NODE.name}:
+        ensure_node(progress=say)
+    if suite in {None, PROMETHEUS.name}:
         for program in PROMETHEUS.targets:
             ensure_prometheus(program, progress=say)
 
@@ -157,12 +164,13 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "suite",
         nargs="?",
-        choices=(CONTROL_PLANE.name, PROMETHEUS.name),
-        help="build only these (default: both)",
+        choices=(CONTROL_PLANE.name, NODE.name, PROMETHEUS.name),
+        help="build only these (default: all)",
     )
     commands.add_parser(
         "build-browser", help="fetch Chromium and axe-core if they are not in the cache"
     )
+    commands.add_parser("build-deno", help="fetch Deno if it is not in the cache; print its path")
     status = commands.add_parser(
         "status", help="print what is running; exit with 1 if something is not"
     )

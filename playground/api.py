@@ -166,7 +166,7 @@ def await_ready_nodes(
     if waiting:
         raise PlaygroundError(
             f"{len(waiting)} nodes are not ready after {timeout:.0f} s, one is {min(waiting)}: "
-            "see logs/kwok.log of the playground"
+            "see the logs of the playground"
         )
 
 

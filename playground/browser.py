@@ -1,4 +1,6 @@
-"""Finds Chromium, or unpacks Debian's into the user's cache; and axe-core, which checks pages.
+"""Finds Chromium, or unpacks Debian's into the user's cache; and packages of npm.
+
+axe-core checks pages; Deno runs functions in an image.
 
 Nothing is installed into the system: its package lists say which packages are missing, and apt
 checks each by its hash.
@@ -27,6 +29,7 @@ PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 # DejaVu has Latin, Hebrew and Arabic letters: a page without a font is a page of boxes.
 PACKAGES: Final = ("chromium", "fonts-dejavu-core")
 AXE: Final = MODULES / "axe"
+DENO: Final = MODULES / "deno"
 _BINARY: Final = "usr/lib/chromium/chromium"
 _ADVICE: Final = "put chromium on PATH, or let CHROMIUM name one"
 _FONTS: Final = """<?xml version="1.0"?>
@@ -68,11 +71,28 @@ def ensure_axe(
     environment: Mapping[str, str] = os.environ,
     progress: Callable[[str], None] = print,
 ) -> Path:
-    """Return axe-core's script, which npm fetches in the version and with the hash locked here."""
-    lock = (AXE / "package-lock.json").read_bytes()
-    folder = cache_directory(environment) / f"axe-{hashlib.sha256(lock).hexdigest()[:16]}"
-    _ensure(folder, lambda made: _fetch_axe(made, environment, progress), progress)
-    return folder / "node_modules/axe-core/axe.min.js"
+    """Return axe-core's script."""
+    return _ensure_package(AXE, environment, progress) / "axe-core/axe.min.js"
+
+
+def ensure_deno(
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return Deno's program, for Linux on x86-64."""
+    return _ensure_package(DENO, environment, progress) / "@deno/linux-x64-glibc/deno"
+
+
+def _ensure_package(
+    module: Path, environment: Mapping[str, str], progress: Callable[[str], None]
+) -> Path:
+    """Return the packages that npm fetches in the version and with the hash locked here."""
+    lock = (module / "package-lock.json").read_bytes()
+    name = f"{module.name}-{hashlib.sha256(lock).hexdigest()[:16]}"
+    folder = cache_directory(environment) / name
+    _ensure(folder, lambda made: _fetch_package(module, made, environment, progress), progress)
+    return folder / "node_modules"
 
 
 def _ensure(folder: Path, make: Callable[[Path], None], progress: Callable[[str], None]) -> None:
@@ -184,14 +204,21 @@ def _libraries(made: Path) -> Iterator[Path]:
         yield from sorted({path.parent for path in (made / top).rglob("lib*.so*")})
 
 
-def _fetch_axe(made: Path, environment: Mapping[str, str], progress: Callable[[str], None]) -> None:
+def _fetch_package(
+    module: Path,
+    made: Path,
+    environment: Mapping[str, str],
+    progress: Callable[[str], None],
+) -> None:
     if shutil.which("npm", path=environment.get("PATH", "")) is None:
-        raise PlaygroundError("npm is not on PATH: install Node.js, which brings it, for axe-core")
+        raise PlaygroundError(
+            f"npm is not on PATH: install Node.js, which brings it, for {module.name}"
+        )
     start = time.monotonic()
-    for path in AXE.iterdir():
+    for path in module.iterdir():
         shutil.copy(path, made)
     _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], environment, made)
-    progress(f"fetching axe-core ... {time.monotonic() - start:.0f} s")
+    progress(f"fetching {module.name} ... {time.monotonic() - start:.0f} s")
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Finds or builds the control plane's binaries and Prometheus; keeps them in the user's cache."""
+"""Finds or builds the binaries of control plane, node and Prometheus; caches them for the user."""
 
 from __future__ import annotations
 
@@ -79,6 +79,11 @@ PROMETHEUS = Suite(
     # Without the clients of thirty clouds, which are most of it.
     tags="remove_all_sd",
 )
+NODE = Suite(
+    "node",
+    {"kubelet": 60, "kube-proxy": 10},
+    {command: _kubernetes(command) for command in ("kubelet", "kube-proxy")},
+)
 
 
 class Toolchain(NamedTuple):
@@ -116,6 +121,15 @@ def ensure_prometheus(
     if installed is not None:
         return Path(installed)
     return _ensure(PROMETHEUS, environment, progress) / program
+
+
+def ensure_node(
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return a folder with kubelet and kube-proxy, built where the cache has none."""
+    return _ensure(NODE, environment, progress)
 
 
 def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:

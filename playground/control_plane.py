@@ -43,10 +43,11 @@ class ControlPlane(Started):
 
     ``optional`` names what runs beside etcd and kube-apiserver, which gets the ``flags`` besides
     its own. The processes end with this one, however it ends, unless ``detached``. Data in the
-    folder survives stop and start; keys, certificates and ports are new at each start.
+    folder survives stop and start; keys, certificates and ports, except a given ``api_port``, are
+    new at each start.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a test may vary
         self,
         directory: Path,
         *,
@@ -54,6 +55,7 @@ class ControlPlane(Started):
         optional: tuple[str, ...] = OPTIONAL,
         audit: bool = False,
         flags: tuple[str, ...] = (),
+        api_port: int | None = None,
         detached: bool = False,
     ) -> None:
         self.layout = Layout(directory.absolute())
@@ -61,6 +63,7 @@ class ControlPlane(Started):
         self._optional = optional
         self._audit = audit
         self._flags = flags
+        self._api_port = api_port
         self._components: dict[str, Component] = {}
         self._group = Group(self.layout.records, self.layout.logs, detached=detached)
         self._context: ssl.SSLContext | None = None
@@ -187,6 +190,8 @@ class ControlPlane(Started):
         claim(layout)
         layout.logs.mkdir(exist_ok=True)
         ports = Ports(*free_ports(len(Ports._fields)))
+        if self._api_port is not None:
+            ports = ports._replace(api=self._api_port)
         self._components = components(layout, ports, self._optional, audit=self._audit)
         self._components["kube-apiserver"].arguments.extend(self._flags)
         write_pki(layout.pki, SERVICE_IP)

@@ -12,7 +12,7 @@ from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.processes import Process, end_all, read_records, spawn, write_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from harbourmaster.playground.processes import Record
@@ -92,12 +92,20 @@ class Group:
         *,
         ready: str = "",
         ports: Mapping[str, int] | None = None,
+        pass_fds: Collection[int] = (),
     ) -> None:
         """Start and record a process. ``ready`` is the URL that answers 200 when it is ready."""
         if name in self.running():
             raise PlaygroundError(f"{name} is running already: {self._file.parent}")
         self.end([name], 0)
-        process = spawn(name, command, self.log(name), environment, attached=not self._detached)
+        process = spawn(
+            name,
+            command,
+            self.log(name),
+            environment,
+            attached=not self._detached,
+            pass_fds=pass_fds,
+        )
         self._processes[name] = process
         self._records[name] = structs.replace(process.record, ready=ready, ports=dict(ports or {}))
         self.write()

@@ -6,18 +6,21 @@ Progress goes to stderr and the export line to stdout, as with the playground's 
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api
-from harbourmaster.playground.build import ensure_binaries
+from harbourmaster.playground.build import ensure_binaries, ensure_node
 from harbourmaster.playground.commands import Layout
 from harbourmaster.playground.control_plane import ControlPlane, shut_down
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.group import Group, lives
+from harbourmaster.playground.group import Group, lives, living
 from harbourmaster.playground.installation import ROLES, Installation, end_in_order, step
 from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.node import host
+from harbourmaster.playground.node.machine import WORKERS, Machine, check
 from harbourmaster.playground.processes import interrupt_on, read_records
 from harbourmaster.playground.workloads import KUBELET, Files
 from harbourmaster.serving.process import failure
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harbourmaster.playground.processes import Record
+
+# Nodes, where the command line does not say how many.
+SIMULATED = 2
 
 
 def run(arguments: Arguments) -> int:
@@ -51,6 +57,8 @@ def run(arguments: Arguments) -> int:
 
 def up(directory: Path, arguments: Arguments) -> int:
     """Start everything and leave it running; what fails leaves nothing running."""
+    if arguments.node:
+        return _up_node(directory, arguments)
     records = _records(directory)
     alive = [record.name for record in records if lives(record)]
     if len(alive) == len(records) and {KUBELET, *ROLES} <= set(alive):
@@ -78,7 +86,7 @@ def up(directory: Path, arguments: Arguments) -> int:
     try:
         with step("control plane: etcd, API server, controllers, scheduler, kwok", _say):
             plane.start()
-        nodes = plane.create_nodes(arguments.nodes)
+        nodes = plane.create_nodes(SIMULATED if arguments.nodes is None else arguments.nodes)
         installation.start()
         with step(f"{len(nodes)} nodes ready", _say):
             plane.await_nodes(nodes)
@@ -95,10 +103,38 @@ def up(directory: Path, arguments: Arguments) -> int:
     return 0
 
 
+def _up_node(directory: Path, arguments: Arguments) -> int:
+    """Start real nodes, with Harbourmaster in pods."""
+    if living(host.records(directory)):
+        _say(f"a real node in {directory} is running already")
+        _print_export(directory)
+        return 0
+    images = arguments.images.absolute()
+    check(directory, images)
+    machine = Machine(
+        directory=str(directory),
+        binaries=str(ensure_binaries(progress=_say)),
+        node_binaries=str(ensure_node(progress=_say)),
+        images=str(images),
+        nodes=1 if arguments.nodes is None else arguments.nodes,
+        audit=arguments.audit,
+        arguments={"controller": arguments.controller_args, "webhook": arguments.webhook_args},
+    )
+    interrupt_on(signal.SIGTERM)
+    start = time.monotonic()
+    host.Node(machine, _say).start()
+    _say(f"ready after {time.monotonic() - start:.1f} s, logs in {directory}/logs")
+    _print_export(directory)
+    for line in _suggestions(directory, "registry.example.com/busybox:1 -- sleep 1000"):
+        _say(line)
+    return 0
+
+
 def down(directory: Path) -> int:
     """End all, in the reverse of the order in which it was started; data stays."""
     files = Files(directory)
-    ended = end_in_order(Group.find(files.records, files.logs))
+    ended = host.end(directory)
+    ended += end_in_order(Group.find(files.records, files.logs))
     files.records.unlink(missing_ok=True)
     ended += shut_down(directory)
     _say(f"ended {', '.join(ended)}" if ended else f"nothing is running in {directory}")
@@ -107,8 +143,14 @@ def down(directory: Path) -> int:
 
 def status(directory: Path) -> int:
     """Print a line for each process; return 1 unless all of them run and are ready."""
+    if living(host.records(directory)):
+        # Their ids and ports are those of their namespaces.
+        again = (sys.executable, "-P", "-m", "harbourmaster.cli.main", "local", "status")
+        command = host.enter(directory, *again, f"--dir={directory}")
+        return subprocess.run(command, check=False).returncode  # noqa: S603 -- our own
     records = _records(directory)
-    if not records or not Files(directory).records.exists():
+    files = (Files(directory).records, directory / WORKERS)
+    if not records or not any(file.exists() for file in files):
         _say(f"harbourmaster is not running in {directory}")
         return 1
     context = api.client_context(Layout(directory).pki, "admin")
@@ -133,17 +175,17 @@ def _state(record: Record, context: ssl.SSLContext) -> tuple[bool, str]:
 
 
 def _records(directory: Path) -> list[Record]:
-    files = (Layout(directory).records, Files(directory).records)
+    files = (Layout(directory).records, Files(directory).records, directory / WORKERS)
     return [record for file in files for record in read_records(file) or []]
 
 
-def _suggestions(directory: Path) -> tuple[str, ...]:
+def _suggestions(directory: Path, image: str = "example.com/ledger") -> tuple[str, ...]:
     sample = DEPLOY / "samples" / "cluster-toleration.yaml"
     labels = "example.com/app=ledger,example.com/role=main"
     return (
         "with that export line in your shell, apply a policy, create a pod, stop everything:",
         f"  kubectl apply -f {sample}",
-        f"  kubectl run ledger --image=example.com/ledger --labels={labels} -o yaml",
+        f"  kubectl run ledger --labels={labels} -o yaml --image={image}",
         f"  harbourmaster local down --dir {directory}",
     )
 

@@ -18,7 +18,7 @@ from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.pki import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 ATTACHED = Path(__file__).with_name("attached.py")
 
@@ -74,7 +74,8 @@ class Process:
         """Return the process of a record, or None when it has ended."""
         try:
             process = cls(record)
-        except ProcessLookupError:
+        except (ProcessLookupError, FileNotFoundError):
+            # The second: by now it is the id of a thread.
             return None
         # Checked after the handle is open: from here on the kernel knows which one is meant.
         if identity(record.pid) == record.identity:
@@ -119,6 +120,7 @@ def spawn(
     environment: Mapping[str, str],
     *,
     attached: bool,
+    pass_fds: Collection[int] = (),
 ) -> Process:
     """Start a process in a group of its own; output is appended to ``log``.
 
@@ -137,6 +139,7 @@ def spawn(
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
 
         child = _SPAWNER.submit(start).result() if attached else start()

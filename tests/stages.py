@@ -29,6 +29,7 @@ class Stage(NamedTuple):
     minutes: dict[str, float]
     workers: int = 2
     needs_binaries: bool = False
+    shows: bool = False
 
 
 STAGES = {
@@ -38,6 +39,8 @@ STAGES = {
     "bench": Stage(("bench",), {"full": 2}, workers=0),
     "cluster": Stage(("cluster",), {"gate": 5, "full": 30}, workers=4, needs_binaries=True),
     "chaos": Stage(("chaos",), {"gate": 1.5, "full": 20}, needs_binaries=True),
+    # One node for all of its tests, which show what they count.
+    "node": Stage(("node",), {"full": 10}, workers=0, needs_binaries=True, shows=True),
     "browser": Stage(("browser",), {"gate": 0.5, "full": 3}, needs_binaries=True),
 }
 ENVIRONMENT = {
@@ -59,6 +62,7 @@ def command(name, run, seed):
     stage = STAGES[name]
     found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}"]
     found += [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
+    found += ["--capture=no"] if stage.shows else []
     found += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
     return [*found, *(str(HERE / folder) for folder in stage.folders)]
 

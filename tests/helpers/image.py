@@ -20,6 +20,8 @@ def stages():
         if not line.strip():
             continue
         keyword, _, rest = line.partition(" ")
+        # Secrets are lent by an engine.
+        rest = re.sub(r"^\s*(--mount=\S+\s+)+", "", rest)
         if keyword == "FROM":
             _, _, current = rest.partition(" AS ")
             current = current or "final"

@@ -33,7 +33,31 @@ def test_without_an_engine_one_line_says_so(target, engine):
     ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
     assert result.returncode == 2
     assert not result.stdout
-    assert ours == ["no container engine: start docker or podman, or set CONTAINER_ENGINE="]
+    assert ours == [
+        "no container engine: start docker or podman, install buildah, or set CONTAINER_ENGINE="
+    ]
+
+
+@pytest.mark.parametrize(
+    ("works", "named", "used"),
+    [
+        (("docker", "podman", "buildah"), None, "docker"),
+        (("podman", "buildah"), None, "podman"),
+        (("buildah",), None, "buildah"),
+        (("docker", "buildah"), "buildah", "buildah"),
+    ],
+)
+def test_the_first_engine_that_runs_is_used(tmp_path, works, named, used):
+    for name in ("docker", "podman", "buildah"):
+        engine = tmp_path / name
+        info = "exit 0" if name in works else "exit 1"
+        engine.write_text(f'#!/bin/sh\n[ "$1" != info ] || {info}\necho {name} "$@"\n')
+        engine.chmod(0o700)
+    chosen = () if named is None else (f"CONTAINER_ENGINE={named}",)
+    storage = f"CONTAINERS_STORAGE_CONF={tmp_path}/storage.conf"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    result = make("docker-push", "IMG=registry.example.com/a:1", storage, *chosen, path=path)
+    assert result.stdout == f"{used} push registry.example.com/a:1\n"
 
 
 def test_deploy_puts_the_image_in_place_of_ours():

@@ -1,0 +1,100 @@
+"""What a node is started with, and what this machine must have for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.node import cgroups
+from harbourmaster.playground.node.configuration import PLUGINS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READY: Final = "ready"
+# The processes besides the control plane's, with their ids in the namespaces.
+WORKERS: Final = "workers.json"
+# Programs, and Debian's packages that have them.
+PROGRAMS: Final = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "nft": "nftables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "dnsmasq": "dnsmasq-base",
+    "unshare": "util-linux",
+    "sysctl": "procps",
+}
+_CNI: Final = ("bridge", "containernetworking-plugins")
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is started with; paths are absolute."""
+
+    directory: str
+    binaries: str
+    node_binaries: str
+    images: str
+    nodes: int = 1
+    audit: bool = False
+    install: bool = True
+    arguments: dict[str, list[str]] = {}
+
+    @property
+    def path(self) -> Path:
+        """The folder of everything."""
+        return Path(self.directory)
+
+    @property
+    def cgroup(self) -> str:
+        """The name of the cgroups, which no other folder's node has."""
+        return cgroup(self.path)
+
+
+def cgroup(directory: Path) -> str:
+    """The name of the cgroups of a folder's node."""
+    return f"harbourmaster-{hashlib.sha256(bytes(directory)).hexdigest()[:8]}"
+
+
+def archives(images: Path) -> list[Path]:
+    """The archives of images in a folder."""
+    return sorted(images.glob("*.tar"))
+
+
+def check(directory: Path, images: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise PlaygroundError where this machine lacks something."""
+    if os.geteuid() != 0:
+        raise PlaygroundError("a real node needs root: --node: run the command with sudo")
+    path = f"{environment.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = {
+        program: package
+        for program, package in PROGRAMS.items()
+        if shutil.which(program, path=path) is None
+    }
+    if not any((folder / _CNI[0]).is_file() for folder in PLUGINS):
+        missing[f"CNI plugin {_CNI[0]}"] = _CNI[1]
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        raise PlaygroundError(
+            f"{', '.join(missing)} not found: "
+            f"apt-get install --yes --no-install-recommends {packages}"
+        )
+    groups = cgroups.find(cgroup(directory))
+    try:
+        groups.make()
+        groups.remove()
+    except OSError as error:
+        raise PlaygroundError(
+            f"cgroups cannot be written: {error.filename or cgroups.ROOT}: {error.strerror}: "
+            "run on a machine, or in a privileged container, that may"
+        ) from None
+    if not archives(images):
+        raise PlaygroundError(f"no image archives (*.tar) found: {images}: make node-images")

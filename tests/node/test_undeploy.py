@@ -1,0 +1,47 @@
+"""``make undeploy``; it is the last test, as nothing is installed after it."""
+
+from __future__ import annotations
+
+import json
+
+from helpers import node_objects as objects
+from helpers.node import figure
+
+OURS = ("harbourmaster", "kupid", "keptn")
+
+
+def ours(node):
+    """The objects that speak of us, but events, and the rest of our own namespace's deletion."""
+    kinds = node.kubectl("api-resources", "--verbs=list", "--output=name").stdout.split()
+    found = set()
+    for kind in kinds:
+        if kind.partition(".")[0] == "events":
+            continue
+        items = node.kubectl("get", kind, "--all-namespaces", "--output=json", check=False).stdout
+        for item in json.loads(items or "{}").get("items", ()):
+            if any(word in json.dumps(item) for word in OURS):
+                metadata = item["metadata"]
+                found.add((item["kind"], metadata.get("namespace", ""), metadata["name"]))
+    return found
+
+
+def test_make_undeploy_leaves_nothing_and_a_gated_pod_runs(node):
+    place = "left"
+    stall = objects.deployment(place, "stall", tasks=["fails"])
+    node.apply(objects.namespace(place), objects.shell_task(place, "fails", "exit 1"), stall)
+    selected = (f"--namespace={place}", "--selector=app=stall")
+    node.wait("create", "pod", *selected)
+    (pod,) = node.get("pods", *selected)
+    assert pod["spec"]["schedulingGates"]
+    node.make("undeploy")
+    node.wait("condition=Available", f"--namespace={place}", "deployment/stall")
+    (running,) = node.get("pods", *selected)
+    assert running["metadata"]["uid"] == pod["metadata"]["uid"]
+    # The annotations of the template are the user's.
+    written = stall["spec"]["template"]["metadata"]["annotations"]
+    assert running["metadata"]["annotations"].keys() <= written.keys()
+    # What is left of the user's own: these speak of tasks.
+    mine = {("Deployment", place), ("ReplicaSet", place), ("Pod", place), ("Namespace", "")}
+    left = {one for one in ours(node) if one[:2] not in mine}
+    figure(f"after make undeploy: {sorted(left) or 'nothing'}")
+    assert left == set()
