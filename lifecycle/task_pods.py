@@ -64,6 +64,7 @@ class TaskPod(Struct, frozen=True, gc=False):
     job_uid: str = ""
     created: str = ""
     fault: TaskFault | None = None
+    is_ending: bool = False
 
 
 class _JobEvent(Struct, frozen=True, gc=False, rename="camel"):
@@ -78,7 +79,7 @@ def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
     """A pod from its JSON; one that no Job controls is kept empty."""
     found = decode_object(raw)
     metadata = found.metadata
-    owner = metadata.controller
+    owner, is_ending = metadata.controller, bool(metadata.deletion_timestamp)
     if owner is None or owner.kind != "Job":
         return TaskPod()
     return TaskPod(
@@ -86,7 +87,8 @@ def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
         job=owner.name,
         job_uid=owner.uid,
         created=metadata.creation_timestamp,
-        fault=_fault_of(found.status, is_ending=bool(metadata.deletion_timestamp)),
+        fault=_fault_of(found.status, is_ending=is_ending),
+        is_ending=is_ending,
     )
 
 

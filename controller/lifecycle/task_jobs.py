@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Condition, Metadata, OwnerReference
 from harbourmaster.api.resources import TASKS
@@ -82,6 +83,13 @@ class TaskPods(Store[TaskPod]):
     def __init__(self) -> None:
         super().__init__({_BY_JOB: lambda pod: [(pod.namespace, pod.job_uid)]})
         self._gone: dict[tuple[str, str], TaskPod] = {}
+
+    def put(self, key: str, obj: TaskPod) -> bool:
+        """As of every store; the deletion of a pod does not end what was wrong with it."""
+        before = self.get(key)
+        if obj.is_ending and obj.fault is None and before is not None:
+            obj = replace(obj, fault=before.fault)
+        return super().put(key, obj)
 
     def remove(self, key: str) -> bool:
         """As of every store; what was wrong with the pod is kept for a while."""

@@ -60,6 +60,10 @@ def test_a_pod_says_of_which_job_it_is():
     assert decode_task_pod(pod()) == TaskPod("prod", "migrate", "j-1", "2026-03-01T12:00:00Z")
 
 
+def test_a_pod_says_that_it_is_deleted():
+    assert decode_task_pod(pod(metadata=DELETED)).is_ending
+
+
 def test_a_pod_that_no_job_controls_says_nothing():
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "b"}
     owners = {"ownerReferences": [{**owner, "controller": True}]}

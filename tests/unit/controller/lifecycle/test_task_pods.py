@@ -28,7 +28,7 @@ async def running(api, controllers):
     return job
 
 
-def put_pod(api, job, *, uid=None, namespace="prod", **state):
+def put_pod(api, job, *, uid=None, namespace="prod", deleted="", **state):
     """Let the Job's pod have a container in this state."""
     metadata = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"]}
@@ -42,6 +42,7 @@ def put_pod(api, job, *, uid=None, namespace="prod", **state):
                 "namespace": namespace,
                 "labels": {NONCE: metadata["labels"][NONCE]},
                 "creationTimestamp": STARTED,
+                **({"deletionTimestamp": deleted, "finalizers": ["job"]} if deleted else {}),
                 "ownerReferences": [{**owner, "uid": uid or metadata["uid"], "controller": True}],
             },
             "spec": {},
@@ -93,6 +94,19 @@ async def test_the_last_lines_of_the_last_attempt_end_the_task(api, controllers)
     assert found.reason == "BackoffLimitExceeded"
     assert found.message == ("BackoffLimitExceeded: exit code 1: the \\x1b[31mlast\\x1b[0m attempt")
     assert controllers.signals.reasons == ["TaskPodFailed", "completed"]
+
+
+async def test_a_time_out_says_what_the_pod_waited_for_until_it_was_deleted(api, controllers):
+    job = await running(api, controllers)
+    put_pod(api, job, state=waits("ErrImagePull"))
+    await controllers.until_reason(KEY, "ImagePullBackOff")
+    put_pod(api, job, state=failed(137), deleted=STARTED)
+    await controllers.until(lambda: controllers.caches.pod_faults.get("prod/pod").is_ending)
+    await settle()
+    complete(api, job, "FailureTarget", "DeadlineExceeded", "late")
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.message.startswith("DeadlineExceeded: its pod waits: ErrImagePull: said: ")
+    assert controllers.signals.reasons == ["TaskPodWaiting", "completed"]
 
 
 async def test_a_new_leader_knows_the_failure_from_the_status(api, controllers):
