@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helpers import node_objects as objects
-from helpers.node import BUSYBOX
+from helpers.node import BUSYBOX, figure
 
 LAST = "the database is not migrated"
 ABSENT = "registry.example.com/absent:1"
@@ -56,7 +56,10 @@ def test_the_last_line_of_a_failed_task_is_read_everywhere(node, place, runtime)
     task = until(node, place, status="Failed")
     text = f"BackoffLimitExceeded: exit code 1: {LAST}"
     assert task["status"]["message"] == text
-    assert all(text in each for each in read(node, place, task))
+    described, why = read(node, place, task)
+    assert text in described
+    assert text in why
+    figure(f"a failed task of {runtime} in why: {why[why.index('check task') :]}")
     told = node.kubectl("events", f"--namespace={place}").stdout
     assert "TaskPodFailed" in told
     assert f"task status changed from Progressing to Failed: {text}" in told
