@@ -59,7 +59,7 @@ def test_the_last_line_of_a_failed_task_is_read_everywhere(node, place, runtime)
     described, why = read(node, place, task)
     assert text in described
     assert text in why
-    figure(f"a failed task of {runtime} in why: {why[why.index('check task') :]}")
+    figure(f"{runtime} in why: {why[why.index('check task') :].partition(' to do ')[0]}")
     told = node.kubectl("events", f"--namespace={place}").stdout
     assert "TaskPodFailed" in told
     assert f"task status changed from Progressing to Failed: {text}" in told
