@@ -173,5 +173,5 @@ def _waiting(reason: str, message: str, what: str = "its pod waits") -> TaskFaul
 
 
 def _head(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text.split()).rstrip(".")
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"

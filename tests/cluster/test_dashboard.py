@@ -123,14 +123,15 @@ async def test_one_sees_ones_own_namespaces_and_nothing_of_others(place, spaces)
         assert (await pages.get("/reservations")).status in {403, 200}
 
 
-async def test_the_cause_of_a_failed_task_stands_on_the_page_of_gates(place):
+async def test_why_a_task_does_not_start_stands_on_the_page_of_gates(place):
     namespace = place.namespace("cause")
+    # Its policy also selects the pod of the task, and no node has the label.
     place.waiting(namespace, "of-cause")
-    content = json.dumps(container_task("audit", "fail"))
+    content = json.dumps(container_task("audit"))
     place.kubectl("create", f"--namespace={namespace}", "-f=-", stdin=content)
     _, token = place.person(namespace)
     async with place.pages(token) as pages:
-        await pages.until("/gates", shows("of-cause", "BackoffLimitExceeded: exit code 1"))
+        await pages.until("/gates", shows("its pod waits: Unschedulable: 0/1 nodes are available"))
 
 
 async def test_who_may_list_everywhere_sees_all(place, spaces):

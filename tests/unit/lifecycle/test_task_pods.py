@@ -101,7 +101,7 @@ def test_an_init_container_of_others_counts_too():
 
 def test_a_pod_without_a_node_says_what_the_scheduler_says():
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    found = fault(conditions=[{**condition, "message": "0/3 nodes are available"}])
+    found = fault(conditions=[{**condition, "message": "0/3 nodes are available."}])
     assert found.reason == "Unschedulable"
     assert found.message == (
         "its pod waits: Unschedulable: 0/3 nodes are available: check its requests and the nodes"
