@@ -95,7 +95,10 @@ def _changes(
     was = old.status if old is not None else ""
     if new.status != was:
         text = f"{word.lower()} status changed from {was} to {new.status}"
-        yield PhaseNotice(phase=f"Reconcile{word}", state="StatusChanged", text=text)
+        failed = new.name if new.status == FAILED and phase.kind == TASK else ""
+        yield PhaseNotice(
+            phase=f"Reconcile{word}", state="StatusChanged", text=text, failed_task=failed
+        )
         if new.status == FAILED and phase.kind == EVALUATION:
             yield PhaseNotice(phase="ReconcileEvaluation", state="Failed", about=new.name)
     is_undefined = (phase.kind, new.definition_name) not in inputs.definitions

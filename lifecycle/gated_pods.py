@@ -46,6 +46,7 @@ class PodCondition(Struct, frozen=True, gc=False, rename="camel"):
 
     type: str = ""
     status: str = ""
+    reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
 
@@ -54,24 +55,37 @@ class ContainerWaiting(Struct, frozen=True, gc=False):
     """Why a container does not run yet."""
 
     reason: str = ""
+    message: str = ""
+
+
+class ContainerTerminated(Struct, frozen=True, gc=False, rename="camel"):
+    """How a container ended; ``message`` is what it wrote last, if it may say so."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
 
 
 class ContainerState(Struct, frozen=True, gc=False):
-    """The state of a container, as far as it waits."""
+    """The state of a container, unless it runs."""
 
     waiting: ContainerWaiting | None = None
+    terminated: ContainerTerminated | None = None
 
 
-class ContainerStatus(Struct, frozen=True, gc=False):
-    """The status of a container."""
+class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """The status of a container; ``last_state`` is from before it was restarted."""
 
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
 class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
     """How far a pod has come."""
 
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     start_time: str = ""
     conditions: tuple[PodCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

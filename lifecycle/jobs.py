@@ -31,7 +31,7 @@ TTL: Final = 300
 """Seconds that a finished Job stays: the schema's default."""
 CONTEXT: Final = "KEPTN_CONTEXT"
 NONCE: Final = "gates.harbourmaster.dev/job"
-"""Label of a Job: the nonce that its task's status had before the Job was created."""
+"""Label of a Job and its pods: the nonce that its task's status had before it was created."""
 _RUNNER: Final = "keptn-function-runner"
 _VOLUME: Final = "function-mount"
 _DIRECTORY: Final = "/var/data"
@@ -39,6 +39,8 @@ _SCRATCH: Final = "1Gi"
 """Size of a container's volume where its memory has no limit; upstream's is one byte."""
 _SUCCESS: Final = ("Complete", "SuccessCriteriaMet")
 _FAILURE: Final = ("Failed", "FailureTarget")
+_LAST_LINES: Final = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+"""The kubelet keeps the last lines of a failed container: its pod and log are gone at once."""
 _DOLLARS: Final = re.compile(r"\$+(\(?)")
 
 
@@ -133,7 +135,7 @@ def job_for(
             "backoffLimit": RETRIES if task.spec.retries is None else task.spec.retries,
             "activeDeadlineSeconds": active_deadline(task.spec.timeout),
             "template": {
-                "metadata": parents,
+                "metadata": {**parents, "labels": labels},
                 "spec": {**pod, **mounted, **_account(definition), "restartPolicy": "OnFailure"},
             },
         },
@@ -192,6 +194,7 @@ def _pod(
         "name": _RUNNER,
         "image": runners.python_image if program.runtime == PYTHON else runners.deno_image,
         "imagePullPolicy": "IfNotPresent",
+        **_LAST_LINES,
         "env": _environment(program, context, path if config_map else literal(program.url)),
         "securityContext": _restricted(runners),
     }
@@ -235,10 +238,14 @@ def _restricted(runners: Runners) -> dict[str, Any]:
 
 
 def _own_container(spec: Mapping[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """The user's container with the context in the place of its own, or at the end."""
+    """The user's container with the context in the place of its own, or at the end.
+
+    Its last lines are kept unless it says itself what to keep.
+    """
     before: list[dict[str, Any]] = spec.get("env") or []
     env = [context if each.get("name") == CONTEXT else each for each in before]
-    return {**spec, "env": env if context in env else [*env, context]}
+    kept = {} if spec.get("terminationMessagePath") else _LAST_LINES
+    return {**kept, **spec, "env": env if context in env else [*env, context]}
 
 
 def _volumes(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class Rules(Struct, frozen=True, kw_only=True):
 class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
     """An event to emit once the status is written, about the child ``about`` or the version.
 
-    ``text`` and ``warning`` have defaults by phase and state.
+    ``text`` and ``warning`` have defaults by phase and state. ``failed_task`` is the name of a task
+    whose message the text ends with.
     """
 
     phase: str
@@ -61,6 +62,7 @@ class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
     text: str = ""
     warning: bool | None = None
     about: str = ""
+    failed_task: str = ""
 
 
 class Creation(Struct, frozen=True):

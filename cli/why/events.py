@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.resources import Resource
+from harbourmaster.api.resources import CORE_EVENTS
 from harbourmaster.cli.why.model import Line
 from harbourmaster.kube.errors import ApiError
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.live.reader import ClusterReader
 
-_EVENTS: Final = Resource("", "v1", "events", "Event")
-"""In their old group: there one may ask for those of a uid."""
 _OURS: Final = "harbourmaster.dev/"
 MOST: Final = 3
 """Events that are shown."""
@@ -63,7 +61,7 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
         return ()
     selector = f"involvedObject.uid={uid}"
     try:
-        found = await live.listed(_EVENTS, _decode, namespace, field_selector=selector)
+        found = await live.listed(CORE_EVENTS, _decode, namespace, field_selector=selector)
     except ApiError:
         # They say more, and nothing depends on them.
         return ()

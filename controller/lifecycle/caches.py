@@ -22,13 +22,15 @@ from harbourmaster.controller.lifecycle.started_pods import (
     selector,
     versions_of_started,
 )
-from harbourmaster.controller.lifecycle.task_jobs import decode_job
+from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.functions import config_map_keys, references, without_code
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
+from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.phases import phases_of
+from harbourmaster.lifecycle.task_pods import decode_task_pod
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
@@ -154,6 +156,14 @@ class LifecycleCaches(Caches):
             partial(decode_pod, scheduler=scheduler.of_pods),
             {BY_VERSION: versions_of_pod},
             field_selector=PENDING_PODS,
+        )
+        self.pod_faults = TaskPods()
+        self.task_pods = self.cache(
+            resources.PODS,
+            decode_task_pod,
+            store=self.pod_faults,
+            label_selector=NONCE,
+            name="task-pods",
         )
         self.started_pods: Cache[StartedPod] | None = None
         if scheduler.records_nodes:

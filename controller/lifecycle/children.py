@@ -61,6 +61,11 @@ class Children:
         """An evaluation of a version, if it is cached."""
         return self._context.caches.evaluations.store.get(f"{version.metadata.namespace}/{name}")
 
+    def cause(self, version: Version, task: str) -> str:
+        """What the status of a task of a version says, to go on with; empty if it is not cached."""
+        found = self._context.caches.tasks.store.get(f"{version.metadata.namespace}/{task}")
+        return f": {found.status.message}" if found is not None and found.status.message else ""
+
     def definitions(self, version: Version) -> frozenset[tuple[str, str]]:
         """Kind of child and name of each existing definition that the version lists."""
         wanted = {

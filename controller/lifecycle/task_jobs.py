@@ -1,4 +1,4 @@
-"""Jobs, as far as they show a task's result (keptn-spec 3.8)."""
+"""Jobs and their pods, as far as they show a task's result and its cause (keptn-spec 3.8)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Condition, Metadata, OwnerReference
 from harbourmaster.api.resources import TASKS
+from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.jobs import NONCE
+from harbourmaster.lifecycle.task_pods import TaskPod
 
 if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import Task
 
+_BY_JOB: Final = "job"
+_MOST_GONE: Final = 500
+"""Failures of deleted pods that are remembered."""
 _NOBODY: Final = OwnerReference()
 
 
@@ -23,10 +29,12 @@ class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
     ttl_seconds_after_finished: int | None = None
 
 
-class JobStatus(Struct, frozen=True, gc=False):
+class JobStatus(Struct, frozen=True, gc=False, rename="camel"):
     """What became of a Job."""
 
     conditions: tuple[Condition, ...] = ()
+    start_time: str = ""
+    active: int = 0
 
 
 class TaskJob(Struct, frozen=True, gc=False):
@@ -44,6 +52,11 @@ class TaskJob(Struct, frozen=True, gc=False):
             return _NOBODY
         return owner
 
+    @property
+    def has_no_pod(self) -> bool:
+        """Whether it was started and has no active pod: its pods are refused, or it is over."""
+        return bool(self.status.start_time) and not self.status.active
+
     def is_of(self, task: Task) -> bool:
         """Whether it was created for the task: as its status says, or before there were nonces."""
         nonce = task.status.job_nonce
@@ -59,3 +72,38 @@ def decode_job(raw: msgspec.Raw | bytes) -> TaskJob:
     """A Job from its JSON."""
     found = _decode(raw)
     return _OF_OTHERS if found.task is _NOBODY else found
+
+
+class TaskPods(Store[TaskPod]):
+    """The pods of tasks, and the last failures of those that are gone.
+
+    The Job controller deletes a pod that failed, and a result may be read after that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({_BY_JOB: lambda pod: [(pod.namespace, pod.job_uid)]})
+        self._gone: dict[tuple[str, str], TaskPod] = {}
+
+    def put(self, key: str, obj: TaskPod) -> bool:
+        """As of every store; the deletion of a pod does not end what was wrong with it."""
+        before = self.get(key)
+        if obj.is_ending and obj.fault is None and before is not None:
+            obj = replace(obj, fault=before.fault)
+        return super().put(key, obj)
+
+    def remove(self, key: str) -> bool:
+        """As of every store; what was wrong with the pod is kept for a while."""
+        pod = self.get(key)
+        if pod is not None and pod.fault is not None:
+            place = (pod.namespace, pod.job_uid)
+            self._gone.pop(place, None)
+            self._gone[place] = pod
+            if len(self._gone) > _MOST_GONE:
+                del self._gone[next(iter(self._gone))]
+        return super().remove(key)
+
+    def of(self, job: Metadata) -> tuple[TaskPod, ...]:
+        """The pods of the Job, and the last one that failed and is gone."""
+        place = (job.namespace, job.uid)
+        gone = self._gone.get(place)
+        return (*self.by_index(_BY_JOB, place), *((gone,) if gone is not None else ()))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.resources import JOBS, TASK_DEFINITIONS
+from harbourmaster.api.resources import CORE_EVENTS, JOBS, TASK_DEFINITIONS
 from harbourmaster.controller.lifecycle.function_maps import (
     DEFINITION,
     TASK,
@@ -28,6 +30,7 @@ from harbourmaster.lifecycle.functions import (
 )
 from harbourmaster.lifecycle.jobs import Runners, job_for
 from harbourmaster.lifecycle.model import PROGRESSING
+from harbourmaster.lifecycle.task_pods import FAILED_CREATE, decode_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.lifecycle.model import Task, TaskDefinition
+    from harbourmaster.lifecycle.task_pods import TaskFault
 
 NO_DEFINITION: Final = "TaskDefinitionNotFound"
 _NAMES: Final = 5
@@ -95,6 +99,19 @@ class Starter:
         try:
             return decode_job(await self._client.get(JOBS, name, namespace))
         except NotFoundError:
+            return None
+
+    async def refusal(self, job: TaskJob) -> TaskFault | None:
+        """Why the Job has no pod, if its events say so already: nothing else does."""
+        selector = f"involvedObject.uid={job.metadata.uid},reason={FAILED_CREATE}"
+        try:
+            page = await self._client.list(
+                CORE_EVENTS, job.metadata.namespace, field_selector=selector, retries=0
+            )
+            found = map(decode_refusal, page.items)
+            return max(found, key=itemgetter(0), default=("", None))[1]
+        except (ApiError, msgspec.MsgspecError):
+            # The task runs without this text too.
             return None
 
     async def start(self, task: Task, record: Callable[[], Awaitable[Task]]) -> Step | None:

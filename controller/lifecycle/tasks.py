@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import JOBS, TASKS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.controller.lifecycle.task_starts import StartedTask, Starter, TaskWait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
 from harbourmaster.lifecycle.jobs import JobResult, job_name, result_of, ttl_of
-from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, PROGRESSING, Task
+from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, Task
+from harbourmaster.lifecycle.task_pods import FAILED_CREATE, explained, newest_fault, running
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -30,9 +31,13 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.lifecycle.model import TaskStatus
+    from harbourmaster.lifecycle.task_pods import TaskFault
 
 _MAX_TEXT: Final = 1024
 _NONCE_BYTES: Final = 8
+_UNTIL_TOLD: Final = 30.0
+"""Seconds after its start in which a Job without a pod may still get its event."""
+_LOOK_AGAIN: Final = 3.0
 _decode: Final = msgspec.json.Decoder(Task).decode
 
 
@@ -45,6 +50,7 @@ class Tasks:
         self._signals = context.signals
         self._now = context.now
         self._starter = Starter(context)
+        self._pods = context.caches.pod_faults
         self._written = OwnWrites()
         self._log = get_logger("tasks")
 
@@ -73,11 +79,18 @@ class Tasks:
         if job is None:
             return await self._start(task)
         outcome = result_of(job.status.conditions)
+        pods = self._pods.of(job.metadata)
+        is_refused = job.has_no_pod and not pods
+        fault = newest_fault(pods)
+        if is_refused and (task.status.reason == FAILED_CREATE) == (outcome is not None):
+            # Events are read until they tell why, and at the end, when it may be another reason.
+            fault = await self._starter.refusal(job)
         if outcome is None:
             # The end of a Job that is being deleted wakes its task.
-            await self._run(task, job.metadata.name)
-        else:
-            await self._finish(task, outcome, job.metadata.name)
+            status = await self._run(task, job.metadata.name, fault, has_no_pod=job.has_no_pod)
+            is_early = is_refused and self._seconds_since(job.status.start_time) < _UNTIL_TOLD
+            return _LOOK_AGAIN if is_early and not status.reason else None
+        await self._finish(task, explained(outcome, task.status, fault), job.metadata.name)
         return None
 
     # The Job
@@ -155,17 +168,22 @@ class Tasks:
         )
         return _decode(await self._write(task, status))
 
-    async def _run(self, task: Task, job: str) -> None:
+    async def _run(
+        self, task: Task, job: str, fault: TaskFault | None = None, *, has_no_pod: bool = False
+    ) -> TaskStatus:
+        """Report that the Job runs, and what is wrong with its pod; returns the status."""
+        status = running(task.status, fault, has_no_pod=has_no_pod)
         status = replace(
-            task.status,
-            status=PROGRESSING,
+            status,
             job_name=job,
-            reason="",
-            message="",
-            start_time=task.status.start_time or self._stamp(),
+            message=one_line(status.message, _MAX_TEXT),
+            start_time=status.start_time or self._stamp(),
         )
         if status != task.status:
             await self._write(task, status)
+            if fault is not None:
+                self._signals.emit(task, "TaskPod", fault.state, status.message)
+        return status
 
     async def _wait(self, task: Task, wait: TaskWait) -> float | None:
         """Report once what is missing; seconds until a retry. Raises the error, if there is one."""
@@ -207,3 +225,6 @@ class Tasks:
 
     def _stamp(self) -> str:
         return stamp(self._now())
+
+    def _seconds_since(self, time: str) -> float:
+        return abs((self._now() - parse(time)).total_seconds())

@@ -199,7 +199,8 @@ class Versions(Generic[V]):
     def _tell(self, version: V, notice: PhaseNotice) -> None:
         signals = self._context.signals
         if not notice.about:
-            signals.emit(version, notice.phase, notice.state, notice.text, warning=notice.warning)
+            text = notice.text + self._children.cause(version, notice.failed_task)
+            signals.emit(version, notice.phase, notice.state, text, warning=notice.warning)
         elif (found := self._children.evaluation(version, notice.about)) is not None:
             signals.emit(
                 found, notice.phase, notice.state, failure_text(found), warning=notice.warning

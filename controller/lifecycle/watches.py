@@ -104,6 +104,7 @@ class Watches:
         self._on(caches.metrics, EVALUATIONS, self._evaluations_of_consent)
         self._on(caches.jobs, TASKS, self._indexed(caches.tasks, BY_JOB))
         self._on(caches.jobs, TASKS, self._tasks_of_jobs)
+        self._on(caches.task_pods, TASKS, self._tasks_of_pods)
         self._on(caches.workload_versions, GATES, self._released)
         self._on(caches.workloads, GATES, self._gated(workload_mark))
         for of_app in (caches.apps, caches.creation_requests):
@@ -200,6 +201,17 @@ class Watches:
             job = self._caches.jobs.store.get(key)
             if job is not None and job.task.name:
                 yield f"{job.metadata.namespace}/{job.task.name}"
+
+    def _tasks_of_pods(self, keys: frozenset[str]) -> Iterable[str]:
+        """The tasks whose pods have another fault than they say."""
+        for key in keys:
+            pod = self._caches.pod_faults.get(key)
+            if pod is None:
+                continue
+            reason = pod.fault.reason if pod.fault is not None else ""
+            for task in self._caches.tasks.store.by_index(BY_JOB, f"{pod.namespace}/{pod.job}"):
+                if task.status.reason != reason:
+                    yield task.metadata.key
 
     def _gated(self, mark: Callable[[str], str]) -> Callable[[frozenset[str]], Iterable[str]]:
         """The pods that wait for it, found by their mark in the index."""

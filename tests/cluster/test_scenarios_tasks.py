@@ -260,7 +260,7 @@ async def test_app_failing_pre_task_retry_and_timeout(flow):
         "retry": (
             {"retries": 1, "timeout": "5m0s"},
             "BackoffLimitExceeded",
-            "Job has reached the specified backoff limit",
+            "BackoffLimitExceeded: exit code 1",
         ),
     }
     for name, (spec, reason, message) in results.items():

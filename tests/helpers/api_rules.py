@@ -67,6 +67,11 @@ def selectable(obj):
         "metadata.namespace": metadata.get("namespace", ""),
         "type": obj.get("type", ""),
     }
+    if obj.get("kind") == "Event":
+        found |= {
+            "involvedObject.uid": (obj.get("involvedObject") or {}).get("uid", ""),
+            "reason": obj.get("reason", ""),
+        }
     if obj.get("kind") == "Pod":
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         found |= {

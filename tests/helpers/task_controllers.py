@@ -60,6 +60,7 @@ class TaskControllers:
             self.caches.tasks,
             self.caches.task_definitions,
             self.caches.jobs,
+            self.caches.task_pods,
             self.caches.config_maps,
         )
         watches.Watches(self.caches, self.jobs).connect()

@@ -82,6 +82,17 @@ def test_what_did_not_change_is_not_told_again_with_what_did():
     ]
 
 
+def test_only_the_end_of_a_failed_task_is_told_with_its_message():
+    walk = Walk(app_version(pre_deployment_tasks=("a", "b")))
+    walk.go()
+    walk.end("a", "Progressing")
+    walk.go()
+    walk.end("a", "Failed")
+    walk.end("b", "Succeeded")
+    walk.go()
+    assert [each.failed_task for each in walk.told if each.failed_task] == ["pre-a"]
+
+
 def test_of_two_items_that_keptn_left_for_one_definition_the_first_counts():
     items = (
         ItemStatus(definition_name="a", name="pre-a-11111"),

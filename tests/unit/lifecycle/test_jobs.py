@@ -52,6 +52,9 @@ CHILD = definition(
 BUSYBOX = {"name": "testy-test", "image": "busybox:1.36.0", "command": ["sh", "-c", "sleep 30"]}
 
 
+LAST_LINES = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
 def container(**fields):
     return definition(container={**BUSYBOX, **fields})
 
@@ -117,9 +120,12 @@ def test_simple_deployment_recursive_task_has_exactly_these_environments():
 def test_container_runtime_has_exactly_one_variable():
     found = job(container(), annotations={"container": "test"})
     assert environment(found) == [{"name": "KEPTN_CONTEXT", "value": CONTEXT}]
-    assert container_of(found) == {**BUSYBOX, "env": environment(found)}
+    assert container_of(found) == {**BUSYBOX, **LAST_LINES, "env": environment(found)}
     assert found["metadata"]["annotations"]["container"] == "test"
-    assert found["spec"]["template"]["metadata"] == {"annotations": {"container": "test"}}
+    assert found["spec"]["template"]["metadata"] == {
+        "labels": {NONCE_LABEL: NONCE},
+        "annotations": {"container": "test"},
+    }
 
 
 def test_python_has_a_file_and_an_image_of_its_own():
@@ -279,7 +285,7 @@ def test_labels_and_annotations_are_also_those_of_the_pods():
         "keptn.sh/task-name",
     }
     assert found["spec"]["template"]["metadata"] == {
-        "labels": {"task-definition": "parent"},
+        "labels": found["metadata"]["labels"],
         "annotations": {"deno": "test"},
     }
 
@@ -381,8 +387,22 @@ def test_a_container_of_the_users_is_taken_as_it_is():
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     found = container_of(job(definition(container=own)))
-    assert {key: value for key, value in found.items() if key != "env"} == own
+    assert {key: value for key, value in found.items() if key != "env"} == {**own, **LAST_LINES}
     assert "env" not in own
+
+
+@pytest.mark.parametrize("runtime", ["deno", "python"])
+def test_the_last_lines_of_a_function_are_kept_because_its_log_is_gone_at_once(runtime):
+    found = container_of(job(definition(**{runtime: {"inline": {"code": "1"}}}), config_map="c"))
+    assert LAST_LINES.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    "own", [{"terminationMessagePolicy": "File"}, {"terminationMessagePath": "/dev/result"}]
+)
+def test_what_a_container_of_the_users_keeps_is_not_changed(own):
+    found = container_of(job(container(**own)))
+    assert {key: value for key, value in found.items() if key.startswith("termin")} == own
 
 
 def test_making_a_job_changes_nothing_that_it_is_made_of():

@@ -433,6 +433,21 @@ async def test_what_fails_after_the_deployment_leaves_it_alone(begin, server):
     assert {kind for _, kind, _ in server.writes()} == {TASKS, WORKLOAD_VERSIONS}
 
 
+@pytest.mark.parametrize("message", ["exit code 1: not migrated", ""])
+async def test_the_event_of_a_failed_task_says_why(begin, server, message):
+    an_app(server)
+    life = begin(workload_version(pre_deployment_tasks=("announce",)))
+    await life.sweep()
+    (task,) = server.all(TASKS)
+    status = {"status": "Failed", "message": message}
+    server.change(TASKS, task["metadata"]["name"], status=status)
+    life.sync()
+    await life.sweep()
+    told = [each.text for each in life.signals.kept if each.reason == "ReconcileTaskStatusChanged"]
+    cause = f": {message}" if message else ""
+    assert told[-1] == f"task status changed from Pending to Failed{cause}"
+
+
 async def test_finished_versions_cost_no_request(begin, server):
     for number in range(3000):
         version = workload_version(f"w-{number}", status=WorkloadVersionStatus(status="Succeeded"))

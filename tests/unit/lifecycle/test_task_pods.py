@@ -1,0 +1,229 @@
+"""What is wrong with the pod of a task, from the pod as its kubelet describes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harbourmaster.lifecycle.jobs import JobResult
+from harbourmaster.lifecycle.model import TaskStatus
+from harbourmaster.lifecycle.task_pods import (
+    TaskFault,
+    TaskPod,
+    decode_refusal,
+    decode_task_pod,
+    explained,
+    newest_fault,
+    running,
+)
+
+DELETED = {"deletionTimestamp": "2026-03-01T12:05:00Z"}
+REASONS = ("ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ContainerCreating", "Other")
+
+
+def pod(*containers, metadata=None, **status):
+    """A pod of the Job ``migrate``, as JSON."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "migrate", "uid": "j-1"}
+    found = {
+        "metadata": {
+            "name": "migrate-x",
+            "namespace": "prod",
+            "creationTimestamp": "2026-03-01T12:00:00Z",
+            "ownerReferences": [{**owner, "controller": True}],
+            **(metadata or {}),
+        },
+        "status": {"containerStatuses": containers, **status},
+    }
+    return json.dumps(found).encode()
+
+
+def waits(reason, message=""):
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def ended(code, reason="Error", message="", state="state"):
+    return {state: {"terminated": {"exitCode": code, "reason": reason, "message": message}}}
+
+
+def fault(*containers, **more):
+    return decode_task_pod(pod(*containers, **more)).fault
+
+
+def text(*containers, **more):
+    return fault(*containers, **more).message
+
+
+def test_a_pod_says_of_which_job_it_is():
+    assert decode_task_pod(pod()) == TaskPod("prod", "migrate", "j-1", "2026-03-01T12:00:00Z")
+
+
+def test_a_pod_says_that_it_is_deleted():
+    assert decode_task_pod(pod(metadata=DELETED)).is_ending
+
+
+def test_a_pod_that_no_job_controls_says_nothing():
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "b"}
+    owners = {"ownerReferences": [{**owner, "controller": True}]}
+    assert decode_task_pod(pod(ended(1), metadata=owners)) == TaskPod()
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "advice"),
+    [
+        ("ErrImagePull", "ImagePullBackOff", "check the image and the imagePullSecrets"),
+        ("ImagePullBackOff", "ImagePullBackOff", "check the image and the imagePullSecrets"),
+        ("InvalidImageName", "InvalidImageName", "correct the image"),
+        ("CreateContainerConfigError", "CreateContainerConfigError", "check the Secrets"),
+        ("CreateContainerError", "CreateContainerError", "said"),
+        ("RunContainerError", "RunContainerError", "said"),
+    ],
+)
+def test_a_container_that_cannot_start_says_why_and_what_to_do(reason, kind, advice):
+    found = fault(waits(reason, "said"))
+    assert (found.reason, found.state) == (kind, "Waiting")
+    assert found.message.startswith(f"its pod waits: {reason}: said")
+    assert advice in found.message
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
+def test_a_container_that_is_about_to_start_is_no_fault(reason):
+    assert fault(waits(reason, "x")) is None
+    assert fault({"state": {"running": {}}}) is None
+    assert fault(ended(0, "Completed")) is None
+
+
+def test_an_init_container_of_others_counts_too():
+    assert "ErrImagePull" in text(initContainerStatuses=[waits("ErrImagePull")])
+
+
+def test_a_pod_without_a_node_says_what_the_scheduler_says():
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    found = fault(conditions=[{**condition, "message": "0/3 nodes are available."}])
+    assert found.reason == "Unschedulable"
+    assert found.message == (
+        "its pod waits: Unschedulable: 0/3 nodes are available: check its requests and the nodes"
+    )
+    assert fault(conditions=[{**condition, "status": "True"}]) is None
+
+
+@pytest.mark.parametrize("state", ["state", "lastState"])
+def test_a_failed_container_says_its_code_and_its_last_lines(state):
+    container = ended(1, message="connected\n  the database is not migrated\n", state=state)
+    found = fault({**waits("CrashLoopBackOff"), **container})
+    assert (found.reason, found.state) == ("PodFailed", "Failed")
+    assert found.message == "exit code 1: connected the database is not migrated"
+
+
+def test_of_many_lines_the_last_ones_are_kept():
+    found = text(ended(2, message=f"{'x' * 2000}\nthe last line"))
+    assert found.startswith("exit code 2: …xxx")
+    assert found.endswith("x the last line")
+    assert len(found) < 640
+
+
+def test_a_container_killed_for_its_memory_says_what_to_do():
+    killed = ended(137, "OOMKilled", state="lastState")
+    assert text(killed) == "exit code 137 (OOMKilled): raise its memory limit"
+    assert text(killed, metadata=DELETED) == text(killed)
+
+
+def test_other_reasons_of_an_end_are_named():
+    assert text(ended(128, "StartError", "no such file")) == (
+        "exit code 128 (StartError): no such file"
+    )
+
+
+def test_a_container_that_cannot_be_run_again_keeps_the_reason_of_its_end():
+    again = {**waits("RunContainerError"), **ended(128, "StartError", state="lastState")}
+    assert text(again) == "exit code 128 (StartError)"
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_the_end_of_a_deleted_pod_is_not_its_failure(code):
+    assert fault(ended(code), metadata=DELETED) is None
+    both = {**ended(code), **ended(3, state="lastState")}
+    assert text(both, metadata=DELETED) == "exit code 3"
+    assert text(ended(code)) == f"exit code {code}"
+    assert fault(waits("ErrImagePull"), metadata=DELETED) is None
+
+
+def test_an_evicted_pod_says_why_instead_of_its_killed_container():
+    found = fault(ended(137), phase="Failed", reason="Evicted", message="low on memory")
+    assert found == TaskFault("PodFailed", "Evicted: low on memory")
+
+
+def test_a_refused_pod_is_told_by_the_jobs_event():
+    event = {
+        "message": "(combined from similar events): Error creating: pods is forbidden: quota",
+        "lastTimestamp": "2026-03-01T12:00:00Z",
+    }
+    time, found = decode_refusal(json.dumps(event).encode())
+    assert time == "2026-03-01T12:00:00Z"
+    assert (found.reason, found.state) == ("FailedCreate", "Waiting")
+    assert found.message.startswith("its Job has no pod: FailedCreate: pods is forbidden: quota: ")
+    assert decode_refusal(b'{"lastTimestamp":null}')[0] == ""
+
+
+def test_the_newest_pod_counts():
+    before = TaskPod(created="2026-03-01T12:00:00Z", fault=TaskFault("PodFailed", "a"))
+    after = TaskPod(created="2026-03-01T12:00:01Z", fault=TaskFault("Other", "b"))
+    assert newest_fault([after, before]) == after.fault
+    assert newest_fault([before, TaskPod(created=after.created)]) is None
+    assert newest_fault([]) is None
+
+
+def status(state="Progressing", **more):
+    return TaskStatus(status=state, job_name="j", **more)
+
+
+def test_a_fault_that_is_over_is_no_longer_shown():
+    shown = status(reason="ImagePullBackOff", message="m")
+    assert running(shown, None, has_no_pod=False) == status()
+    refused = status(reason="FailedCreate", message="m")
+    assert running(refused, None, has_no_pod=False) == status()
+    assert running(refused, None, has_no_pod=True) == refused
+
+
+def test_a_failure_is_shown_until_the_next_fault():
+    shown = status(reason="PodFailed", message="exit code 1")
+    assert running(shown, None, has_no_pod=False) == shown
+    waiting = TaskFault("ImagePullBackOff", "w")
+    assert running(shown, waiting, has_no_pod=False) == status(
+        reason="ImagePullBackOff", message="w"
+    )
+
+
+def test_what_a_task_waited_for_before_its_job_is_not_the_fault_of_its_pod():
+    before = status("Pending", reason="PodFailed", message="m")
+    assert running(before, None, has_no_pod=True) == status()
+    assert explained(JobResult("Failed", "R", "of the Job"), before, None).message == "of the Job"
+
+
+FAULTS = st.sampled_from(REASONS).map(lambda reason: fault(waits(reason, reason)))
+
+
+@given(st.lists(FAULTS, max_size=20))
+def test_a_pod_that_goes_back_and_forth_in_one_class_is_written_once(faults):
+    shown, writes = status(), 0
+    for each in faults:
+        after = running(shown, each, has_no_pod=False)
+        writes += after != shown
+        shown = after
+    classes = [each.reason if each is not None else "" for each in faults]
+    changes = sum(one != other for one, other in zip(["", *classes], classes, strict=False))
+    assert writes == changes
+
+
+def test_a_failed_job_says_the_cause():
+    failed = JobResult("Failed", "BackoffLimitExceeded", "Job has reached the specified limit")
+    cause = TaskFault("PodFailed", "exit code 1: the database is not migrated")
+    found = explained(failed, status(), cause)
+    assert found.reason == "BackoffLimitExceeded"
+    assert found.message == "BackoffLimitExceeded: exit code 1: the database is not migrated"
+    known = status(reason="PodFailed", message="exit code 2")
+    assert explained(failed, known, None).message == "BackoffLimitExceeded: exit code 2"
+    assert explained(failed, status(), None) == failed
+    assert explained(JobResult("Succeeded"), known, cause) == JobResult("Succeeded")
