@@ -158,6 +158,13 @@ def test_the_webhook_mounts_its_certificate_but_not_the_key_of_the_authority():
     }
 
 
+@pytest.mark.parametrize("base", ["default", "with-certmanager"])
+def test_pods_start_without_the_certificate_only_where_a_controller_says_when_to_mount_it(base):
+    deployment = one(objects(base), "Deployment", "harbourmaster-webhook")
+    (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["optional"] is (base == "default")
+
+
 def test_three_answer_and_two_lead_in_turn():
     replicas = {name: each["spec"]["replicas"] for name, each in DEPLOYMENTS.items()}
     assert replicas == {"harbourmaster-webhook": 3, "harbourmaster-controller": 2}
