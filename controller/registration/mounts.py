@@ -1,7 +1,7 @@
 """Has the kubelet mount a new serving certificate into the webhook's pods at once.
 
-It updates what pods mount when it syncs them: every 60 to 90 s, or when a pod changes. An annotation
-that names the certificate is such a change. Pods that start later mount the Secret as it is then.
+It updates what pods mount when it syncs them: every 60 to 90 s, or when a pod changes. An
+annotation that names the certificate is such a change. Pods that start later mount it anyway.
 """
 
 from __future__ import annotations

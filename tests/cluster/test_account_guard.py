@@ -135,7 +135,14 @@ def pod_attacks(ids):
     yield "annotation", "PATCH", running, foreign, MERGE, "only the annotations"
     version = annotated("2.0", "keptn.sh/version")
     elsewhere = annotated("0", CERTIFICATE)
-    yield "certificate of a tenant's pod", "PATCH", running, elsewhere, MERGE, "only the annotations"
+    yield (
+        "certificate of a tenant's pod",
+        "PATCH",
+        running,
+        elsewhere,
+        MERGE,
+        "only the annotations",
+    )
     yield "version of a pod that runs", "PATCH", running, version, MERGE, "only the annotations"
     yield "ready", "PATCH", status, marked("x", "Ready"), STRATEGIC, "DisruptionTarget"
     yield (

@@ -26,9 +26,9 @@ def pod(api):
 @pytest.fixture
 def mark(api):
     """A function that returns the mark of a pod."""
-    return lambda name, namespace=HOME: (
-        api.get(PODS, name, namespace)["metadata"]["annotations"].get(MARK, "")
-    )
+    return lambda name, namespace=HOME: api.get(PODS, name, namespace)["metadata"][
+        "annotations"
+    ].get(MARK, "")
 
 
 async def test_pods_that_started_before_the_secret_are_marked_with_its_certificate(
