@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.serving.health import health_app
+from harbourmaster.serving.health import STARTUP_WAIT, health_app
 from harbourmaster.serving.protocol import Timeouts
 from harbourmaster.serving.readiness import PROBE_TIMEOUT, Readiness
 from harbourmaster.webhook.server import _LAST_CONNECTIONS
@@ -106,8 +106,10 @@ def test_probes_ask_what_the_process_answers(deployment):
     probes = [container_[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
     assert {each["httpGet"]["port"] for each in probes} == {"health"}
     paths = [each["httpGet"]["path"] for each in probes]
-    assert paths == ["/healthz", "/healthz", "/readyz"]
+    assert paths == ["/startupz", "/healthz", "/readyz"]
     assert set(paths) <= served
+    # Else a start that takes longer than it waits for has failed.
+    assert probes[0]["timeoutSeconds"] > STARTUP_WAIT + PROBE_TIMEOUT
     # Readiness dials itself first.
     assert probes[2]["timeoutSeconds"] > PROBE_TIMEOUT
     # Else a slow start is taken for a hang.
