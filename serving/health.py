@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from harbourmaster.serving.readiness import Readiness
 
 
+STARTUP_WAIT: Final = 10.0
+"""Seconds that a start may take; then a probe of readiness tells that it takes longer."""
 _REST: Final = 4
 """How much longer than a rendering the time after it is in which there is no other."""
 
@@ -47,10 +50,19 @@ class SharedPage:
 
 
 def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Application:
-    """``/healthz`` (also ``/healthz/webhook``, as kupid has it), ``/readyz`` and ``/metrics``."""
+    """``/healthz`` (also ``/healthz/webhook``, as kupid has it), ``/readyz`` and ``/metrics``.
+
+    ``/startupz`` answers when the process is ready, and after STARTUP_WAIT if it still is not.
+    """
 
     async def alive(_request: web.Request) -> web.Response:
         # That this runs at all is the answer.
+        return web.Response(text="ok\n")
+
+    async def started(_request: web.Request) -> web.Response:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STARTUP_WAIT):
+                await readiness.until_ready()
         return web.Response(text="ok\n")
 
     async def ready(_request: web.Request) -> web.Response:
@@ -68,6 +80,7 @@ def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Applica
     app = web.Application()
     app.router.add_get("/healthz", alive, allow_head=False)
     app.router.add_get("/healthz/webhook", alive, allow_head=False)
+    app.router.add_get("/startupz", started, allow_head=False)
     app.router.add_get("/readyz", ready, allow_head=False)
     app.router.add_get("/metrics", metrics, allow_head=False)
     return app

@@ -18,6 +18,7 @@ Probe: TypeAlias = Callable[[], Awaitable[str | None]]
 PROBE_TIMEOUT: Final = 2.0
 CACHED: Final = 1.0
 """Seconds for which a probe's result holds, so that questions from outside cost next to nothing."""
+_PAUSE: Final = 0.1
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
@@ -42,6 +43,13 @@ class Readiness:
         """Add a condition that is looked at when somebody asks."""
         self._probes[name] = probe
         self._probed_at = -CACHED
+
+    async def until_ready(self) -> None:
+        """Wait until nothing fails."""
+        while await self.failing():
+            # A probe tells no changes.
+            await asyncio.sleep(_PAUSE)
+            self._probed_at = -CACHED
 
     async def failing(self) -> dict[str, str]:
         """The reason of each condition that fails, by name; empty when ready."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.cli.live.kinds import decode_workload
+from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.gates.gate import GATE
-from harbourmaster.gates.metadata import PARENT_KEY
+from harbourmaster.gates.known_keys import KNOWN_KEYS
+from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.release import OURS, removal
 from harbourmaster.gates.workload import workload_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MIRRORED: Final = f"gates.{OUR_DOMAIN}/enabled"
 """The label on namespaces that mirrors Keptn's annotation."""
+_WRITTEN: Final = {REMOVED_KEY, *(key for key in KNOWN_KEYS if key.startswith(OURS))}
 
 
 def gated_pod(raw: msgspec.Raw | bytes) -> Workload | None:
@@ -35,9 +37,18 @@ def ungate(pod: Workload) -> list[dict[str, Any]] | None:
 
     It fails where gates have moved or the name belongs to another pod by now.
     """
-    annotations = pod.metadata.annotations
-    drop = [key for key in annotations if key.startswith(OURS)]
-    return removal(pod.metadata.uid, pod.gates, annotations or None, drop=drop)
+    return removal(pod.metadata.uid, pod.gates, pod.metadata.annotations or None)
+
+
+def annotated_pod(raw: msgspec.Raw) -> Metadata | None:
+    """The metadata of a pod on which we left annotations."""
+    metadata = metadata_in(raw)
+    return metadata if our_annotations(metadata) else None
+
+
+def our_annotations(pod: Metadata) -> list[str]:
+    """What we wrote on a pod: no key of ours is for users to write there."""
+    return [key for key in pod.annotations if key in _WRITTEN]
 
 
 def is_recreated(pod: Workload) -> bool:

@@ -130,6 +130,8 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
     # No webhook of ours sets the scheduler of a recreated pod any more.
     await removal.step(f"pods in {options.scheduler}", undoing.schedulers, quiet=True)
+    # By them the step before knows which pods got their scheduler from us.
+    await removal.step("annotations", undoing.annotations)
     await removal.step("definitions", removal.definitions)
     for resource in CLUSTER_WIDE[len(GUARDS) :]:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)

@@ -15,8 +15,10 @@ from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.migrate.model import KEPTN
 from harbourmaster.cli.uninstall.releasing import (
     MIRRORED,
+    annotated_pod,
     gated_pod,
     is_recreated,
+    our_annotations,
     our_finalizers,
     reserved_node,
     scheduled_pod,
@@ -146,6 +148,19 @@ class Undoing:
                     return
             else:
                 return
+
+    async def annotations(self) -> str:
+        """Remove our annotations from the pods; those that users wrote stay."""
+
+        async def one(pod: Metadata) -> None:
+            patch = MergePatch({"metadata": {"annotations": dict.fromkeys(our_annotations(pod))}})
+            await self._if_there(self._client.patch(PODS, pod.name, patch, pod.namespace))
+
+        if KEPTN in await self._removal.systems():
+            return "left to Keptn, whose webhook is registered"
+        found = await collect(self._client, PODS, annotated_pod, metadata_only=True)
+        done = await self._each(found, one, "annotations")
+        return f"{self._removal.would('clear', 'cleared')} {many(done, 'pod')}"
 
     async def labels(self) -> str:
         """Remove our label from the namespaces; Keptn's annotation is the user's and stays."""

@@ -1,6 +1,6 @@
 """The controller of the registration: the Secret and whatever carries its authorities, in step.
 
-Two keys, one worker: what the one writes is what the other waits for, and never both at a time.
+Three keys, one worker: what the one writes is what another waits for, and never two at a time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from harbourmaster.controller.registration.carried import Carried, Carriers
 from harbourmaster.controller.registration.certificates import Certificates
 from harbourmaster.controller.registration.configurations import RESOURCES, Configurations
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
+from harbourmaster.controller.registration.mounts import Mounts
 from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.caches import Caches
 from harbourmaster.registration import break_glass
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 CERTIFICATES: Final = "certificates"
 CARRIERS: Final = "carriers"
+MOUNTS: Final = "mounts"
 _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 """The certificates of the Secret by what the metric calls them."""
 
@@ -115,7 +117,7 @@ class RegistrationController:
             carriers,
             on_announcement=lambda: queue.add(CARRIERS),
         )
-        return _Work(certificates, carriers)
+        return _Work(certificates, carriers, Mounts(process))
 
     def _note_break_glass(self, _keys: frozenset[str]) -> None:
         # On every replica: another may lead next, and break-glass mode stays on.
@@ -146,19 +148,20 @@ class RegistrationController:
 class _Work:
     """One term of leading."""
 
-    def __init__(self, certificates: Certificates, carriers: Carriers) -> None:
-        self._certificates = certificates
-        self._carriers = carriers
+    def __init__(self, certificates: Certificates, carriers: Carriers, mounts: Mounts) -> None:
+        self._reconcile = {
+            CERTIFICATES: certificates.reconcile,
+            CARRIERS: carriers.reconcile,
+            MOUNTS: mounts.reconcile,
+        }
 
     def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
-        """Both: each depends on all that is watched, and a look that finds nothing costs little."""
-        return (CERTIFICATES, CARRIERS)
+        """All: each depends on all that is watched, and a look that finds nothing costs little."""
+        return tuple(self._reconcile)
 
     async def reconcile(self, key: str) -> float:
-        """Bring the Secret, or what carries its authorities, to where it should be."""
-        if key == CERTIFICATES:
-            return await self._certificates.reconcile()
-        return await self._carriers.reconcile()
+        """Bring the Secret, what carries its authorities, or its mounts to where it should be."""
+        return await self._reconcile[key]()
 
 
 def names_of(

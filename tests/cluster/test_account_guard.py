@@ -37,6 +37,7 @@ PODS = "/api/v1/namespaces/{tenant}/pods"
 JOBS = "/apis/batch/v1/namespaces/{tenant}/jobs"
 MAPS = "/api/v1/namespaces/{tenant}/configmaps"
 NODE = "/api/v1/nodes/guarded-node"
+CERTIFICATE = "certs.harbourmaster.dev/serving-certificate"
 RESERVATIONS = "rescheduler.harbourmaster.dev/reservations"
 CONVERTED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/keptnapps.lifecycle.keptn.sh"
 SERVED = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
@@ -133,6 +134,15 @@ def pod_attacks(ids):
     foreign = annotated("true", "cluster-autoscaler.kubernetes.io/safe-to-evict")
     yield "annotation", "PATCH", running, foreign, MERGE, "only the annotations"
     version = annotated("2.0", "keptn.sh/version")
+    elsewhere = annotated("0", CERTIFICATE)
+    yield (
+        "certificate of a tenant's pod",
+        "PATCH",
+        running,
+        elsewhere,
+        MERGE,
+        "only the annotations",
+    )
     yield "version of a pod that runs", "PATCH", running, version, MERGE, "only the annotations"
     yield "ready", "PATCH", status, marked("x", "Ready"), STRATEGIC, "DisruptionTarget"
     yield (
@@ -264,6 +274,8 @@ def legitimate(ids):
     }
     yield "completion", "PATCH", waiting, {"metadata": {"annotations": completed}}, MERGE
     yield "nudge", "PATCH", running, annotated("passed-2"), MERGE
+    webhook = PODS.replace("{tenant}", "{home}") + "/guarded-webhook"
+    yield "mount", "PATCH", webhook, annotated("0", CERTIFICATE), MERGE
     toleration = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATIONS}
     yield "toleration", "PATCH", running, at(ids.running, toleration), patch
     yield "mark", "PATCH", f"{running}/status", marked("DeletionByRescheduler"), STRATEGIC
@@ -382,6 +394,7 @@ def cluster_wide(home):
         **tainted(FOREIGN_TAINT, left),
     }
     yield pod("guarded-critical", "kube-system", priorityClassName="system-node-critical")
+    yield pod("guarded-webhook", home)
     metadata = {"name": "guarded-auth", "namespace": "kube-system"}
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}
     yield {

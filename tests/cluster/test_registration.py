@@ -39,8 +39,23 @@ pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 ANNOTATION = "keptn.sh/lifecycle-toolkit"
 LABEL = "gates.harbourmaster.dev/enabled"
 LABEL_PATH = r"{.metadata.labels.gates\.harbourmaster\.dev/enabled}"
+MARK_PATH = r"{.metadata.annotations.certs\.harbourmaster\.dev/serving-certificate}"
 NOTE = "change the setting"
 QUICK = ("--certificates-publish-seconds=1",)
+
+
+WEBHOOK_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "webhook",
+        "labels": {
+            "app.kubernetes.io/name": "harbourmaster",
+            "app.kubernetes.io/component": "webhook",
+        },
+    },
+    "spec": {"containers": [{"name": "webhook", "image": "registry.example.com/webhook:1"}]},
+}
 
 
 @pytest.fixture
@@ -325,6 +340,7 @@ async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, 
 async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served(
     start, watched, home, kubectl, control_plane, converted
 ):
+    kubectl("create", "-f=-", f"--namespace={home}", stdin=json.dumps(WEBHOOK_POD))
     start(
         "--certificates-ca-lifetime-seconds=60",
         "--certificates-leaf-lifetime-seconds=12",
@@ -359,6 +375,7 @@ async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served
         kubectl("wait", "namespace", gated, f"--for=jsonpath={LABEL_PATH}=true", WAIT)
     finally:
         delete_namespace(kubectl, gated)
+    kubectl("wait", "pod/webhook", f"--namespace={home}", f"--for=jsonpath={MARK_PATH}", WAIT)
     done, refused = rights.used(control_plane.layout.logs / "audit.log", home)
     assert refused == []
     assert done == rights.granted()

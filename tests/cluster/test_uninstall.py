@@ -243,13 +243,59 @@ def test_gated_pods_are_let_go_and_only_our_gate_is_taken(
     }
     notes = {one["metadata"]["name"]: one["metadata"].get("annotations", {}) for one in found}
     assert notes == {
-        "ours": {"a": "b", RELEASED: "true"},
-        "both": {RELEASED: "true"},
+        "ours": {"a": "b"},
+        "both": {},
         "theirs": {},
     }
     labels = json.loads(kubectl("get", "namespace", users_namespace, "-o=json").stdout)
     assert MIRRORED not in labels["metadata"]["labels"]
     assert labels["metadata"]["annotations"]["keptn.sh/lifecycle-toolkit"] == "enabled"
+
+
+def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
+    plane, kubectl, users_namespace, installed
+):
+    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
+    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
+    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
+    users = {"keptn.sh/workload": "ledger", "gates.harbourmaster.dev/mine": "x", "a": "b"}
+    written = {
+        "gates.harbourmaster.dev/app-type": "single-service",
+        "gates.harbourmaster.dev/released": "by-hand",
+        "gates.harbourmaster.dev/released-by": "alice",
+        "gates.harbourmaster.dev/released-reason": "urgent",
+        "gates.harbourmaster.dev/checks": "passed",
+        RELEASED: "true",
+    }
+    pods = [
+        pod("runs", annotations={**users, **written}),
+        pod("waits", GATE, annotations={**users, "gates.harbourmaster.dev/parent": "unresolved"}),
+    ]
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
+    kubectl("wait", "--for=condition=Ready", WAIT, "pod/runs", f"-n={users_namespace}")
+    consent = ("configmap", "kube-root-ca.crt", f"-n={users_namespace}")
+    kubectl("annotate", *consent, "harbourmaster.dev/allow-from=*")
+    assert uninstall.run(arguments(plane, delete_crds=True)) == 0
+    assert keys_of_ours(kubectl) == {
+        ("ConfigMap", "kube-root-ca.crt", "harbourmaster.dev/allow-from"),
+        ("Pod", "runs", "gates.harbourmaster.dev/mine"),
+        ("Pod", "waits", "gates.harbourmaster.dev/mine"),
+    }
+    found = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
+    assert [users.items() <= one["metadata"]["annotations"].items() for one in found] == [True] * 2
+
+
+def keys_of_ours(kubectl):
+    """Labels, annotations and finalizers of ours on any object: its kind, its name and the key."""
+    kinds = kubectl("api-resources", "--verbs=list", "-o=name").stdout.split()
+    everything = json.loads(kubectl("get", ",".join(kinds), "-A", "-o=json").stdout)["items"]
+    return {
+        (one["kind"], one["metadata"]["name"], key)
+        for one in everything
+        for part in ("labels", "annotations", "finalizers")
+        for key in one["metadata"].get(part, ())
+        if "harbourmaster.dev/" in key or key == RELEASED
+    }
 
 
 def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(

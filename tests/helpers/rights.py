@@ -33,6 +33,7 @@ AT_HOME = [
     ("", ["secrets"], [], ["create"]),
     ("", ["secrets"], [SECRET], ["list", "update", "watch"]),
     ("", ["secrets"], [ADOPTED], ["get"]),
+    ("", ["pods"], [], ["list", "patch"]),
 ]
 
 

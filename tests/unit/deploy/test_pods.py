@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.serving.health import health_app
+from harbourmaster.serving.health import STARTUP_WAIT, health_app
 from harbourmaster.serving.protocol import Timeouts
 from harbourmaster.serving.readiness import PROBE_TIMEOUT, Readiness
 from harbourmaster.webhook.server import _LAST_CONNECTIONS
@@ -106,8 +106,10 @@ def test_probes_ask_what_the_process_answers(deployment):
     probes = [container_[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
     assert {each["httpGet"]["port"] for each in probes} == {"health"}
     paths = [each["httpGet"]["path"] for each in probes]
-    assert paths == ["/healthz", "/healthz", "/readyz"]
+    assert paths == ["/startupz", "/healthz", "/readyz"]
     assert set(paths) <= served
+    # Else a start that takes longer than it waits for has failed.
+    assert probes[0]["timeoutSeconds"] > STARTUP_WAIT + PROBE_TIMEOUT
     # Readiness dials itself first.
     assert probes[2]["timeoutSeconds"] > PROBE_TIMEOUT
     # Else a slow start is taken for a hang.
@@ -156,6 +158,13 @@ def test_the_webhook_mounts_its_certificate_but_not_the_key_of_the_authority():
         "mountPath": settings_of(deployment).server.cert_dir,
         "readOnly": True,
     }
+
+
+@pytest.mark.parametrize("base", ["default", "with-certmanager"])
+def test_pods_start_without_the_certificate_only_where_a_controller_says_when_to_mount_it(base):
+    deployment = one(objects(base), "Deployment", "harbourmaster-webhook")
+    (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["optional"] is (base == "default")
 
 
 def test_three_answer_and_two_lead_in_turn():

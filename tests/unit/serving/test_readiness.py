@@ -11,6 +11,7 @@ import trustme
 
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
+from harbourmaster.serving import health as health_port
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.readiness import CACHED, Readiness, tls_probe
 from harbourmaster.telemetry.metrics import create_metrics
@@ -151,3 +152,33 @@ async def test_a_site_without_tls_fails_the_probe(serve, bundle):
     reason = await tls_probe(site, lambda: bundle.serving_der)()
     assert "does not serve TLS" in reason
     assert "\n" not in reason
+
+
+async def test_the_startup_probe_is_answered_when_the_process_is_ready(readiness, health):
+    looks = asyncio.Event()
+    state = ["caches are empty"]
+
+    async def probe():
+        looks.set()
+        return state[0]
+
+    readiness.add_probe("caches", probe)
+    readiness.set("starting", "not serving yet")
+    answer = asyncio.create_task(health.ask(get("/startupz")))
+    await looks.wait()
+    readiness.set("starting", None)
+    looks.clear()
+    await looks.wait()
+    assert not answer.done()
+    state[0] = None
+    assert (await answer).status == 200
+    assert (await health.ask(get("/readyz"))).status == 200
+
+
+async def test_the_startup_probe_is_answered_where_a_start_takes_too_long(
+    readiness, health, monkeypatch
+):
+    monkeypatch.setattr(health_port, "STARTUP_WAIT", 0.01)
+    readiness.set("certificates", "tls.crt is missing")
+    assert (await health.ask(get("/startupz"))).status == 200
+    assert (await health.ask(get("/readyz"))).status == 503

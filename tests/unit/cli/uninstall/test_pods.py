@@ -32,7 +32,7 @@ async def test_gates_go_from_every_page_and_others_stay(api, client):
     told = await done(client)
     assert "gates: released 600 pods" in told
     assert all(gates(api, name) == ["example.com/quota"] for name in names(api, PODS))
-    assert api.get(PODS, "ledger-7", "shop")["metadata"]["annotations"] == {RELEASED: "true"}
+    assert api.get(PODS, "ledger-7", "shop")["metadata"]["annotations"] == {}
 
 
 async def test_a_pod_that_changes_meanwhile_is_looked_at_again(api, client):
@@ -56,9 +56,11 @@ async def test_gates_are_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     pod(api, "ledger", GATE)
+    pod(api, "cart", annotations={RELEASED: "true"})
     told = await done(client)
     assert "gates: left to Keptn, whose webhook is registered" in told
     assert gates(api, "ledger") == [GATE]
+    assert api.get(PODS, "cart", "shop")["metadata"]["annotations"] == {RELEASED: "true"}
 
 
 WORKLOAD = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}

@@ -1,0 +1,86 @@
+"""The webhook's pods are marked with the certificate, so that the kubelet mounts it at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS, SECRETS
+from harbourmaster.controller.registration.mounts import MARK
+from helpers.registered import HOME, NAME, SECRET
+
+WEBHOOK = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": "webhook"}
+CONTROLLER = {**WEBHOOK, "app.kubernetes.io/component": "controller"}
+
+
+@pytest.fixture
+def pod(api):
+    """A function that makes a pod of ours."""
+
+    def made(name, labels=WEBHOOK, namespace=HOME, **annotations):
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        return api.put(PODS, {"metadata": {**metadata, "annotations": annotations}})
+
+    return made
+
+
+@pytest.fixture
+def mark(api):
+    """A function that returns the mark of a pod."""
+    return lambda name, namespace=HOME: api.get(PODS, name, namespace)["metadata"][
+        "annotations"
+    ].get(MARK, "")
+
+
+async def test_pods_that_started_before_the_secret_are_marked_with_its_certificate(
+    setting, pod, mark
+):
+    pod("first", note="mine")
+    pod("second")
+    setting.start()
+    await setting.until(lambda: mark("first") and mark("second"))
+    assert mark("first") == mark("second")
+    assert setting.api.get(PODS, "first", HOME)["metadata"]["annotations"]["note"] == "mine"
+
+
+async def test_only_pods_of_the_webhook_in_our_namespace_are_marked(setting, pod, mark):
+    pod("controller", CONTROLLER)
+    pod("foreign", namespace="ledger")
+    pod("last")
+    setting.start()
+    await setting.until(lambda: mark("last"))
+    assert (mark("controller"), mark("foreign", "ledger")) == ("", "")
+
+
+async def test_a_certificate_that_replaces_a_lost_one_is_marked_too(setting, pod, mark):
+    pod("first")
+    setting.start()
+    await setting.until(lambda: mark("first"))
+    before = mark("first")
+    setting.api.remove(SECRETS, SECRET, HOME)
+    await setting.until(lambda: mark("first") != before)
+
+
+async def test_a_pod_is_written_once_for_each_certificate_and_a_later_one_not_at_all(
+    setting, api, pod, mark
+):
+    pod("first")
+    setting.start()
+    await setting.settled()
+    await setting.until(lambda: mark("first"))
+    pod("later")
+    # One worker: when the second is back, all that followed the first is done.
+    for _ in range(2):
+        api.remove(MUTATING_WEBHOOKS, NAME)
+        await setting.settled()
+    written = [seen.path for seen in api.seen("patch") if "/pods/" in seen.path]
+    assert [path.rpartition("/")[2] for path in written] == ["first"]
+    assert mark("later") == ""
+
+
+async def test_a_new_leader_marks_the_pods_that_the_last_one_left(setting, pod, mark):
+    tasks = setting.start()
+    await setting.settled()
+    await setting.stop(tasks)
+    pod("left")
+    setting.start()
+    await setting.until(lambda: mark("left"))
