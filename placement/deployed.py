@@ -25,12 +25,6 @@ READY: Final = "Ready"
 FORCE: Final = "Force"
 
 
-class OwnedMetadata(Metadata, frozen=True, kw_only=True):
-    """Metadata with finalizers."""
-
-    finalizers: tuple[str, ...] = ()
-
-
 class ClusterObjects(Part, frozen=True, kw_only=True):
     """The objects of an application on one cluster."""
 
@@ -66,7 +60,7 @@ class DeployedStatus(Part, frozen=True, kw_only=True):
 class DeployedApplication(Part, frozen=True, kw_only=True):
     """An Application."""
 
-    metadata: OwnedMetadata
+    metadata: Metadata
     spec: DeployedSpec = DeployedSpec()
     status: DeployedStatus = DeployedStatus()
 
@@ -90,7 +84,7 @@ class MemberStatus(Part, frozen=True, kw_only=True):
 class MemberCluster(Part, frozen=True, kw_only=True):
     """A Cluster."""
 
-    metadata: OwnedMetadata
+    metadata: Metadata
     spec: MemberSpec = MemberSpec()
     status: MemberStatus = MemberStatus()
 
