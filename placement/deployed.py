@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import moment, stamp
 from harbourmaster.placement.inventory import ObjectRef
 from harbourmaster.placement.model import Condition, KubeconfigKey, Part, TargetReference
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
@@ -143,10 +143,8 @@ def _name(reference: TargetReference | None) -> str:
 
 
 def _seconds(text: str) -> float:
-    try:
-        return parse(text).timestamp() if text else 0.0
-    except ValueError:
-        return 0.0
+    found = moment(text)
+    return found.timestamp() if found else 0.0
 
 
 def _stamp(seconds: float) -> str | None:

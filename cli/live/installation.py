@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from harbourmaster.api.resources import (
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
+from harbourmaster.api.times import moment
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.kinds import (
     decode_anything,
@@ -151,17 +152,9 @@ class Installation(ClusterReader):
 
     async def overdue(self, lease: Lease) -> timedelta | None:
         """How old a Lease is that has run out; None where it has not, or nobody tells."""
-        renewed = _time(lease.spec.renew_time)
+        renewed = moment(lease.spec.renew_time)
         myself = await self.caller()
         if renewed is None or not myself.is_known:
             return None
         age = myself.now - renewed
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
