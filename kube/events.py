@@ -167,7 +167,7 @@ class EventRecorder:
                 self._lanes[0].wake.set()
             return
         who = what.key.regarding
-        if not (self._by_object.may_take(who, now) and self._overall.may_take(None, now)):
+        if self._by_object.wait(who, now) or self._overall.wait(None, now):
             self._drop("over_rate")
             return
         if sum(len(lane.queue) for lane in self._lanes) >= self._queue_size:

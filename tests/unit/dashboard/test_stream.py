@@ -132,7 +132,7 @@ async def test_streams_count_as_pages_do(place, monkeypatch):
     made = place.filled.dashboard._made
     now = made._clock()
     monkeypatch.setattr(made, "_clock", lambda: now)
-    for _ in range(ALLOWED.burst):
+    for _ in range(ALLOWED.each.burst):
         made.note("captain")
     async with place.ask("/stream?view=gates") as answer:
         assert answer.status == 429
