@@ -112,11 +112,6 @@ class EventRecorder:
         self._fault = ""
         self._log = get_logger("events").bind(controller=controller)
 
-    @property
-    def dropped(self) -> int:
-        """Events lost so far."""
-        return sum(self.counts[outcome] for outcome in DROPS)
-
     def emit(  # noqa: PLR0913 - an event has many parts
         self,
         regarding: ObjectReference,

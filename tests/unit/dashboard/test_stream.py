@@ -93,7 +93,7 @@ async def test_streams_are_bounded(place):
         assert len(place.access.asked) == asked
     hub = place.filled.dashboard.hub
     async with asyncio.timeout(PATIENCE):
-        while hub.is_used:  # noqa: ASYNC110 - nobody tells
+        while hub._readers:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     async with opened(place, "/stream?view=gates"):
         pass
