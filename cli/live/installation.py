@@ -33,6 +33,8 @@ from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.kinds import Workload
@@ -90,6 +92,13 @@ class Installation(ClusterReader):
     async def webhook_settings(self) -> WebhookSettings | None:
         """Those of the webhook; None where they are not stated in the cluster."""
         return await self._settings(WEBHOOK, WebhookSettings)
+
+    async def readable(self, settings: Awaitable[T | None]) -> T | None:
+        """What these are; None also where what is stated can't be read."""
+        try:
+            return await settings
+        except UnknownSettingsError:
+            return None
 
     async def _settings(self, name: str, kind: type[T]) -> T | None:
         """Raises UnknownSettingsError where what is stated can't be read."""
