@@ -83,6 +83,31 @@ def add_lines(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
 
 
+def add_sources(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+    """Files that say what admission knows."""
+    parser.add_argument(
+        "--policies",
+        type=Path,
+        required=required,
+        metavar="DIR|FILE",
+        help="scheduling policies, YAML or JSON",
+    )
+    parser.add_argument(
+        "--namespaces",
+        type=Path,
+        metavar="FILE|DIR",
+        help="existing Namespaces; without it, every namespace exists and has only the "
+        "label with its name",
+    )
+    parser.add_argument(
+        "--parents",
+        type=Path,
+        metavar="FILE|DIR",
+        help="owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
+        "in a namespace with gates, a pod whose owner is not in FILE gets a provisional gate",
+    )
+
+
 def reference(text: str, what: str = "pod", default: str = "") -> tuple[str, str]:
     """Namespace and name; without a ``default`` for the namespace both must be given."""
     namespace, slash, name = text.rpartition("/")

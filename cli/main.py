@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
-from harbourmaster.cli.arguments import add_command, add_lines
+from harbourmaster.cli.arguments import add_command, add_lines, add_sources
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
@@ -98,7 +98,7 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     text = "serve admission reviews over TLS, with policies from files"
     standalone = "harbourmaster.webhook.standalone:serve"
     serve = add_command(commands, "serve", text, run=standalone, settings=Settings)
-    _add_sources(serve)
+    add_sources(serve)
     serve.add_argument(
         "--try",
         dest="example",
@@ -118,11 +118,11 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
 
     text = "answer one AdmissionReview from a file or standard input"
     review = add_command(commands, "review", text, run="offline:review", settings=AdmissionSettings)
-    _add_sources(review)
+    add_sources(review)
     add_lines(review)
     text = "print manifests with the changes that policies make"
     render = add_command(commands, "render", text, run="render:render", settings=AdmissionSettings)
-    _add_sources(render)
+    add_sources(render)
     render.add_argument(
         "-f",
         "--filename",
@@ -156,30 +156,6 @@ def _version() -> str:
         return version("harbourmaster")
     except PackageNotFoundError:
         return "unknown: not installed, see README.md"
-
-
-def _add_sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policies",
-        type=Path,
-        required=True,
-        metavar="DIR|FILE",
-        help="scheduling policies, YAML or JSON",
-    )
-    parser.add_argument(
-        "--namespaces",
-        type=Path,
-        metavar="FILE|DIR",
-        help="existing Namespaces; without it, every namespace exists and has only the "
-        "label with its name",
-    )
-    parser.add_argument(
-        "--parents",
-        type=Path,
-        metavar="FILE|DIR",
-        help="owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
-        "in a namespace with gates, a pod whose owner is not in FILE gets a provisional gate",
-    )
 
 
 if __name__ == "__main__":

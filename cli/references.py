@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -26,22 +27,34 @@ from harbourmaster.lifecycle.model import EvaluationDefinition
 from harbourmaster.placement.model import MagnumCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.references import ReferenceMode
-    from harbourmaster.api.resources import (
-        Resource,
-    )
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
 
-KINDS: Final[Mapping[Resource, Any]] = {
-    ANALYSES: Analysis,
-    ANALYSIS_DEFINITIONS: AnalysisDefinition,
-    ANALYSIS_VALUE_TEMPLATES: AnalysisValueTemplate,
-    EVALUATION_DEFINITIONS: EvaluationDefinition,
-    MAGNUM_CLUSTERS: MagnumCluster,
+    Named = Iterable[tuple[Resource, Any]]
+
+KINDS: Final[Mapping[Resource, tuple[type, Callable[[Any], Named]]]] = {
+    ANALYSES: (Analysis, lambda found: [(ANALYSIS_DEFINITIONS, found.spec.analysis_definition)]),
+    ANALYSIS_DEFINITIONS: (
+        AnalysisDefinition,
+        lambda found: [
+            (ANALYSIS_VALUE_TEMPLATES, each.analysis_value_template_ref)
+            for each in found.spec.objectives
+        ],
+    ),
+    ANALYSIS_VALUE_TEMPLATES: (
+        AnalysisValueTemplate,
+        lambda found: [(METRICS_PROVIDERS, found.spec.provider)],
+    ),
+    EVALUATION_DEFINITIONS: (
+        EvaluationDefinition,
+        lambda found: [(KEPTN_METRICS, each.keptn_metric_ref) for each in found.spec.objectives],
+    ),
+    MAGNUM_CLUSTERS: (MagnumCluster, lambda found: [(PROJECTS, found.status.project)]),
 }
-"""The kinds whose objects may name objects of other namespaces."""
+"""The kinds whose objects may name objects of other namespaces, and what each of them names."""
 
 
 class Unconsented(Struct, frozen=True):
@@ -60,40 +73,19 @@ class Unconsented(Struct, frozen=True):
 
 def references_in(raw: msgspec.Raw | bytes, resource: Resource) -> tuple[Reference, ...]:
     """The references of an object to those of named namespaces. Raises DecodeError."""
-    found = msgspec.json.decode(raw, type=KINDS[resource])
+    kind, named = KINDS[resource]
+    found: Any = msgspec.json.decode(raw, type=kind)
     origin = found.metadata.namespace
-    references = tuple(
-        Reference(kind, namespace or origin, name, origin)
-        for kind, namespace, name in dict.fromkeys(_named(found))
+    references = dict.fromkeys(
+        Reference(to, each.namespace or origin, each.name, origin)
+        for to, each in named(found)
         # A template's provider without a namespace is looked up where the definition is.
-        if name and (namespace or kind != METRICS_PROVIDERS)
+        if each and each.name and (each.namespace or to != METRICS_PROVIDERS)
     )
-    if resource != MAGNUM_CLUSTERS:
-        return references
-    # Its project takes it: both consent.
-    name = found.metadata.name
-    return references + tuple(
-        Reference(resource, origin, name, each.namespace) for each in references
-    )
-
-
-def _named(found: object) -> Iterator[tuple[Resource, str, str]]:
-    """Kind, namespace and name of what it refers to."""
-    match found:
-        case Analysis():
-            wanted = found.spec.analysis_definition
-            yield ANALYSIS_DEFINITIONS, wanted.namespace, wanted.name
-        case AnalysisDefinition():
-            for each in found.spec.objectives:
-                wanted = each.analysis_value_template_ref
-                yield ANALYSIS_VALUE_TEMPLATES, wanted.namespace, wanted.name
-        case AnalysisValueTemplate():
-            yield METRICS_PROVIDERS, found.spec.provider.namespace, found.spec.provider.name
-        case EvaluationDefinition():
-            for one in found.spec.objectives:
-                yield KEPTN_METRICS, one.keptn_metric_ref.namespace, one.keptn_metric_ref.name
-        case MagnumCluster() if found.status.project is not None:
-            yield PROJECTS, found.status.project.namespace, found.status.project.name
+    # Its project takes a Magnum cluster: both consent.
+    name = found.metadata.name if resource == MAGNUM_CLUSTERS else ""
+    back = [Reference(resource, origin, name, each.namespace) for each in references if name]
+    return (*references, *back)
 
 
 async def unconsented(
@@ -106,10 +98,7 @@ async def unconsented(
     mode, known = (DEFAULT_MODE if mode == "Open" else mode), versions or {}
     origins: defaultdict[Reference, set[str]] = defaultdict(set)
     for resource in KINDS:
-
-        def pick(raw: msgspec.Raw, resource: Resource = resource) -> tuple[Reference, ...]:
-            return references_in(raw, resource)
-
+        pick = partial(references_in, resource=resource)
         listed = await live.items(known.get(resource.plural, resource), pick)
         for to in (each for found in listed for each in found):
             if to.needs_consent(mode):

@@ -11,7 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec import Struct
 
-from harbourmaster.dashboard.times import age, moment, span
+from harbourmaster.api.times import moment
+from harbourmaster.dashboard.times import age, span
 
 if TYPE_CHECKING:
     from datetime import datetime

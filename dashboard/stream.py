@@ -72,11 +72,6 @@ class Hub:
         self._readers: dict[StreamReader, str] = {}
         self._is_closing = False
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anybody reads."""
-        return bool(self._readers)
-
     def changed(self, kind: Resource, keys: frozenset[str]) -> None:
         """Tell whom it concerns."""
         if not self._readers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -12,14 +12,6 @@ if TYPE_CHECKING:
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _ENOUGH: Final = {"d": 7, "h": 10, "m": 10}
 """Of a unit, from which on the next smaller one is of no interest."""
-
-
-def moment(stamp: str) -> datetime | None:
-    """The moment in a stamp; None for none, or for what is not a stamp."""
-    try:
-        return parse(stamp) if stamp else None
-    except ValueError:
-        return None
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float:

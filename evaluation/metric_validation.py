@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import (
@@ -21,12 +20,12 @@ from harbourmaster.api.field_errors import (
     unsupported,
 )
 from harbourmaster.api.quantities import parse_quantity
+from harbourmaster.api.urls import http_url
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.evaluation.templates import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from urllib.parse import SplitResult
 
     from harbourmaster.api.field_errors import FieldError
     from harbourmaster.evaluation.model import Metric, MetricRange, Provider, ProviderSpec
@@ -53,7 +52,6 @@ _MAX_STORED: Final = 255
 _LONGEST_DURATION: Final = 64
 """Characters of a duration."""
 _NEEDS_SECRET: Final = frozenset(("datadog", "dql", "dynatrace"))
-_SCHEMES: Final = frozenset(("http", "https"))
 
 
 def validate_metric(metric: Metric) -> list[FieldError]:
@@ -148,8 +146,8 @@ def _server(server: str) -> Iterator[FieldError]:
     if not server:
         yield required(at, "the URL of the provider, for example https://prometheus.example.com")
         return
-    url = _split(server)
-    if url is None or url.scheme not in _SCHEMES or not url.hostname:
+    url = http_url(server)
+    if url is None:
         text = "is not an http or https URL: write for example https://prometheus.example.com:9090"
         yield invalid(at, _shown(server), text)
         return
@@ -158,18 +156,6 @@ def _server(server: str) -> Iterator[FieldError]:
         yield invalid(at, _shown(server), text)
     if "?" in server or "#" in server:
         yield invalid(at, _shown(server), "must not have a query or a fragment")
-
-
-def _split(server: str) -> SplitResult | None:
-    if not server.isascii() or not server.isprintable() or " " in server or "\\" in server:
-        return None
-    try:
-        url = urlsplit(server)
-        # Raises for an invalid port.
-        is_sound = url.port != 0
-    except ValueError:
-        return None
-    return url if is_sound else None
 
 
 def _shown(server: str) -> str:

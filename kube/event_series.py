@@ -109,14 +109,14 @@ class Limiter:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def may_take(self, key: object, now: float) -> bool:
-        """Whether an event of ``key`` is within its allowance."""
-        return self._filled(key, now).tokens >= 1
+    def wait(self, key: object, now: float) -> float:
+        """Seconds until one of ``key`` is within its allowance; 0 for now."""
+        return max(1 - self._filled(key, now).tokens, 0.0) * self._allowance.period
 
     def take(self, key: object, now: float) -> None:
         """Count one."""
         bucket = self._filled(key, now)
-        self._buckets[key] = replace(bucket, tokens=bucket.tokens - 1)
+        self._buckets[key] = replace(bucket, tokens=max(bucket.tokens - 1, 0.0))
         self._buckets.move_to_end(key)
         if len(self._buckets) > self._size:
             self._buckets.popitem(last=False)

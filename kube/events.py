@@ -112,11 +112,6 @@ class EventRecorder:
         self._fault = ""
         self._log = get_logger("events").bind(controller=controller)
 
-    @property
-    def dropped(self) -> int:
-        """Events lost so far."""
-        return sum(self.counts[outcome] for outcome in DROPS)
-
     def emit(  # noqa: PLR0913 - an event has many parts
         self,
         regarding: ObjectReference,
@@ -167,7 +162,7 @@ class EventRecorder:
                 self._lanes[0].wake.set()
             return
         who = what.key.regarding
-        if not (self._by_object.may_take(who, now) and self._overall.may_take(None, now)):
+        if self._by_object.wait(who, now) or self._overall.wait(None, now):
             self._drop("over_rate")
             return
         if sum(len(lane.queue) for lane in self._lanes) >= self._queue_size:

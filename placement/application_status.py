@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import moment
 from harbourmaster.api.times import stamp as stamped
 from harbourmaster.placement.model import (
     DEGRADED,
@@ -55,14 +55,6 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 
 stamp: Final = lru_cache(maxsize=256)(stamped)
 """As in ``harbourmaster.api.times``: one pass has one time for thousands of objects."""
-
-
-def moment(text: str) -> datetime | None:
-    """The time in a status; None where it is missing or invalid."""
-    try:
-        return parse(text) if text else None
-    except ValueError:
-        return None
 
 
 def is_new(application: Application) -> bool:

@@ -11,8 +11,8 @@ import msgspec
 
 from harbourmaster.api.references import ALL, DEFAULT_MODE, Reference, consenting
 from harbourmaster.api.resources import MAGNUM_CLUSTERS, PROJECTS
+from harbourmaster.api.times import moment
 from harbourmaster.placement.application_status import (
-    moment,
     next_try,
     scheduled_condition,
     stamp,

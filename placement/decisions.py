@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.times import moment
 from harbourmaster.placement.application_status import (
     held_until,
-    moment,
     not_now,
     recent_times,
     stamp,
@@ -25,7 +25,7 @@ from harbourmaster.placement.model import MIGRATION_VOLUMES, RECREATE
 from harbourmaster.placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.decision import CandidateVerdict
@@ -40,25 +40,23 @@ _VOLUMES: Final = (
 
 
 class Herd:
-    """The moves of one pass, so that not all applications move to the best cluster at once."""
+    """Who moved where lately, so that not all applications move to the best cluster at once.
+
+    One that is decided on again counts once.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._arrivals: Counter[tuple[str, str]] = Counter()
+        self._arrivals: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
-    def admits(self, target: Candidate) -> bool:
-        """Whether one more may move there; 0 means no limit."""
-        return not self._limit or self._arrivals[target.namespace, target.name] < self._limit
+    def admits(self, target: Candidate, key: str) -> bool:
+        """Whether one more may move there; a limit of 0 means none."""
+        there = self._arrivals[target.namespace, target.name]
+        return not self._limit or len(there - {key}) < self._limit
 
-    def arrives(self, target: Candidate) -> None:
+    def arrives(self, target: Candidate, key: str) -> None:
         """Count a move, by choice or not."""
-        self._arrivals[target.namespace, target.name] += 1
-
-
-def decide_all(applications: Iterable[Application], seen: Pass) -> list[Decision]:
-    """Decide about many in one pass, in this order; each counts for the limits of the next."""
-    herd = Herd(seen.rules.moves_per_target)
-    return [decide(each, seen, herd) for each in applications]
+        self._arrivals[target.namespace, target.name].add(key)
 
 
 def decide(application: Application, seen: Pass, herd: Herd | None = None) -> Decision:
@@ -164,7 +162,7 @@ class _Case:
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if not start.current:
             return start.goes("Placed", why, target)
-        self._herd.arrives(target)
+        self._herd.arrives(target, self._application.metadata.key)
         out = current.reason if current is not None else "it no longer exists"
         return start.goes("Moved", f"'{start.current}' is excluded ({out}); {why}", target)
 
@@ -185,11 +183,12 @@ class _Case:
         moves = recent_times(self._application.status.recent_moves, self._seen.now)
         if limit and len(moves) >= limit:
             return start.stayed("Stayed", f"{why}, but it moved {limit} times in the last hour")
-        admitted = [each for each in chosen if self._herd.admits(self._view.matched[each])]
+        key, matched = self._application.metadata.key, self._view.matched
+        admitted = [each for each in chosen if self._herd.admits(matched[each], key)]
         if not admitted:
             return start.stayed("Stayed", f"{why}, but this pass allows no more moves there")
         target = self._drawn(admitted)
-        self._herd.arrives(target)
+        self._herd.arrives(target, self._application.metadata.key)
         return start.goes("Moved", best_of(target.name, scores), target, is_elective=True)
 
     def _drawn(self, names: Sequence[str]) -> Candidate:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import moment, stamp
 from harbourmaster.placement.inventory import ObjectRef
 from harbourmaster.placement.model import Condition, KubeconfigKey, Part, TargetReference
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
@@ -23,12 +23,6 @@ FINALIZER: Final = "placement.harbourmaster.dev/deployed"
 DEPLOYED: Final = "Deployed"
 READY: Final = "Ready"
 FORCE: Final = "Force"
-
-
-class OwnedMetadata(Metadata, frozen=True, kw_only=True):
-    """Metadata with finalizers."""
-
-    finalizers: tuple[str, ...] = ()
 
 
 class ClusterObjects(Part, frozen=True, kw_only=True):
@@ -66,7 +60,7 @@ class DeployedStatus(Part, frozen=True, kw_only=True):
 class DeployedApplication(Part, frozen=True, kw_only=True):
     """An Application."""
 
-    metadata: OwnedMetadata
+    metadata: Metadata
     spec: DeployedSpec = DeployedSpec()
     status: DeployedStatus = DeployedStatus()
 
@@ -90,7 +84,7 @@ class MemberStatus(Part, frozen=True, kw_only=True):
 class MemberCluster(Part, frozen=True, kw_only=True):
     """A Cluster."""
 
-    metadata: OwnedMetadata
+    metadata: Metadata
     spec: MemberSpec = MemberSpec()
     status: MemberStatus = MemberStatus()
 
@@ -149,10 +143,8 @@ def _name(reference: TargetReference | None) -> str:
 
 
 def _seconds(text: str) -> float:
-    try:
-        return parse(text).timestamp() if text else 0.0
-    except ValueError:
-        return 0.0
+    found = moment(text)
+    return found.timestamp() if found else 0.0
 
 
 def _stamp(seconds: float) -> str | None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from harbourmaster.api.field_errors import forbidden, invalid, invalid_name, required, unsupported
+from harbourmaster.api.urls import http_url
 from harbourmaster.placement.model import MetricsProvider, ProviderSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from urllib.parse import SplitResult
 
     from harbourmaster.api.field_errors import FieldError
     from harbourmaster.placement.model import StaticValues
@@ -25,7 +24,6 @@ TYPES: Final = (PROMETHEUS, KAFKA, STATIC)
 MAX_VALUES: Final = 1000
 _SHOWN: Final = 128
 """Characters of a URL in a message."""
-_SCHEMES: Final = frozenset(("http", "https"))
 
 
 class KeyReference(Struct, frozen=True, gc=False):
@@ -102,18 +100,16 @@ def _server(at: str, server: Server) -> Iterator[FieldError]:
     field = f"{at}.url"
     if not server.url:
         yield required(field, "give the URL, for example https://prometheus.example.com")
-    else:
-        url = _split(server.url)
-        if "@" in server.url:
-            # Not shown: messages are stored and widely readable.
-            text = "must not contain credentials: put them into a Secret, named by secretKeyRef"
-            yield forbidden(field, text)
-        elif url is None or url.scheme not in _SCHEMES or not url.hostname:
-            text = "is not an http or https URL: write for example https://prometheus.example.com"
-            yield invalid(field, server.url[:_SHOWN], text)
-        elif "?" in server.url or "#" in server.url:
-            text = "must not have a query or a fragment"
-            yield invalid(field, server.url[:_SHOWN], text)
+    elif "@" in server.url:
+        # Not shown: messages are stored and widely readable.
+        text = "must not contain credentials: put them into a Secret, named by secretKeyRef"
+        yield forbidden(field, text)
+    elif http_url(server.url) is None:
+        text = "is not an http or https URL: write for example https://prometheus.example.com"
+        yield invalid(field, server.url[:_SHOWN], text)
+    elif "?" in server.url or "#" in server.url:
+        text = "must not have a query or a fragment"
+        yield invalid(field, server.url[:_SHOWN], text)
     secret = server.secret_key_ref
     if secret is not None:
         at = f"{at}.secretKeyRef"
@@ -122,15 +118,3 @@ def _server(at: str, server: Server) -> Iterator[FieldError]:
         yield from invalid_name(f"{at}.name", secret.name, same_namespace=False)
         if not secret.key:
             yield required(f"{at}.key", "name a key of the Secret")
-
-
-def _split(text: str) -> SplitResult | None:
-    if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
-        return None
-    try:
-        url = urlsplit(text)
-        # Raises for an invalid port.
-        is_sound = url.port != 0
-    except ValueError:
-        return None
-    return url if is_sound else None

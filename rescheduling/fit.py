@@ -95,7 +95,7 @@ def fits(
     """
     beside = [each for each in present if not (each.is_finished or pending.pod.is_same(each))]
     reasons = list(static_reasons(pending, node, reserving=False))
-    reasons.extend(resource_reasons(pending.pod.requests, node, _used(beside), len(beside)))
+    reasons.extend(resource_reasons(pending.pod.requests, node, used(beside), len(beside)))
     taken = tuple(port for each in beside for port in each.ports)
     reasons.extend(
         f"host port {port} is taken" for port in ports.conflicts(pending.pod.ports, taken)
@@ -118,9 +118,10 @@ def _tolerates(pending: PendingPod, taint_key: str) -> bool:
     return taints.tolerates_reservation(pending.tolerations, taint_key)
 
 
-def _used(pods: Iterable[Pod]) -> dict[str, int]:
-    used: dict[str, int] = {}
+def used(pods: Iterable[Pod]) -> dict[str, int]:
+    """What the pods request together."""
+    found: dict[str, int] = {}
     for pod in pods:
         for name, amount in pod.requests:
-            used[name] = used.get(name, 0) + amount
-    return used
+            found[name] = found.get(name, 0) + amount
+    return found

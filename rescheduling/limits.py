@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -285,15 +285,10 @@ class Renewals:
         ``time_of_day`` is in seconds since the epoch, and may be wrong.
         """
         if self._looked is None or now - self._looked >= self._seconds:
-            self._at = now if abs(time_of_day - _epoch(text)) < self._seconds else None
+            said = moment(text)
+            is_close = said is not None and abs(time_of_day - said.timestamp()) < self._seconds
+            self._at = now if is_close else None
         elif text != self._text:
             self._at = now
         self._text, self._looked = text, now
         return self._at is not None and now - self._at < self._seconds
-
-
-def _epoch(text: str) -> float:
-    try:
-        return parse(text).timestamp()
-    except ValueError:
-        return 0.0

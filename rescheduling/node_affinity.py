@@ -5,18 +5,15 @@ A term that the scheduler can't read matches no node; the others still may.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.names import label_value, qualified_name
+from harbourmaster.policies.requirements import integer
 
 if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod
 
 _NAME: Final = "metadata.name"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_LONGEST: Final = 64
-_LIMIT: Final = 2**63
 
 
 def matches(pending: PendingPod, node: Node) -> bool:
@@ -37,7 +34,7 @@ def is_readable(requirement: NodeRequirement) -> bool:
         case "Exists" | "DoesNotExist":
             is_counted = not values
         case "Gt" | "Lt":
-            is_counted = len(values) == 1 and _integer(values[0]) is not None
+            is_counted = len(values) == 1 and integer(values[0]) is not None
         case _:
             is_counted = False
     return (
@@ -80,15 +77,7 @@ def _holds_on_labels(requirement: NodeRequirement, labels: dict[str, str]) -> bo
 
 
 def _compares(operator: str, found: str, wanted: str) -> bool:
-    left, right = _integer(found), _integer(wanted)
+    left, right = integer(found), integer(wanted)
     if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right
-
-
-def _integer(text: str) -> int | None:
-    """The number, where it has 64 bits at most."""
-    if len(text) > _LONGEST or not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -_LIMIT <= number < _LIMIT else None

@@ -40,10 +40,6 @@ class _Source(Struct, frozen=True, gc=False, rename="camel"):
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class OversizedError(MalformedError):
-    """A policy that is too large; the text is one line."""
-
-
 class _Spec(Struct, frozen=True, gc=False):
     spec: msgspec.Raw = msgspec.Raw()
 
@@ -54,7 +50,7 @@ _source_decoder: Final = msgspec.json.Decoder(_Source)
 
 
 def decode_policy(raw: bytes | msgspec.Raw) -> Policy:
-    """The policy in ``raw``. Raises MalformedError, and OversizedError for one that is too large.
+    """The policy in ``raw``. Raises MalformedError, also for one that is too large.
 
     Its text is ``field.path: what is wrong``.
     """
@@ -95,4 +91,4 @@ def source_of(raw: bytes | msgspec.Raw) -> bytes:
 
 def _check_size(size: int) -> None:
     if size > MAX_SPEC_BYTES:
-        raise OversizedError(f"spec: {size} bytes, more than {MAX_SPEC_BYTES}")
+        raise MalformedError(f"spec: {size} bytes, more than {MAX_SPEC_BYTES}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from harbourmaster.api.resources import (
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
+from harbourmaster.api.times import moment
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.kinds import (
     decode_anything,
@@ -32,6 +33,8 @@ from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.kinds import Workload
@@ -89,6 +92,13 @@ class Installation(ClusterReader):
     async def webhook_settings(self) -> WebhookSettings | None:
         """Those of the webhook; None where they are not stated in the cluster."""
         return await self._settings(WEBHOOK, WebhookSettings)
+
+    async def readable(self, settings: Awaitable[T | None]) -> T | None:
+        """What these are; None also where what is stated can't be read."""
+        try:
+            return await settings
+        except UnknownSettingsError:
+            return None
 
     async def _settings(self, name: str, kind: type[T]) -> T | None:
         """Raises UnknownSettingsError where what is stated can't be read."""
@@ -151,17 +161,9 @@ class Installation(ClusterReader):
 
     async def overdue(self, lease: Lease) -> timedelta | None:
         """How old a Lease is that has run out; None where it has not, or nobody tells."""
-        renewed = _time(lease.spec.renew_time)
+        renewed = moment(lease.spec.renew_time)
         myself = await self.caller()
         if renewed is None or not myself.is_known:
             return None
         age = myself.now - renewed
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
-
-
-def _time(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

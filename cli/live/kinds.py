@@ -103,6 +103,7 @@ class _Spec(_Kind, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[_Gate, ...] | None = None
+    tolerations: tuple[dict[str, Any], ...] | None = None
     replicas: int | None = None
     template: _Template | None = None
 

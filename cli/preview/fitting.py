@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.preview.model import Fit
 from harbourmaster.rescheduling.anti_affinity import Rivals, rivals
-from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons
+from harbourmaster.rescheduling.fit import fits, resource_reasons, static_reasons, used
 from harbourmaster.rescheduling.model import Node, PendingPod, Toleration
 from harbourmaster.rescheduling.wire import decode_pending
 
@@ -69,7 +69,7 @@ class Places:
         for pod in pods:
             if pod.node in self._present and not pod.is_finished:
                 self._present[pod.node].append(pod)
-        self._used = {name: _used(found) for name, found in self._present.items()}
+        self._used = {name: (used(found), len(found)) for name, found in self._present.items()}
         self._placed: list[_Placed] = [
             (pod, node) for node in self.nodes.values() for pod in self._present[node.name]
         ]
@@ -163,9 +163,9 @@ class Places:
         found: bool | None = False
         near = None
         for node in wish.nodes.values():
-            used, count = self._used[node.name]
+            taken, count = self._used[node.name]
             is_own = without is not None and without.node == node.name
-            if not is_own and resource_reasons(wish.pod.pod.requests, node, used, count):
+            if not is_own and resource_reasons(wish.pod.pod.requests, node, taken, count):
                 continue
             if near is None:
                 near = self._rivals(wish, without)
@@ -222,8 +222,8 @@ class Places:
         reasons = Counter(wish.reasons)
         near = self._rivals(wish, None)
         for node in wish.nodes.values():
-            used, count = self._used[node.name]
-            why = resource_reasons(wish.pod.pod.requests, node, used, count)
+            taken, count = self._used[node.name]
+            why = resource_reasons(wish.pod.pod.requests, node, taken, count)
             reasons.update(
                 why
                 or fits(
@@ -247,11 +247,3 @@ def _aims(pod: Pod) -> frozenset[str]:
 
 def _matters(found: Rivals) -> bool:
     return bool(found.certain or found.doubtful)
-
-
-def _used(pods: Sequence[Pod]) -> tuple[dict[str, int], int]:
-    used: dict[str, int] = {}
-    for pod in pods:
-        for name, amount in pod.requests:
-            used[name] = used.get(name, 0) + amount
-    return used, len(pods)

@@ -22,7 +22,7 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
-from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_command, add_connection
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_command, add_connection, add_sources
 
 if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "default"
 """Of a name or manifest without one."""
+_FILES: Final = "instead of a cluster"
 _UNSET: Final = argparse.SUPPRESS
 """What is given before stays."""
 _EXAMPLES: Final = """examples:
@@ -135,9 +136,9 @@ def add_parser(commands: Commands) -> None:
     )
     review.add_argument("file", metavar="FILE|-")
     _add_common(review)
-    _add_files(review)
+    add_sources(review.add_argument_group(_FILES), required=False)
     _add_common(why)
-    _add_files(why)
+    add_sources(why.add_argument_group(_FILES), required=False)
     why.set_defaults(output="text", has_all=False, installed_in=DEFAULT_NAMESPACE)
 
 
@@ -162,16 +163,3 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
     )
     add_connection(parser)
-
-
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    files = parser.add_argument_group("instead of a cluster")
-    files.add_argument("--policies", type=Path, metavar="DIR|FILE", help="scheduling policies")
-    files.add_argument(
-        "--namespaces",
-        type=Path,
-        metavar="FILE|DIR",
-        help="existing Namespaces; without it, every namespace exists and has only the "
-        "label with its name",
-    )
-    files.add_argument("--parents", type=Path, metavar="FILE|DIR", help="owners of pods")

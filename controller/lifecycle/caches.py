@@ -95,7 +95,6 @@ class LifecycleCaches(Caches):
             decoder(model.App),
             {BY_CURRENT: lambda found: [(found.metadata.namespace, version_of_app(found))]},
         )
-        self.app_contexts = self.cache(resources.APP_CONTEXTS, decoder(model.AppContext))
         self.app_versions = self.cache(
             resources.APP_VERSIONS,
             decoder(model.AppVersion),

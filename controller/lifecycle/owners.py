@@ -57,7 +57,6 @@ class OwnerStatus(Struct, frozen=True, gc=False, rename="camel"):
     replicas: int = 0
     available_replicas: int = 0
     updated_replicas: int = 0
-    current_revision: str = ""
     update_revision: str = ""
     desired_number_scheduled: int = 0
     number_ready: int = 0

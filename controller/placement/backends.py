@@ -14,11 +14,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import CLUSTERS, MAGNUM_CLUSTERS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import moment, stamp
 from harbourmaster.controller.placement.scheduler import Deciding
 from harbourmaster.controller.placement.writes import is_news, write
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.placement.application_status import moment
 from harbourmaster.placement.backends import (
     cluster_is_settled,
     decide_cluster,

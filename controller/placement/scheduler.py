@@ -156,7 +156,7 @@ class Scheduler(Deciding[Application]):
 
     async def _decide(self, found: Application, snapshot: TimedPass) -> float | None:
         began = time.perf_counter()
-        decision = decide(found, snapshot.seen, snapshot.crowd.herd(found.metadata.key))
+        decision = decide(found, snapshot.seen, snapshot.herd)
         rules = self._context.settings
         status = settled(found, decision, rules, partial(record, seen=snapshot.seen))
         self._count(decision, began)

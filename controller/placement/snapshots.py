@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.controller.placement.samples import Samples
     from harbourmaster.controller.placement.settings import PlacementSettings
-    from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.model import Object
     from harbourmaster.placement.snapshot import Snapshot
 
@@ -29,38 +28,11 @@ LASTS: Final = 0.25
 """Seconds for which a pass has the right time."""
 
 
-class Crowd:
-    """The objects that went to each target; an object that is decided on again counts once."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.arrivals: dict[tuple[str, str], set[str]] = {}
-
-    def herd(self, key: str) -> Herd:
-        """The others, as one of them sees them."""
-        return _Herd(self, key)
-
-
-class _Herd(Herd):
-    def __init__(self, crowd: Crowd, key: str) -> None:
-        super().__init__(crowd.limit)
-        self._crowd = crowd
-        self._key = key
-
-    def admits(self, target: Candidate) -> bool:
-        there = self._crowd.arrivals.get((target.namespace, target.name), set())
-        return not self._crowd.limit or len(there - {self._key}) < self._crowd.limit
-
-    def arrives(self, target: Candidate) -> None:
-        where = (target.namespace, target.name)
-        self._crowd.arrivals.setdefault(where, set()).add(self._key)
-
-
 class TimedPass(NamedTuple):
     """One pass, begun ``at`` some second; ``waits`` are until when namespaces wait for metrics."""
 
     seen: Pass
-    crowd: Crowd
+    herd: Herd
     waits: dict[str, float]
     at: float
 
@@ -91,8 +63,8 @@ class Snapshots:
         self._world: Snapshot | None = None
         self._waits: dict[str, float] = {}
         self._snapshot: TimedPass | None = None
-        self._crowd = Crowd(settings.moves_per_target)
-        self._crowded = -float("inf")
+        self._herd = Herd(settings.moves_per_target)
+        self._herded = -float("inf")
 
     def outdate(self) -> None:
         """Something has changed that decisions see."""
@@ -104,12 +76,12 @@ class Snapshots:
         found = self._snapshot
         if found is not None and at - found.at < LASTS:
             return found
-        if at - self._crowded >= self._settings.sample_interval_seconds:
-            self._crowd, self._crowded = Crowd(self._settings.moves_per_target), at
+        if at - self._herded >= self._settings.sample_interval_seconds:
+            self._herd, self._herded = Herd(self._settings.moves_per_target), at
         if self._world is None:
             self._world, self._waits = self._built()
         seen = Pass(self._world, self._now(), self._settings)
-        self._snapshot = TimedPass(seen, self._crowd, self._waits, at)
+        self._snapshot = TimedPass(seen, self._herd, self._waits, at)
         return self._snapshot
 
     def _built(self) -> tuple[Snapshot, dict[str, float]]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.placement.application_status import moment
+from harbourmaster.api.times import moment
 from harbourmaster.placement.model import ApplicationStatus, ClusterStatus
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import moment, stamp
 from harbourmaster.dashboard.pages.phases import (
     PhaseRow,
     PhaseStep,
@@ -27,7 +27,7 @@ from harbourmaster.dashboard.pages.states import (
 )
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import found, values
-from harbourmaster.dashboard.times import moment, seconds_between, span
+from harbourmaster.dashboard.times import seconds_between, span
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
 from harbourmaster.lifecycle.workloads import names_of
 

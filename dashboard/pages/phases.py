@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import ShownState, shown
-from harbourmaster.dashboard.times import moment, seconds_between, span
+from harbourmaster.dashboard.times import seconds_between, span
 from harbourmaster.lifecycle.model import PENDING, PROGRESSING, AppVersion
 from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
 

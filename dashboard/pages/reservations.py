@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import NODES
+from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
-from harbourmaster.dashboard.times import moment
 from harbourmaster.rescheduling.reservation import is_ours, parse
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ import time
 import pytest
 
 from harbourmaster.placement.application_status import settled
-from harbourmaster.placement.decisions import decide_all
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.records import record
-from helpers.placing import NOW, application, cluster, metric, world
+from helpers.placing import NOW, application, cluster, decide_all, metric, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 

@@ -23,8 +23,8 @@ from harbourmaster.api.resources import (
     PROJECTS,
     SECRETS,
 )
+from harbourmaster.api.times import moment
 from harbourmaster.cli import main as cli
-from harbourmaster.placement.application_status import moment
 from helpers.controller import Controller, connected
 from helpers.member_planes import two_planes
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of

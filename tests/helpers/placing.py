@@ -8,7 +8,7 @@ import msgspec
 
 from harbourmaster.api.times import stamp
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
-from harbourmaster.placement.decisions import decide, decide_all
+from harbourmaster.placement.decisions import Herd, decide
 from harbourmaster.placement.model import KINDS
 from harbourmaster.placement.passes import Pass
 from harbourmaster.placement.rules import Rules
@@ -131,6 +131,12 @@ def seen(*objects, now=NOW, rules=None, **values):
 
 def decided(app, *objects, now=NOW, rules=None, **values):
     return decide(app, seen(*objects, now=now, rules=rules, **values))
+
+
+def decide_all(applications, seen):
+    """Decide about many in one pass, in this order; each counts for the limits of the next."""
+    herd = Herd(seen.rules.moves_per_target)
+    return [decide(each, seen, herd) for each in applications]
 
 
 def decided_all(apps, *objects, now=NOW, rules=None, **values):

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harbourmaster.placement.application_status import settled
-from harbourmaster.placement.decisions import decide, decide_all
+from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.labels import LabelConstraint, parse_label
 from harbourmaster.placement.languages import PARSERS
 from harbourmaster.placement.metrics import MetricConstraint, parse_metric
 from harbourmaster.placement.records import MOST_CANDIDATES, record
 from harbourmaster.placement.rules import Rules
-from helpers.placing import NOW, application, cluster, decided, metric, seen
+from helpers.placing import NOW, application, cluster, decide_all, decided, metric, seen
 
 EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
 INNER = st.text(string.ascii_letters + string.digits + "_-.", max_size=20)

@@ -9,11 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import CLUSTER_POLICIES, DISRUPTION_BUDGETS, NODES, PODS, POLICIES
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
-from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.policies.compiled import compile_policy
@@ -27,6 +26,7 @@ from harbourmaster.webhook.policy_objects import decode_policy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.rescheduling.model import Budget, Criteria
@@ -95,24 +95,12 @@ def _few(found: list[Finding], most: int, subject: str) -> Iterator[Finding]:
         yield note(subject, f"{len(found) - most} more of this kind")
 
 
-class _Spec(Struct, frozen=True):
-    tolerations: tuple[Toleration, ...] | None = None
-
-
-class _Pod(Struct, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: _Spec = _Spec()
-
-
 class AddOn(Struct, frozen=True):
     """A critical add-on, as far as something may be wrong with it."""
 
     pod: Pod
     tolerates: bool
     is_safe_to_evict: bool
-
-
-_decode: Final = msgspec.json.Decoder(_Pod).decode
 
 
 async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
@@ -158,8 +146,9 @@ def add_on(raw: msgspec.Raw | bytes, criteria: Criteria) -> AddOn | None:
     pod = found.pod if isinstance(found, PendingPod) else found
     if not pod.is_critical or pod.is_finished or pod.is_mirror or pod.deletion is not None:
         return None
-    given = _decode(raw)
-    tolerates = tolerates_reservation(given.spec.tolerations or (), criteria.taint_key)
+    given = decode_workload(raw)
+    tolerations = msgspec.convert(given.spec.tolerations or (), tuple[Toleration, ...])
+    tolerates = tolerates_reservation(tolerations, criteria.taint_key)
     return AddOn(pod, tolerates, given.metadata.annotations.get(SAFE) == "true")
 
 

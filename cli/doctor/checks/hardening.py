@@ -11,7 +11,6 @@ from harbourmaster.cli import installed
 from harbourmaster.cli.diagnosis import note
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.kube.server_version import ServerVersion, server_version
 
 if TYPE_CHECKING:
@@ -84,10 +83,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         ranges = ", ".join(proposed_ranges(slices)) or "of your API server"
         text = "no NetworkPolicy limits the webhooks' port to the API server's address ranges"
         yield note("address ranges", text, f"add {_HARDENED} with the ranges {ranges}")
-    try:
-        settings = await live.webhook_settings()
-    except UnknownSettingsError:
-        settings = None
+    settings = await live.readable(live.webhook_settings())
     if settings is not None and not settings.server.client_ca:
         text = "the webhook answers clients without a certificate"
         remedy = "where you run the control plane, add deploy/components/client-certificates"

@@ -11,7 +11,6 @@ from harbourmaster.cli.batches import shown
 from harbourmaster.cli.diagnosis import fault, note, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
 from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
@@ -43,10 +42,7 @@ _SETTING: Final = "see webhook.excludedNamespaces and webhook.namespaceSelector"
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """What is missing, what differs, and break-glass mode."""
-    try:
-        settings = await live.controller_settings()
-    except UnknownSettingsError:
-        settings = None
+    settings = await live.readable(live.controller_settings())
     home = await live.home()
     place = Home(live.namespace, home.uid if home else None)
     wanted = desired((settings or ControllerSettings()).webhook, place, None)
@@ -206,10 +202,7 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def _has_gates(live: Installation) -> bool:
-    try:
-        settings = await live.webhook_settings()
-    except UnknownSettingsError:
-        return True
+    settings = await live.readable(live.webhook_settings())
     return settings is None or "gates" in settings.features
 
 

@@ -11,7 +11,6 @@ from harbourmaster.cli.batches import many
 from harbourmaster.cli.diagnosis import fault, note, unseen, warning
 from harbourmaster.cli.installed import CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.migrate.findings import findings as judge
 from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.kube.server_version import ServerVersion, server_version
@@ -35,10 +34,7 @@ _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits"))
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:
     """Whether any pod in the cluster may call the webhooks."""
     found = await live.items(NETWORK_POLICIES, metadata_in, live.namespace)
-    try:
-        settings = await live.webhook_settings()
-    except UnknownSettingsError:
-        settings = None
+    settings = await live.readable(live.webhook_settings())
     if settings is not None and settings.server.client_ca:
         return
     if {WEBHOOK, CONTROLLER}.intersection(one.name for one in found):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.api.selectors import LabelSelector, compile_selector
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import moment
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import raise_unusable
@@ -87,7 +87,7 @@ def _hints(
     explanation: Explanation | None, policies: tuple[DatedPolicy, ...], manifest: dict[str, Any]
 ) -> dict[str, str]:
     """Why a policy would change what it should have changed when the object was created."""
-    created = _time(object_in(manifest, "metadata").get("creationTimestamp"))
+    created = moment(object_in(manifest, "metadata").get("creationTimestamp"))
     if explanation is None or created is None:
         return {}
     by_reference = {each.compiled.reference: each for each in policies}
@@ -99,7 +99,7 @@ def _hints(
 
 
 def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> str:
-    made = _time(policy.created)
+    made = moment(policy.created)
     if made is not None and made > created:
         kind = KINDS.get(kind_of(manifest))
         if kind is None or kind.create_only:
@@ -112,13 +112,6 @@ def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> s
         "it is older than the object: the webhook was down, or a component or a label "
         "excludes such objects: run harbourmaster doctor"
     )
-
-
-def _time(text: object) -> datetime | None:
-    try:
-        return parse(str(text or ""))
-    except ValueError:
-        return None
 
 
 async def _why_unsent(

@@ -249,7 +249,7 @@ async def guessed(place, count, headers=None):
 
 @pytest.mark.claim("D8")
 async def test_wrong_tokens_do_not_keep_others_of_the_same_address_from_logging_in(place):
-    assert set(await guessed(place, WRONG_TOKENS.burst + 20)) == {401}
+    assert set(await guessed(place, WRONG_TOKENS.each.burst + 20)) == {401}
     async with await log_in(place, "captain") as answer:
         assert answer.status == 303
 
@@ -268,18 +268,18 @@ async def test_a_good_token_gets_in_while_others_guess(place):
 
     guessing = [asyncio.create_task(guess(number)) for number in range(40)]
     async with asyncio.timeout(PATIENCE):
-        while len(place.access.tokens) < WRONG_TOKENS.burst:  # noqa: ASYNC110 - nobody tells
+        while len(place.access.tokens) < WRONG_TOKENS.each.burst:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     async with await log_in(place, "captain") as answer:
         assert answer.status == 303
     await place.page("/reservations", "sailor", status=403)
     is_over = True
-    assert sum(await asyncio.gather(*guessing)) >= WRONG_TOKENS.burst
+    assert sum(await asyncio.gather(*guessing)) >= WRONG_TOKENS.each.burst
 
 
 @pytest.mark.claim("D8")
 async def test_a_wrong_token_again_is_no_question(place):
-    for _ in range(WRONG_TOKENS.burst + 1):
+    for _ in range(WRONG_TOKENS.each.burst + 1):
         await place.page("/", "pirate", status=401)
     assert place.access.tokens == ["pirate"]
 
@@ -289,7 +289,7 @@ async def test_sessions_go_on_while_somebody_guesses(place):
     async with await log_in(place, "captain") as answer:
         value = answer.headers["Set-Cookie"].partition(";")[0]
     place.session.cookie_jar.clear()
-    for _ in range(WRONG_TOKENS.burst + 1):
+    for _ in range(WRONG_TOKENS.each.burst + 1):
         async with place.ask("/", "pirate"):
             pass
     assert "<main" in await place.page("/", None, headers={"Cookie": value})
@@ -363,7 +363,7 @@ async def test_pages_answer_while_others_are_made(place):
 async def test_nobody_keeps_the_controller_making_pages(place, monkeypatch):
     now = asyncio.get_running_loop().time()
     monkeypatch.setattr(place.filled.dashboard._made, "_clock", lambda: now)
-    for _ in range(ALLOWED.burst):
+    for _ in range(ALLOWED.each.burst):
         await place.page("/reservations")
     async with place.ask("/reservations") as answer:
         assert answer.status == 429

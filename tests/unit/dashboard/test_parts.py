@@ -21,13 +21,14 @@ from harbourmaster.dashboard.guard import (
 from harbourmaster.dashboard.query import ROWS, PageQuery, listed, read_query
 from harbourmaster.dashboard.rendering import finalize, read_assets, visible
 from harbourmaster.dashboard.times import age, span
+from harbourmaster.kube.event_series import Allowance
 from harbourmaster.providers.addresses import networks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 BURST, PERIOD, BURST_OF_ALL = 10, 6.0, 100
-ALLOWED = Rate(BURST, PERIOD, BURST_OF_ALL, 0.6)
+ALLOWED = Rate(Allowance(BURST, PERIOD), Allowance(BURST_OF_ALL, 0.6))
 
 
 class Clock:
@@ -70,7 +71,7 @@ def test_no_number_of_addresses_is_remembered_for_ever():
     for number in range(5000):
         clock.now += PERIOD
         attempts.note(str(number))
-    assert len(attempts._buckets) <= 1024
+    assert len(attempts._each) <= 1024
 
 
 PROXIES = networks(["10.0.0.0/8", "fd00::/16"])

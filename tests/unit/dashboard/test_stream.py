@@ -93,7 +93,7 @@ async def test_streams_are_bounded(place):
         assert len(place.access.asked) == asked
     hub = place.filled.dashboard.hub
     async with asyncio.timeout(PATIENCE):
-        while hub.is_used:  # noqa: ASYNC110 - nobody tells
+        while hub._readers:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     async with opened(place, "/stream?view=gates"):
         pass
@@ -132,7 +132,7 @@ async def test_streams_count_as_pages_do(place, monkeypatch):
     made = place.filled.dashboard._made
     now = made._clock()
     monkeypatch.setattr(made, "_clock", lambda: now)
-    for _ in range(ALLOWED.burst):
+    for _ in range(ALLOWED.each.burst):
         made.note("captain")
     async with place.ask("/stream?view=gates") as answer:
         assert answer.status == 429

@@ -127,15 +127,15 @@ def test_a_series_that_begins_anew_replaces_the_old_one():
 def test_an_allowance_is_spent_and_comes_back():
     limiter = Limiter(Allowance(burst=25, period=300), 10)
     taken = 0
-    while limiter.may_take("a", 0.0):
+    while not limiter.wait("a", 0.0):
         limiter.take("a", 0.0)
         taken += 1
     assert taken == 25
-    assert limiter.may_take("b", 0.0)
-    assert not limiter.may_take("a", 299.9)
-    assert limiter.may_take("a", 300.0)
+    assert not limiter.wait("b", 0.0)
+    assert limiter.wait("a", 299.9) == pytest.approx(0.1)
+    assert not limiter.wait("a", 300.0)
     limiter.take("a", 300.0)
-    assert not limiter.may_take("a", 300.0)
+    assert limiter.wait("a", 300.0)
 
 
 def test_no_more_comes_back_than_the_burst():
@@ -152,4 +152,4 @@ def test_a_limiter_remembers_the_latest_ones():
     for key in "abc":
         limiter.take(key, 0.0)
     assert len(limiter) == 2
-    assert [limiter.may_take(key, 0.0) for key in "abc"] == [True, False, False]
+    assert [bool(limiter.wait(key, 0.0)) for key in "abc"] == [False, True, True]

@@ -12,7 +12,7 @@ import pytest
 
 from harbourmaster.kube.errors import UnreachableError, error_from
 from harbourmaster.kube.event_series import Allowance
-from harbourmaster.kube.events import EventRecorder, ObjectReference
+from harbourmaster.kube.events import DROPS, EventRecorder, ObjectReference
 from helpers.event_api import HANG, Api, status
 from helpers.logs import captured_log
 from helpers.tasks import background
@@ -40,6 +40,11 @@ async def recording(api, **options):
     async with background(recorder.run()) as task:
         yield recorder
     assert task.cancelled()
+
+
+def dropped(recorder):
+    """Events lost so far."""
+    return sum(recorder.counts[outcome] for outcome in DROPS)
 
 
 def pod(number):
@@ -149,7 +154,7 @@ async def test_one_lane_that_hangs_holds_up_no_other_and_counts_go_on(api):
         sent for sent in api.sent if sent.body.get("series") and sent.body["series"]["count"] == 2
     ]
     assert len(counted) == 20
-    assert recorder.dropped == 0
+    assert dropped(recorder) == 0
 
 
 @virtual
@@ -261,7 +266,7 @@ async def test_an_event_deleted_meanwhile_is_told_anew(api):
     assert api.sent[2].body["series"]["count"] == 2
     assert api.sent[3].body["series"]["count"] == 3
     assert api.sent[3].path.endswith(api.sent[2].body["metadata"]["name"])
-    assert recorder.dropped == 0
+    assert dropped(recorder) == 0
 
 
 @virtual
@@ -278,7 +283,7 @@ async def test_an_object_has_25_events_and_one_more_each_5_minutes(api):
         recorder.emit(POD, "Normal", "Done", "number 101")
         await asyncio.sleep(10)
     assert len(api.sent) == 27
-    assert recorder.dropped == 76
+    assert dropped(recorder) == 76
 
 
 @virtual
@@ -300,7 +305,7 @@ async def test_a_full_queue_drops_and_counts(api):
     async with recording(api, queue_size=3) as recorder:
         emit_each(recorder, range(10))
         assert recorder.counts["queue_full"] == 7
-        assert recorder.dropped == 7
+        assert dropped(recorder) == 7
 
 
 @virtual
@@ -411,7 +416,7 @@ async def test_a_count_that_can_not_be_told_is_told_with_the_next_one(api):
         recorder.emit(POD, "Normal", "Done", "done")
         await asyncio.sleep(100)
     assert [round(sent.time) for sent in api.sent] == [0, 30, 60]
-    assert recorder.dropped == 0
+    assert dropped(recorder) == 0
 
 
 @virtual
@@ -423,7 +428,7 @@ async def test_at_the_end_what_is_left_is_told(api):
         recorder.emit(NODE, "Normal", "Done", "stopping")
     assert [sent.method for sent in api.sent] == ["POST", "POST", "PATCH"]
     assert api.sent[2].body["series"]["count"] == 2
-    assert recorder.dropped == 0
+    assert dropped(recorder) == 0
 
 
 @pytest.mark.parametrize("error", [HANG, status(503)], ids=["hang", "503"])

@@ -147,9 +147,8 @@ def test_each_kind_wakes_its_own_reconciler(caches, mirror, job):
     assert caches.change(mirror, "prod/one")[job] == {"prod/one"}
 
 
-@pytest.mark.parametrize("mirror", ["metrics", "app_contexts"])
-def test_what_is_only_read_wakes_nobody(caches, mirror):
-    assert caches.change(mirror, "prod/one") == {}
+def test_a_metric_that_nobody_reads_wakes_nobody(caches):
+    assert caches.change("metrics", "prod/one") == {}
 
 
 def test_a_child_wakes_the_version_whose_status_names_it(caches):

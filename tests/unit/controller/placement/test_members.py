@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.settings import MemberSettings
-from harbourmaster.placement.deployed import MemberCluster, MemberSpec, OwnedMetadata
+from harbourmaster.placement.deployed import MemberCluster, MemberSpec
 from harbourmaster.placement.model import KubeconfigKey
 from harbourmaster.placement.rollout import Reach
 from helpers.fake_api import FakeApi
@@ -28,7 +29,7 @@ async def members():
 
 def cluster(*, secret=""):
     reference = KubeconfigKey(name=secret) if secret else None
-    metadata = OwnedMetadata(name="one", namespace="team")
+    metadata = Metadata(name="one", namespace="team")
     return MemberCluster(metadata=metadata, spec=MemberSpec(kubeconfig_secret_ref=reference))
 
 

@@ -1,0 +1,24 @@
+"""URLs that users write into objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+_SCHEMES: Final = frozenset(("http", "https"))
+
+
+def http_url(text: str) -> SplitResult | None:
+    """The parts of an http or https URL with a host; None for anything else."""
+    if not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        return None
+    try:
+        url = urlsplit(text)
+        # Raises for an invalid port.
+        is_sound = url.port != 0
+    except ValueError:
+        return None
+    return url if is_sound and url.scheme in _SCHEMES and url.hostname else None
