@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from union import NAMESPACE, Expression, templates
-from worlds import RANGE, components, rendered
+from union import NAMESPACE, Expression, templates  # type: ignore[import-not-found]
+from worlds import RANGE, components, rendered  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
-from worlds import World, closed, components, nearly_all, size
+from worlds import World, closed, components, nearly_all, size  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
