@@ -26,6 +26,11 @@ REPOSITORY = Path(__file__).parents[2]
 (VERSION,) = re.findall(r"(?m)^version = (.*)$", (REPOSITORY / "setup.cfg").read_text())
 IMAGES = REPOSITORY / "build/images"
 FIGURES = REPOSITORY / "build/node/figures.txt"
+IMAGE = f"registry.example.com/harbourmaster:{VERSION}"
+RUNNERS = [
+    f"--lifecycle-{one}-image=registry.example.com/harbourmaster-{one}:{VERSION}"
+    for one in ("python", "deno")
+]
 NAMESPACE = "harbourmaster-system"
 BUSYBOX = "registry.example.com/busybox:1"
 TOLERATION = "example.com/load"
@@ -78,6 +83,13 @@ class RealNode:
         """An object, or the items of a list, as kubectl gets them."""
         found = json.loads(self.kubectl("get", "--output=json", *arguments).stdout)
         return found["items"] if found["kind"].endswith("List") else found
+
+    def load_image(self, archive, name):
+        """Import an OCI archive on every node, under the name and its digest."""
+        command = ("ctr", "--namespace=k8s.io", "images", "import", "--digests")
+        for number in range(1, self.machine.nodes + 1):
+            enter = ("nsenter", f"--target={self._pid('containerd', number)}", "--mount")
+            self.run(*enter, *command, f"--base-name={name}", str(archive))
 
     def apply(self, *objects):
         """Apply objects."""
@@ -175,10 +187,13 @@ class RealNode:
 
     def stop(self, *programs, number=1):
         """SIGKILL containerd, kubelet or kube-proxy of a node; its containers go on."""
-        records = json.loads((self.directory / "workers.json").read_bytes())["processes"]
         for program in programs:
-            (pid,) = [one["pid"] for one in records if one["name"] == f"{program}-{number}"]
-            self.run("kill", "-KILL", str(pid))
+            self.run("kill", "-KILL", str(self._pid(program, number)))
+
+    def _pid(self, program, number):
+        records = json.loads((self.directory / "workers.json").read_bytes())["processes"]
+        (pid,) = [one["pid"] for one in records if one["name"] == f"{program}-{number}"]
+        return pid
 
     def revive(self):
         """Start what was stopped."""

@@ -91,3 +91,8 @@ def deployment(place, name, *, tasks=(), after=(), replicas=1, version="1.0"):
             },
         },
     }
+
+
+def version_name(name, version="1.0"):
+    """The KeptnWorkloadVersion of a Deployment from ``deployment``, which is an app of its own."""
+    return f"{name}-{name}-{version}"

@@ -10,11 +10,10 @@ import pytest
 
 from harbourmaster.playground.errors import PlaygroundError
 from helpers import node_objects as objects
-from helpers.node import FIGURES, NAMESPACE, VERSION, RealNode, figure
+from helpers.node import FIGURES, IMAGE, NAMESPACE, RUNNERS, RealNode, figure
 
 HERE = Path(__file__).parent
 LAST = "test_undeploy.py"
-IMAGE = f"registry.example.com/harbourmaster:{VERSION}"
 TIMEOUT_SECONDS = 400
 
 
@@ -48,9 +47,7 @@ def node(bare_node):
     bare_node.make("deploy", f"IMG={IMAGE}")
     pods = bare_node.get("pods", f"--namespace={NAMESPACE}")
     figure(f"make deploy: {len(pods)} pods ready after {time.monotonic() - begun:.1f} s")
-    name, _, tag = IMAGE.partition(":")
-    flags = [f"--lifecycle-{one}-image={name}-{one}:{tag}" for one in ("python", "deno")]
-    bare_node.add_flags("controller", *flags)
+    bare_node.add_flags("controller", *RUNNERS)
     bare_node.apply(objects.policy())
     deadline = time.monotonic() + TIMEOUT_SECONDS / 4
     while time.monotonic() < deadline:
