@@ -1,6 +1,6 @@
 """The controller of the registration: the Secret and whatever carries its authorities, in step.
 
-Three keys, one worker: what the one writes is what another waits for, and never two at a time.
+Two keys, one worker: what the one writes is what the other waits for, and never both at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 CERTIFICATES: Final = "certificates"
 CARRIERS: Final = "carriers"
-MOUNTS: Final = "mounts"
 _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 """The certificates of the Secret by what the metric calls them."""
 
@@ -149,19 +148,25 @@ class _Work:
     """One term of leading."""
 
     def __init__(self, certificates: Certificates, carriers: Carriers, mounts: Mounts) -> None:
-        self._reconcile = {
-            CERTIFICATES: certificates.reconcile,
-            CARRIERS: carriers.reconcile,
-            MOUNTS: mounts.reconcile,
-        }
+        self._certificates = certificates
+        self._carriers = carriers
+        self._mounts = mounts
 
     def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
-        """All: each depends on all that is watched, and a look that finds nothing costs little."""
-        return tuple(self._reconcile)
+        """Both: each depends on all that is watched, and a look that finds nothing costs little."""
+        return (CERTIFICATES, CARRIERS)
 
     async def reconcile(self, key: str) -> float:
-        """Bring the Secret, what carries its authorities, or its mounts to where it should be."""
-        return await self._reconcile[key]()
+        """Bring the Secret and its mounts, or what carries its authorities, to where they belong.
+
+        Mounts are no key of their own: certificates look right after carriers, before the watch
+        brings a repair, and so notice what was lost.
+        """
+        if key == CARRIERS:
+            return await self._carriers.reconcile()
+        wait = await self._certificates.reconcile()
+        await self._mounts.reconcile()
+        return wait
 
 
 def names_of(

@@ -14,7 +14,6 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.certs.bundle import TLS_CERTIFICATE
 from harbourmaster.controller.objects import decode_object
-from harbourmaster.controller.registration.configurations import RESYNC
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.telemetry.logging import get_logger
 
@@ -37,14 +36,13 @@ class Mounts:
         self._seen = ""
         self._log = get_logger("certificates")
 
-    async def reconcile(self) -> float:
+    async def reconcile(self) -> None:
         """Mark the pods that may have mounted another certificate. Raises ApiError."""
         certificate = self._data().get(TLS_CERTIFICATE)
         mark = hashlib.sha256(certificate).hexdigest()[:_DIGITS] if certificate else ""
         if mark and mark != self._seen:
             await self._mark_pods(mark)
         self._seen = mark
-        return RESYNC
 
     async def _mark_pods(self, mark: str) -> None:
         page = await self._client.list(

@@ -15,9 +15,10 @@ def parse():
     return lambda *arguments: parser.parse_args(["local", *arguments])
 
 
-def test_up_simulates_two_nodes_and_keeps_no_audit_log_by_default(parse):
+def test_up_simulates_nodes_and_keeps_no_audit_log_by_default(parse):
     given = parse("up", "--dir", "x")
-    assert (given.action, given.dir, given.nodes, given.audit) == ("up", Path("x"), 2, False)
+    assert (given.action, given.dir, given.node, given.audit) == ("up", Path("x"), False, False)
+    assert given.nodes is None
     assert (given.webhook_args, given.controller_args) == ([], [])
     assert given.command == "harbourmaster.cli.local:run"
 

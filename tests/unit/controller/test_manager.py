@@ -202,12 +202,18 @@ async def test_controllers_can_be_chosen(start, api):
     assert api.seen("list", "/namespaces$") == []
 
 
+SELECTORS = {"fieldSelector", "labelSelector"}
+
+
 async def test_the_lifecycle_runs_alone_and_each_cache_is_filled_once(start, api):
     found = await start(controllers=["lifecycle"], leaderElection={"enabled": False})
     await found.until_ready()
-    for resource in ("keptnapps", "keptnworkloadversions", "keptntasks", "jobs", "pods"):
+    for resource in ("keptnapps", "keptnworkloadversions", "keptntasks", "jobs"):
         # Ten reconcilers share it.
         assert len(api.seen("list", f"/{resource}$")) == 1
+    # Those with gates, and those of tasks.
+    selected = [sorted({*seen.query} & SELECTORS) for seen in api.seen("list", "/pods$")]
+    assert sorted(selected) == [["fieldSelector"], ["labelSelector"]]
     assert api.seen("*", "webhookconfigurations") == []
     assert api.seen("*", "/secrets") == []
 
