@@ -125,7 +125,7 @@ def _up_node(directory: Path, arguments: Arguments) -> int:
     host.Node(machine, _say, detached=True).start()
     _say(f"ready after {time.monotonic() - start:.1f} s, logs in {directory}/logs")
     _print_export(directory)
-    for line in _suggestions(directory, "registry.example.com/busybox:1 -- sleep 1000"):
+    for line in _suggestions(directory, "registry.example.com/busybox:1", " -- sleep 1000"):
         _say(line)
     return 0
 
@@ -179,13 +179,15 @@ def _records(directory: Path) -> list[Record]:
     return [record for file in files for record in read_records(file) or []]
 
 
-def _suggestions(directory: Path, image: str = "example.com/ledger") -> tuple[str, ...]:
+def _suggestions(
+    directory: Path, image: str = "example.com/ledger", command: str = ""
+) -> tuple[str, ...]:
     sample = DEPLOY / "samples" / "cluster-toleration.yaml"
     labels = "example.com/app=ledger,example.com/role=main"
     return (
         "with that export line in your shell, apply a policy, create a pod, stop everything:",
         f"  kubectl apply -f {sample}",
-        f"  kubectl run ledger --labels={labels} -o yaml --image={image}",
+        f"  kubectl run ledger --image={image} --labels={labels} -o yaml{command}",
         f"  harbourmaster local down --dir {directory}",
     )
 

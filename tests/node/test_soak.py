@@ -25,6 +25,8 @@ SAMPLE_SECONDS = 10
 CHANGE_SECONDS = 3
 PER_SECOND = 25
 WORKLOADS = 5
+VERSIONS = 3
+"""Of each workload, in turn: versions of apps are kept, and would add up."""
 JUDGED_SECONDS = 3600
 """A shorter run shows caches that fill."""
 LIMIT = 1.0
@@ -41,7 +43,7 @@ def change(node, place, stop):
         changed["metadata"]["name"] = name
         changed["spec"]["podSelector"]["matchLabels"] = {"app": name}
         changed["spec"]["tolerations"][0]["key"] = f"example.com/turn-{turn}"
-        gated = objects.deployment(place, name, tasks=["check"], version=f"1.{turn}")
+        gated = objects.deployment(place, name, tasks=["check"], version=f"1.{turn % VERSIONS}")
         node.apply(changed, gated)
         node.kubectl("delete", "--ignore-not-found", "clusterpodschedulingpolicy", gone)
         node.kubectl(
