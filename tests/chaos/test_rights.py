@@ -406,6 +406,16 @@ async def of_written_apps(flow):
     await flow.pass_through()
 
 
+async def of_refused(flow):
+    """A task whose pod cannot be created; an event of its Job says why."""
+    await flow.create(
+        container_task("refused", serviceAccount={"name": "missing"}),
+        deployment("refused", keptn("refused", pre_deployment_tasks="refused")),
+    )
+    waits = {"spec": {"taskDefinition": "refused"}, "status": {"reason": "FailedCreate"}}
+    await flow.until_all(TASKS, waits)
+
+
 async def lifecycle(plane, harbour, proxy):
     """All that the controller does for deployments; what the plugin was asked meanwhile."""
     async with connected(plane.kubeconfig) as client, harbour.flow(client, "rights") as flow:
@@ -414,7 +424,7 @@ async def lifecycle(plane, harbour, proxy):
         await of_unknown_owners(flow, proxy)
         await of_others(flow, proxy)
         async with asyncio.TaskGroup() as group:
-            for part in (of_tasks, of_evaluations, of_made_apps, of_written_apps):
+            for part in (of_tasks, of_refused, of_evaluations, of_made_apps, of_written_apps):
                 group.create_task(part(flow))
         return set(judged(flow))
 
