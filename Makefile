@@ -116,7 +116,7 @@ TAR := tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numer
 # $(call wheel,SOURCES,NAME) builds from a copy, whose modes are not those of the checkout.
 define wheel
 	@rm -rf build/$(2) dist/$(2)-*.whl && mkdir -p build/$(2)
-	@$(TAR) --create --directory $(1) $(addprefix --exclude=,./.* ./build ./dist ./tests __pycache__ *.egg-info) . \
+	@$(TAR) --create $(if $(filter playground,$(1)),--dereference) --directory $(1) $(addprefix --exclude=,./.* ./build ./dist ./tests __pycache__ *.egg-info) . \
 		| tar --extract --preserve-permissions --directory build/$(2)
 	@said=$$(umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 		$(BIN)/python -m build --wheel --no-isolation --outdir dist build/$(2) 2>&1) || { echo "$$said" >&2; exit 1; }
