@@ -70,7 +70,7 @@ SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
-"""In their old group: there one may ask for those of a uid."""
+"""Events in the core group, which can be selected by the uid of their object."""
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",

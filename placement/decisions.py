@@ -40,7 +40,7 @@ _VOLUMES: Final = (
 
 
 class Herd:
-    """Who moved where lately, so that not all applications move to the best cluster at once.
+    """Recent moves by target cluster, so that not all applications move to the best one at once.
 
     One that is decided on again counts once.
     """

@@ -1,4 +1,4 @@
-"""The snapshots that decisions are made on, and which objects have moved where lately.
+"""The snapshots that decisions are made on, and the recent moves of applications.
 
 Constraints and ranking of one pass see the same values. A pass lasts until something that it shows
 has changed, and a moment at most; who moves where by choice counts for as long as the values that
