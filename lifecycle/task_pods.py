@@ -57,7 +57,7 @@ class TaskFault(Struct, frozen=True, gc=False):
 
 
 class TaskPod(Struct, frozen=True, gc=False):
-    """The pod of a Job, as far as it shows what is wrong."""
+    """The pod of a Job, as far as it shows what is wrong; a refused one has only time and fault."""
 
     namespace: str = ""
     job: str = ""
@@ -65,6 +65,12 @@ class TaskPod(Struct, frozen=True, gc=False):
     created: str = ""
     fault: TaskFault | None = None
     is_ending: bool = False
+    phase: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its Job has no other pod because of this one."""
+        return not self.is_ending and self.phase != "Failed"
 
 
 class _JobEvent(Struct, frozen=True, gc=False, rename="camel"):
@@ -89,19 +95,29 @@ def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
         created=metadata.creation_timestamp,
         fault=_fault_of(found.status, is_ending=is_ending),
         is_ending=is_ending,
+        phase=found.status.phase,
     )
 
 
-def decode_refusal(raw: msgspec.Raw | bytes) -> tuple[str, TaskFault]:
-    """The time and the fault of a Job's event FailedCreate, from its JSON."""
+def decode_refused(raw: msgspec.Raw | bytes) -> TaskPod:
+    """The pod that a Job could not create, from the JSON of its event FailedCreate."""
     found = _decode_event(raw)
     text = found.message.removeprefix("(combined from similar events): ")
     fault = _waiting(FAILED_CREATE, text.removeprefix("Error creating: "), "its Job has no pod")
-    return found.last_timestamp or "", fault
+    return TaskPod(created=found.last_timestamp or "", fault=fault)
+
+
+def may_be_refused(pods: Iterable[TaskPod], outcome: JobResult | None) -> bool:
+    """Whether the pods of a Job without an active one may be refused.
+
+    Such a Job ends only at its deadline: every other failure is that of a pod.
+    """
+    is_possible = outcome is None or outcome.reason == "DeadlineExceeded"
+    return is_possible and not any(each.is_live for each in pods)
 
 
 def newest_fault(pods: Iterable[TaskPod]) -> TaskFault | None:
-    """What is wrong with the newest pod of a Job."""
+    """What is wrong with the newest pod of a Job, whether it was created or refused."""
     newest = max(pods, key=lambda each: (each.created, each.fault is not None), default=None)
     return newest.fault if newest is not None else None
 
@@ -159,7 +175,7 @@ def _is_failure(end: ContainerTerminated, is_ending: bool) -> bool:
 def _failed(end: ContainerTerminated) -> TaskFault:
     reason = "" if end.reason in {"", "Error"} else f" ({end.reason})"
     last = " ".join(end.message.split())
-    # The last lines say it.
+    # The error is usually in the last lines.
     last = last if len(last) <= _MAX_TEXT else f"…{last[-_MAX_TEXT:]}"
     advice = "raise its memory limit" if end.reason == _OUT_OF_MEMORY else ""
     parts = (f"exit code {end.exit_code}{reason}", last, advice)

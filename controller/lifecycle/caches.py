@@ -156,7 +156,7 @@ class LifecycleCaches(Caches):
             {BY_VERSION: versions_of_pod},
             field_selector=PENDING_PODS,
         )
-        self.pod_faults = TaskPods()
+        self.pod_faults = TaskPods(self.jobs.store)
         self.task_pods = self.cache(
             resources.PODS,
             decode_task_pod,

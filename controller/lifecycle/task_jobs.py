@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BY_JOB: Final = "job"
 _MOST_GONE: Final = 500
-"""Failures of deleted pods that are remembered."""
+"""Deleted pods that are remembered."""
 _NOBODY: Final = OwnerReference()
 
 
@@ -75,13 +75,14 @@ def decode_job(raw: msgspec.Raw | bytes) -> TaskJob:
 
 
 class TaskPods(Store[TaskPod]):
-    """The pods of tasks, and the last failures of those that are gone.
+    """The pods of tasks, and the last one of each Job that is deleted.
 
     The Job controller deletes a pod that failed, and a result may be read after that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Store[TaskJob]) -> None:
         super().__init__({_BY_JOB: lambda pod: [(pod.namespace, pod.job_uid)]})
+        self._jobs = jobs
         self._gone: dict[tuple[str, str], TaskPod] = {}
 
     def put(self, key: str, obj: TaskPod) -> bool:
@@ -92,18 +93,19 @@ class TaskPods(Store[TaskPod]):
         return super().put(key, obj)
 
     def remove(self, key: str) -> bool:
-        """As of every store; what was wrong with the pod is kept for a while."""
-        pod = self.get(key)
-        if pod is not None and pod.fault is not None:
+        """As of every store; a pod of a task's Job is kept for a while, unless it succeeded."""
+        pod = self.get(key) or TaskPod()
+        job = self._jobs.get(f"{pod.namespace}/{pod.job}")
+        if job is not None and job.metadata.uid == pod.job_uid and pod.phase != "Succeeded":
             place = (pod.namespace, pod.job_uid)
             self._gone.pop(place, None)
-            self._gone[place] = pod
+            self._gone[place] = replace(pod, is_ending=True)
             if len(self._gone) > _MOST_GONE:
                 del self._gone[next(iter(self._gone))]
         return super().remove(key)
 
     def of(self, job: Metadata) -> tuple[TaskPod, ...]:
-        """The pods of the Job, and the last one that failed and is gone."""
+        """The pods of the Job, and the last one that is deleted."""
         place = (job.namespace, job.uid)
         gone = self._gone.get(place)
         return (*self.by_index(_BY_JOB, place), *((gone,) if gone is not None else ()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -30,7 +29,7 @@ from harbourmaster.lifecycle.functions import (
 )
 from harbourmaster.lifecycle.jobs import Runners, job_for
 from harbourmaster.lifecycle.model import PROGRESSING
-from harbourmaster.lifecycle.task_pods import FAILED_CREATE, decode_refusal
+from harbourmaster.lifecycle.task_pods import FAILED_CREATE, decode_refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,12 +37,15 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.lifecycle.model import Task, TaskDefinition
-    from harbourmaster.lifecycle.task_pods import TaskFault
+    from harbourmaster.lifecycle.task_pods import TaskPod
 
 NO_DEFINITION: Final = "TaskDefinitionNotFound"
 _NAMES: Final = 5
 """Names that are tried if other Jobs have the first ones."""
 _PATIENCE: Final = 60.0
+_EVENTS: Final = 20
+_EVENT_BYTES: Final = 1024 * 1024
+"""Most that are read of a Job's events: others may write such events too."""
 
 
 class StartedTask(Struct, frozen=True):
@@ -101,18 +103,26 @@ class Starter:
         except NotFoundError:
             return None
 
-    async def refusal(self, job: TaskJob) -> TaskFault | None:
-        """Why the Job has no pod, if its events say so already: nothing else does."""
+    async def refused(self, job: TaskJob) -> tuple[TaskPod, ...]:
+        """The pods that the Job could not create, as far as its events say so: nothing else does.
+
+        They are listed, not watched: API servers have no watch cache of events, so a watch would
+        read all events of the cluster for the few of these Jobs.
+        """
         selector = f"involvedObject.uid={job.metadata.uid},reason={FAILED_CREATE}"
         try:
             page = await self._client.list(
-                CORE_EVENTS, job.metadata.namespace, field_selector=selector, retries=0
+                CORE_EVENTS,
+                job.metadata.namespace,
+                limit=_EVENTS,
+                field_selector=selector,
+                retries=0,
+                max_bytes=_EVENT_BYTES,
             )
-            found = map(decode_refusal, page.items)
-            return max(found, key=itemgetter(0), default=("", None))[1]
+            return tuple(map(decode_refused, page.items))
         except (ApiError, msgspec.MsgspecError):
             # The task runs without this text too.
-            return None
+            return ()
 
     async def start(self, task: Task, record: Callable[[], Awaitable[Task]]) -> Step | None:
         """Create the task's Job, or say what it waits for; None if a watch event is to come.

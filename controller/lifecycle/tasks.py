@@ -15,29 +15,28 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import JOBS, TASKS
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.lifecycle.task_starts import StartedTask, Starter, TaskWait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
+from harbourmaster.lifecycle import task_pods
 from harbourmaster.lifecycle.jobs import JobResult, job_name, result_of, ttl_of
 from harbourmaster.lifecycle.model import COMPLETED, FAILED, PENDING, Task
-from harbourmaster.lifecycle.task_pods import FAILED_CREATE, explained, newest_fault, running
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.controller.lifecycle.task_jobs import TaskJob
     from harbourmaster.lifecycle.model import TaskStatus
-    from harbourmaster.lifecycle.task_pods import TaskFault
 
 _MAX_TEXT: Final = 1024
 _NONCE_BYTES: Final = 8
-_UNTIL_TOLD: Final = 30.0
-"""Seconds after its start in which a Job without a pod may still get its event."""
 _LOOK_AGAIN: Final = 3.0
+"""Seconds until a Job without a pod is looked at again; later waits double."""
 _decode: Final = msgspec.json.Decoder(Task).decode
 
 
@@ -52,6 +51,8 @@ class Tasks:
         self._starter = Starter(context)
         self._pods = context.caches.pod_faults
         self._written = OwnWrites()
+        # By key of a task: since when its Job is seen without a pod.
+        self._without_pod: dict[str, datetime] = {}
         self._log = get_logger("tasks")
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
@@ -67,10 +68,9 @@ class Tasks:
     async def reconcile(self, key: str) -> float | None:
         """Reconcile one task. Raises ApiError."""
         task = self._caches.tasks.store.get(key)
-        if task is None:
-            self._written.forget(key)
-            return None
-        if task.metadata.deletion_timestamp or self._written.hide(task.metadata):
+        now = self._now()
+        since = self._without_pod.pop(key, now)
+        if task is None or task.metadata.deletion_timestamp or self._written.hide(task.metadata):
             return None
         if task.status.status in COMPLETED:
             await self._release(task, self._kept_job(task))
@@ -80,17 +80,23 @@ class Tasks:
             return await self._start(task)
         outcome = result_of(job.status.conditions)
         pods = self._pods.of(job.metadata)
-        is_refused = job.has_no_pod and not pods
-        fault = newest_fault(pods)
-        if is_refused and (task.status.reason == FAILED_CREATE) == (outcome is not None):
-            # Events are read until they tell why, and at the end, when it may be another reason.
-            fault = await self._starter.refusal(job)
+        if job.has_no_pod and task_pods.may_be_refused(pods, outcome):
+            is_told = task.status.reason == task_pods.FAILED_CREATE
+            # The refusal that is told came after these pods.
+            pods = () if is_told else pods
+            if not is_told or outcome is not None:
+                # Events are read until they tell why, and at the end: it may be another reason.
+                pods = (*pods, *await self._starter.refused(job))
+        fault = task_pods.newest_fault(pods)
         if outcome is None:
             # The end of a Job that is being deleted wakes its task.
             status = await self._run(task, job.metadata.name, fault, has_no_pod=job.has_no_pod)
-            is_early = is_refused and self._seconds_since(job.status.start_time) < _UNTIL_TOLD
-            return _LOOK_AGAIN if is_early and not status.reason else None
-        await self._finish(task, explained(outcome, task.status, fault), job.metadata.name)
+            if not job.has_no_pod or status.reason == task_pods.FAILED_CREATE:
+                return None
+            self._without_pod[key] = since
+            return max(_LOOK_AGAIN, (now - since).total_seconds())
+        result = task_pods.explained(outcome, task.status, fault)
+        await self._finish(task, result, job.metadata.name)
         return None
 
     # The Job
@@ -169,10 +175,15 @@ class Tasks:
         return _decode(await self._write(task, status))
 
     async def _run(
-        self, task: Task, job: str, fault: TaskFault | None = None, *, has_no_pod: bool = False
+        self,
+        task: Task,
+        job: str,
+        fault: task_pods.TaskFault | None = None,
+        *,
+        has_no_pod: bool = False,
     ) -> TaskStatus:
         """Report that the Job runs, and what is wrong with its pod; returns the status."""
-        status = running(task.status, fault, has_no_pod=has_no_pod)
+        status = task_pods.running(task.status, fault, has_no_pod=has_no_pod)
         status = replace(
             status,
             job_name=job,
@@ -225,6 +236,3 @@ class Tasks:
 
     def _stamp(self) -> str:
         return stamp(self._now())
-
-    def _seconds_since(self, time: str) -> float:
-        return abs((self._now() - parse(time)).total_seconds())

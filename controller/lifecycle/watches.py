@@ -1,7 +1,8 @@
 """Which controller reconciles what when something changes: children wake their parents.
 
 Nothing polls: every wait of the lifecycle ends by one of these lines, or at a time that an object
-names.
+names. One wait does not: events are not watched, so those of a Job without a pod are listed again,
+after ever longer times.
 """
 
 from __future__ import annotations

@@ -159,10 +159,10 @@ def definition_of(api, name="hello", namespace="prod"):
     return api.get(TASK_DEFINITIONS, name, namespace)
 
 
-def complete(api, job, kind="Complete", reason="", message=""):
-    """Let a Controller end, as its controller would."""
+def complete(api, job, kind="Complete", reason="", message="", **status):
+    """Let a Job end, as its controller would."""
     condition = {"type": kind, "status": "True", "reason": reason, "message": message}
-    api.put(JOBS, {**job, "status": {"conditions": [condition]}})
+    api.put(JOBS, {**job, "status": {"conditions": [condition], **status}})
 
 
 def bodies(seen):

@@ -13,9 +13,10 @@ from harbourmaster.lifecycle.model import TaskStatus
 from harbourmaster.lifecycle.task_pods import (
     TaskFault,
     TaskPod,
-    decode_refusal,
+    decode_refused,
     decode_task_pod,
     explained,
+    may_be_refused,
     newest_fault,
     running,
 )
@@ -160,11 +161,45 @@ def test_a_refused_pod_is_told_by_the_jobs_event():
         "message": "(combined from similar events): Error creating: pods is forbidden: quota",
         "lastTimestamp": "2026-03-01T12:00:00Z",
     }
-    time, found = decode_refusal(json.dumps(event).encode())
-    assert time == "2026-03-01T12:00:00Z"
+    refused = decode_refused(json.dumps(event).encode())
+    assert refused.created == "2026-03-01T12:00:00Z"
+    found = refused.fault
     assert (found.reason, found.state) == ("FailedCreate", "Waiting")
     assert found.message.startswith("its Job has no pod: FailedCreate: pods is forbidden: quota: ")
-    assert decode_refusal(b'{"lastTimestamp":null}')[0] == ""
+    assert decode_refused(b'{"lastTimestamp":null}').created == ""
+
+
+DEAD = [TaskPod(is_ending=True), TaskPod(phase="Failed"), TaskPod(phase="Failed", is_ending=True)]
+LIVE = [
+    TaskPod(),
+    TaskPod(phase="Running", fault=TaskFault("Other", "w")),
+    TaskPod(phase="Succeeded"),
+]
+LATE = JobResult("Failed", "DeadlineExceeded")
+OTHER_ENDS = [
+    JobResult("Succeeded"),
+    *(JobResult("Failed", each) for each in ("BackoffLimitExceeded", "PodFailurePolicy")),
+]
+
+
+@given(st.lists(st.sampled_from(DEAD)), st.sampled_from([None, LATE]))
+def test_pods_may_be_refused_if_all_that_were_created_are_deleted_or_failed(dead, outcome):
+    assert may_be_refused(dead, outcome)
+    assert all(not may_be_refused([*dead, each], outcome) for each in LIVE)
+    assert all(not may_be_refused(dead, each) for each in OTHER_ENDS)
+
+
+@given(st.integers(0, 59), st.integers(0, 59), st.booleans())
+def test_a_refusal_counts_unless_a_pod_was_created_after_it(created, refused, failed):
+    pod = TaskPod(
+        created=f"2026-03-01T12:00:{created:02}Z",
+        fault=TaskFault("PodFailed", "exit code 1") if failed else None,
+        is_ending=True,
+    )
+    event = {"message": "quota", "lastTimestamp": f"2026-03-01T12:00:{refused:02}Z"}
+    refusal = decode_refused(json.dumps(event).encode())
+    if created != refused:
+        assert newest_fault([pod, refusal]) == (refusal if refused > created else pod).fault
 
 
 def test_the_newest_pod_counts():

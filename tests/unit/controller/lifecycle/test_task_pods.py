@@ -5,17 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import CORE_EVENTS, JOBS, PODS
 from harbourmaster.api.times import parse
-from harbourmaster.controller.lifecycle.task_jobs import TaskPods
+from harbourmaster.controller.lifecycle.task_jobs import TaskJob, TaskPods
 from harbourmaster.controller.lifecycle.tasks import Tasks
+from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.task_pods import TaskFault, TaskPod
 from helpers.task_controllers import complete, jobs, settle
 from helpers.task_objects import KEY, STATUS, give
 
 STARTED = "2026-03-01T12:00:00Z"
+LATER = "2099-03-01T12:00:00Z"
 OF_EVENTS = ("list", "/events")
 LIMIT = ("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
@@ -28,7 +32,7 @@ async def running(api, controllers):
     return job
 
 
-def put_pod(api, job, *, uid=None, namespace="prod", deleted="", **state):
+def put_pod(api, job, *, uid=None, namespace="prod", deleted="", phase="", **state):
     """Let the Job's pod have a container in this state."""
     metadata = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"]}
@@ -41,12 +45,11 @@ def put_pod(api, job, *, uid=None, namespace="prod", deleted="", **state):
                 "name": "pod",
                 "namespace": namespace,
                 "labels": {NONCE: metadata["labels"][NONCE]},
-                "creationTimestamp": STARTED,
                 **({"deletionTimestamp": deleted, "finalizers": ["job"]} if deleted else {}),
                 "ownerReferences": [{**owner, "uid": uid or metadata["uid"], "controller": True}],
             },
             "spec": {},
-            "status": {"containerStatuses": [state]},
+            "status": {"phase": phase, "containerStatuses": [state]},
         },
     )
 
@@ -134,6 +137,78 @@ async def test_a_pod_of_another_job_or_namespace_says_nothing_about_a_task(api, 
     assert controllers.signals.reasons == ["completed"]
 
 
+@pytest.mark.parametrize("lost", [{"phase": "Failed"}, {"deleted": STARTED}, None])
+async def test_a_refusal_after_a_failed_or_deleted_pod_is_told(api, controllers, lost):
+    job = await running(api, controllers)
+    put_pod(api, job, state=failed(1))
+    await controllers.until_reason(KEY, "PodFailed")
+    if lost is None:
+        api.remove(PODS, "pod", "prod")
+    else:
+        put_pod(api, job, state=failed(1), **lost)
+    await settle()
+    refuse(api, job, at=LATER)
+    start(api, job)
+    await controllers.until_reason(KEY, "FailedCreate")
+    writes = len(api.seen("patch", STATUS))
+    start(api, job, ready=0)
+    await settle()
+    assert len(api.seen("patch", STATUS)) == writes
+    # Also if the events cannot be read at the end.
+    api.fail_next(*OF_EVENTS, 1, status=500)
+    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.message.startswith("DeadlineExceeded: its Job has no pod: FailedCreate: exceeded ")
+
+
+async def test_a_refusal_before_the_last_pod_is_not_the_cause_of_a_time_out(api, controllers):
+    job = await running(api, controllers)
+    refuse(api, job, at="2026-03-01T11:59:59Z")
+    start(api, job)
+    await controllers.until_reason(KEY, "FailedCreate")
+    put_pod(api, job, phase="Running", state={"running": {}})
+    start(api, job, active=1)
+    await controllers.until_reason(KEY, "")
+    api.remove(PODS, "pod", "prod")
+    await controllers.until(lambda: not controllers.caches.task_pods.store)
+    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.message == "late"
+    assert len(api.seen(*OF_EVENTS)) == 2
+
+
+async def test_a_time_out_tells_a_refusal_whose_event_was_not_there_before(api, controllers):
+    job = await running(api, controllers)
+    start(api, job)
+    await api.until_seen(*OF_EVENTS)
+    refuse(api, job)
+    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.message.startswith("DeadlineExceeded: its Job has no pod: FailedCreate: exceeded ")
+
+
+async def test_a_job_that_failed_by_its_pods_reads_no_events(api, controllers):
+    job = await running(api, controllers)
+    put_pod(api, job, state=failed(3), phase="Failed")
+    await controllers.until_reason(KEY, "PodFailed")
+    refuse(api, job, at=LATER)
+    complete(api, job, *LIMIT, startTime=STARTED)
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.message == "BackoffLimitExceeded: exit code 3"
+    assert api.seen(*OF_EVENTS) == []
+
+
+async def test_few_events_are_read_and_no_long_answer(api, controllers):
+    job = await running(api, controllers)
+    refuse(api, job, "x" * 1024 * 1024)
+    start(api, job)
+    seen = await api.until_seen(*OF_EVENTS)
+    assert seen.query["limit"] == "20"
+    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
+    found = await controllers.until_status(KEY, "Failed")
+    assert found.message == "late"
+
+
 def start(api, job, **status):
     api.put(JOBS, {**job, "status": {"startTime": STARTED, **status}})
 
@@ -166,15 +241,11 @@ async def test_a_job_whose_pods_are_refused_says_what_its_events_say(api, contro
     await settle()
     assert len(api.seen(*OF_EVENTS)) == 1
     refuse(api, job, "Error creating: Pod Security", at="2026-03-01T12:00:07Z")
-    api.put(JOBS, {**job, "status": {"startTime": STARTED, "conditions": [deadline()]}})
+    complete(api, job, "Failed", "DeadlineExceeded", "late", startTime=STARTED)
     found = await controllers.until_status(KEY, "Failed")
     assert found.message.startswith(
         "DeadlineExceeded: its Job has no pod: FailedCreate: Pod Security: "
     )
-
-
-def deadline():
-    return {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "late"}
 
 
 async def test_a_refusal_that_is_over_is_no_longer_shown(api, controllers):
@@ -189,7 +260,7 @@ async def test_a_refusal_that_is_over_is_no_longer_shown(api, controllers):
 
 async def test_an_event_that_comes_after_the_jobs_status_is_found(api, controllers, monkeypatch):
     monkeypatch.setattr("harbourmaster.controller.lifecycle.tasks._LOOK_AGAIN", 0.01)
-    controllers.moment = parse(STARTED) + timedelta(seconds=5)
+    controllers.moment = parse(STARTED) + timedelta(hours=1)
     job = await running(api, controllers)
     start(api, job)
     await api.until_seen(*OF_EVENTS, 2)
@@ -197,12 +268,15 @@ async def test_an_event_that_comes_after_the_jobs_status_is_found(api, controlle
     await controllers.until_reason(KEY, "FailedCreate")
 
 
-async def test_without_an_event_the_search_ends(api, controllers):
-    controllers.moment = parse(STARTED) + timedelta(seconds=40)
-    job = await running(api, controllers)
-    start(api, job)
+async def test_without_an_event_the_search_slows_down(api, controllers):
+    start(api, await running(api, controllers))
     await api.until_seen(*OF_EVENTS)
-    assert await Tasks(controllers.context).reconcile(KEY) is None
+    await controllers.stop()
+    tasks, waits = Tasks(controllers.context), []
+    for _ in range(5):
+        controllers.moment = parse(STARTED) + timedelta(seconds=sum(waits))
+        waits.append(await tasks.reconcile(KEY))
+    assert waits == [3, 3, 6, 12, 24]
 
 
 async def test_a_job_with_pods_reads_no_events(api, controllers):
@@ -228,12 +302,38 @@ async def test_events_that_cannot_be_read_hold_up_no_task(api, controllers, code
     assert controllers.errors() == 0
 
 
-def test_failures_of_deleted_pods_are_remembered_within_bounds():
-    pods = TaskPods()
-    for number in range(1500):
+def deleted_pods(job_of, count=1, **more):
+    """What is remembered of pods, each of a Job of its own."""
+    cached = Store()
+    pods = TaskPods(cached)
+    for number in range(count):
         fault = TaskFault("PodFailed", f"exit code {number}")
-        pods.put("prod/a", TaskPod("prod", "job", f"uid {number}", STARTED, fault))
+        metadata = Metadata(name=f"job-{number}", namespace="prod", uid=f"uid {number}")
+        if (job := job_of(metadata)) is not None:
+            cached.put(metadata.key, job)
+        pod = TaskPod("prod", metadata.name, f"uid {number}", STARTED, fault, **more)
+        pods.put("prod/a", pod)
         pods.remove("prod/a")
     assert len(pods) == 0
-    assert len(pods._gone) == 500
-    assert [*pods._gone][-1] == ("prod", "uid 1499")
+    return [*pods._gone]
+
+
+def test_the_last_deleted_pods_of_jobs_are_remembered_within_bounds():
+    found = deleted_pods(TaskJob, 1500)
+    assert (len(found), found[-1]) == (500, ("prod", "uid 1499"))
+
+
+@pytest.mark.parametrize(
+    "job_of",
+    [
+        lambda _: None,
+        lambda _: TaskJob(),
+        lambda metadata: TaskJob(replace(metadata, uid="of a later Job of this name")),
+    ],
+)
+def test_a_deleted_pod_of_a_foreign_job_is_not_remembered(job_of):
+    assert deleted_pods(job_of) == []
+
+
+def test_a_deleted_pod_that_succeeded_is_not_remembered():
+    assert deleted_pods(TaskJob, phase="Succeeded") == []
