@@ -39,7 +39,9 @@ _SCRATCH: Final = "1Gi"
 """Size of a container's volume where its memory has no limit; upstream's is one byte."""
 _SUCCESS: Final = ("Complete", "SuccessCriteriaMet")
 _FAILURE: Final = ("Failed", "FailureTarget")
-_LAST_LINES: Final = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+MESSAGE_POLICY: Final = "gates.harbourmaster.dev/termination-message-policy"
+"""Annotation of a definition: what its container keeps if it does not say so itself."""
+_LAST_LINES: Final = "FallbackToLogsOnError"
 """The kubelet keeps the last lines of a failed container: its pod and log are gone at once."""
 _DOLLARS: Final = re.compile(r"\$+(\(?)")
 
@@ -118,7 +120,8 @@ def job_for(
     parents = inherited(metadata.labels, metadata.annotations)
     labels = {**metadata.labels, NONCE: task.status.job_nonce}
     annotations = {**parents.get("annotations", {}), **_keptn_annotations(task)}
-    pod, mounted = _pod(task, program, runners, config_map)
+    policy = definition.metadata.annotations.get(MESSAGE_POLICY, _LAST_LINES)
+    pod, mounted = _pod(task, program, runners, config_map, policy)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -183,18 +186,18 @@ def _account(definition: TaskDefinition) -> dict[str, Any]:
 
 
 def _pod(
-    task: Task, program: Function | TaskContainer, runners: Runners, config_map: str
+    task: Task, program: Function | TaskContainer, runners: Runners, config_map: str, policy: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     context = {"name": CONTEXT, "value": literal(context_text(task.spec.context))}
     if isinstance(program, TaskContainer):
-        return {"containers": [_own_container(program.spec, context)]}, _volumes(program.spec)
+        return {"containers": [_own(program.spec, context, policy)]}, _volumes(program.spec)
     extension = "py" if program.runtime == PYTHON else "ts"
     path = f"{_DIRECTORY}/function.{extension}"
     container: dict[str, Any] = {
         "name": _RUNNER,
         "image": runners.python_image if program.runtime == PYTHON else runners.deno_image,
         "imagePullPolicy": "IfNotPresent",
-        **_LAST_LINES,
+        "terminationMessagePolicy": policy,
         "env": _environment(program, context, path if config_map else literal(program.url)),
         "securityContext": _restricted(runners),
     }
@@ -237,14 +240,14 @@ def _restricted(runners: Runners) -> dict[str, Any]:
     }
 
 
-def _own_container(spec: Mapping[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+def _own(spec: Mapping[str, Any], context: dict[str, Any], policy: str) -> dict[str, Any]:
     """The user's container with the context in the place of its own, or at the end.
 
-    Its last lines are kept unless it says itself what to keep.
+    The policy is for a container that does not say itself what to keep.
     """
     before: list[dict[str, Any]] = spec.get("env") or []
     env = [context if each.get("name") == CONTEXT else each for each in before]
-    kept = {} if spec.get("terminationMessagePath") else _LAST_LINES
+    kept = {} if spec.get("terminationMessagePath") else {"terminationMessagePolicy": policy}
     return {**kept, **spec, "env": env if context in env else [*env, context]}
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import JOBS, NAMESPACES, PODS, TASKS, WORKLOAD_VERSIONS
+from harbourmaster.lifecycle.jobs import MESSAGE_POLICY
 from helpers.flow.manifests import container_task, deployment, keptn
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
@@ -13,12 +14,12 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
-async def checked(flow, outcome=None, labels=None):
+async def checked(flow, outcome=None, labels=None, **spec):
     """A workload whose only check is a task; its name. The namespace has these labels by then."""
     await flow.create(deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate")))
     await flow.until_gated("ledger")
     await label(flow, labels or {})
-    await flow.create(container_task("migrate", outcome))
+    await flow.create(container_task("migrate", outcome, **spec))
     (task,) = await flow.until_all(TASKS, {"status": {"status": "Progressing"}})
     return task["metadata"]["name"]
 
@@ -105,3 +106,29 @@ async def test_a_pod_that_pod_security_refuses_is_told_and_may_be_allowed(flow):
     task = flow.find(TASKS, name)["status"]
     assert (task["status"], task.get("message", "")) == ("Succeeded", "")
     assert len(flow.all(JOBS)) == 1
+
+
+async def test_a_pod_that_is_refused_after_an_eviction_is_told_until_the_time_out(flow):
+    name = await checked(flow, "hang", retries=3, timeout="30s")
+    pod = await pod_with(flow, {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+    await label(flow, RESTRICTED)
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+    await flow.change("Pod", pod, {"status": evicted}, subresource="status")
+    task = await flow.until_like(TASKS, name, {"status": {"reason": "PodFailed"}})
+    assert task["status"]["message"] == "Evicted: low on memory"
+    # The Job controller waits ten seconds before it creates another pod.
+    await flow.until_like(TASKS, name, {"status": {"reason": "FailedCreate"}}, 40)
+    task = await flow.until_like(TASKS, name, {"status": {"status": "Failed"}}, 40)
+    assert task["status"]["message"].startswith(
+        "DeadlineExceeded: its Job has no pod: FailedCreate: pods "
+    )
+
+
+async def test_a_policy_for_termination_messages_that_does_not_exist_fails_the_task(flow):
+    policy = {MESSAGE_POLICY: "Nothing"}
+    await flow.create(
+        container_task("migrate", annotations=policy),
+        deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate")),
+    )
+    (task,) = await flow.until_all(TASKS, {"status": {"reason": "JobInvalid"}})
+    assert "terminationMessagePolicy" in task["status"]["message"]

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from harbourmaster.lifecycle.functions import TaskContainer
-from harbourmaster.lifecycle.jobs import NONCE as NONCE_LABEL
 from harbourmaster.lifecycle.jobs import (
+    MESSAGE_POLICY,
     Runners,
     active_deadline,
     job_for,
@@ -17,6 +17,7 @@ from harbourmaster.lifecycle.jobs import (
     literal,
     ttl_of,
 )
+from harbourmaster.lifecycle.jobs import NONCE as NONCE_LABEL
 from helpers.expansion import expanded
 from helpers.task_objects import (
     APP_CONTEXT,
@@ -403,6 +404,13 @@ def test_the_last_lines_of_a_function_are_kept_because_its_log_is_gone_at_once(r
 def test_what_a_container_of_the_users_keeps_is_not_changed(own):
     found = container_of(job(container(**own)))
     assert {key: value for key, value in found.items() if key.startswith("termin")} == own
+
+
+@pytest.mark.parametrize("runtime", ["deno", "python", "container"])
+def test_an_annotation_of_the_definition_keeps_the_log_out(runtime):
+    spec = BUSYBOX if runtime == "container" else {"inline": {"code": "1"}}
+    by = definition(annotations={MESSAGE_POLICY: "File"}, **{runtime: spec})
+    assert container_of(job(by, config_map="c"))["terminationMessagePolicy"] == "File"
 
 
 def test_making_a_job_changes_nothing_that_it_is_made_of():
