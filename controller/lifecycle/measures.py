@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.subjects import Finishable
 
 T = TypeVar("T", bound="Finishable")
-REMEMBERED: Final = 20_000
-"""Most finished objects that are remembered."""
+REMEMBERED: Final = 1024
+"""Most finished objects that are remembered; one is told twice within seconds, if at all."""
 _PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
 _KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
 

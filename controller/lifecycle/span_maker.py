@@ -72,6 +72,8 @@ class SpanMaker:
 
     def phase(self, obj: object, phase: str, state: str, *, is_warning: bool) -> None:
         """Note the state of a phase, if ``obj`` is a version."""
+        if not self.is_on:
+            return
         if not isinstance(obj, AppVersion | WorkloadVersion) or phase not in _phases(obj):
             return
         key = (obj.metadata.uid, phase)
@@ -80,8 +82,7 @@ class SpanMaker:
             self._begun.add(key, now)
         elif state == FAILED or (state == FINISHED and not is_warning):
             begin = self._begun.take(key) or _begin(obj)
-            if self.is_on:
-                self._record_phase(obj, phase, (begin, now), has_failed=state == FAILED)
+            self._record_phase(obj, phase, (begin, now), has_failed=state == FAILED)
 
     def ended(self, obj: Finishable) -> None:
         """Note that a version, task or evaluation has ended."""

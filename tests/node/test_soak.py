@@ -25,8 +25,6 @@ SAMPLE_SECONDS = 10
 CHANGE_SECONDS = 3
 PER_SECOND = 25
 WORKLOADS = 5
-VERSIONS = 3
-"""Of each workload, in turn: versions of apps are kept, and would add up."""
 JUDGED_SECONDS = 3600
 """A shorter run shows caches that fill."""
 LIMIT = 1.0
@@ -34,7 +32,10 @@ LIMIT = 1.0
 
 
 def change(node, place, stop):
-    """Gated Deployments that come, pass their task and go, and policies that change."""
+    """Gated Deployments that come, pass their task and go, and policies that change.
+
+    A generated KeptnApp is kept with all its versions until somebody deletes it.
+    """
     turn = 0
     while not stop.wait(CHANGE_SECONDS):
         turn += 1
@@ -43,12 +44,12 @@ def change(node, place, stop):
         changed["metadata"]["name"] = name
         changed["spec"]["podSelector"]["matchLabels"] = {"app": name}
         changed["spec"]["tolerations"][0]["key"] = f"example.com/turn-{turn}"
-        gated = objects.deployment(place, name, tasks=["check"], version=f"1.{turn % VERSIONS}")
+        gated = objects.deployment(place, name, tasks=["check"], version=f"1.{turn}")
         node.apply(changed, gated)
         node.kubectl("delete", "--ignore-not-found", "clusterpodschedulingpolicy", gone)
         node.kubectl(
             *("delete", "--ignore-not-found", "--wait=false", f"--namespace={place}"),
-            *("deployment", gone),
+            *("deployment,keptnapp", gone),
         )
 
 

@@ -200,6 +200,16 @@ def test_what_is_remembered_is_bounded(monkeypatch, decisions):
     assert len(engine.gates._kept) < 20
 
 
+def test_what_is_remembered_is_forgotten_after_a_while_however_little_it_is(monkeypatch):
+    engine = engine_of()
+    ask(review(pod(TRACKED)), engine)
+    later = sized_cache.monotonic() + sized_cache.MAX_SECONDS
+    monkeypatch.setattr(sized_cache, "monotonic", lambda: later)
+    for number in range(3):
+        ask(review(pod(TRACKED | {"n": str(number)})), engine)
+    assert len(engine.gates._kept) == 3
+
+
 def test_what_is_larger_than_all_room_is_not_kept(monkeypatch):
     monkeypatch.setattr(sized_cache, "MAX_BYTES", 500)
     engine = engine_of()

@@ -173,7 +173,9 @@ async def test_without_a_collector_there_are_no_spans_and_no_ids_anywhere():
     assert not signals.tracing
     signals.emit(app_version(), "AppDeploy", "Started")
     signals.emit(app_version(), "AppDeploy", "Finished")
+    signals.emit(app_version("2"), "AppDeploy", "Started")
     signals.completed(app_version())
+    assert len(signals._spans._begun) == 0
     assert not any("traceparent" in each.annotations for each in telling.events.taken)
     assert "traceparent" not in str(telling.cloud_events.taken)
 
