@@ -209,9 +209,9 @@ deploy-with-certmanager: ## install with certificates from cert-manager, which m
 deploy-using-certmanager: deploy-with-certmanager
 
 deploy-hardened: REFERENCES ?= AllNeedConsent
-deploy-hardened: ## install with all guards; API_SERVER_CIDRS=192.0.2.10/32,... as harbourmaster doctor proposes
+deploy-hardened: ## install with all guards; needs API_SERVER_CIDRS=192.0.2.10/32,...: docs/howto/installing.md
 	@[ -n "$(API_SERVER_CIDRS)" ] || { \
-		echo "API_SERVER_CIDRS is not set: give the address ranges of the API server, see harbourmaster doctor" >&2; exit 2; }
+		echo "API_SERVER_CIDRS is not set: give the address ranges of the API server, see docs/howto/installing.md#hardened" >&2; exit 2; }
 	@rm -rf build/hardened && mkdir -p build/hardened
 	@sed 's|\.\./|../../deploy/|' deploy/hardened/kustomization.yaml > build/hardened/kustomization.yaml
 	@{ sed 's|from: \[\]|from:|' deploy/hardened/api-server.yaml; \

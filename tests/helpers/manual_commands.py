@@ -25,7 +25,6 @@ BLOCK = re.compile(
 )
 ALONE = 'eval "$(harbourmaster local up --dir /tmp/harbour)"'
 GIVEN = {
-    "README.md": ALONE,
     "docs/howto/deploying.md": ALONE,
     "docs/howto/preview.md": "kubectl create deployment previewed --image=none",
     "docs/howto/uninstalling.md": ALONE,

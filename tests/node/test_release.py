@@ -211,7 +211,7 @@ def test_manifests_and_chart_name_the_image_by_the_digest_that_a_registry_gives_
 def home(dist, folder):
     """The home of a user that follows the manual; what needs only the files of a release."""
     home = folder / "home"
-    (home / ".local/bin").mkdir(parents=True)
+    home.mkdir()
     texts = [block.text for block in blocks(PAGE) if block.what == NEEDS_FILES]
     assert len(texts) == 2
     script = "set -eu\n" + "".join(texts)
@@ -268,7 +268,10 @@ def test_the_policy_check_of_the_manual_passes_and_fails(dist, tmp_path):
 def test_an_api_server_takes_the_manifests_and_none_of_the_hardened_ones_without_ranges(
     dist, request, tmp_path_factory
 ):
-    (command,) = [block.text for block in blocks(PAGE) if block.text.startswith("sed ")]
+    command, upgrade = (
+        next(block.text for block in blocks(PAGE) if block.text.startswith(first))
+        for first in ("sed ", "mode=")
+    )
     with plane_for(request, tmp_path_factory, "release") as plane:
 
         def apply(script):
@@ -292,5 +295,7 @@ def test_an_api_server_takes_the_manifests_and_none_of_the_hardened_ones_without
         assert hardened.returncode == 0, hardened.stderr
         policies = apply("kubectl -n harbourmaster-system get networkpolicies --output=name").stdout
         assert len(policies.splitlines()) == 3
-        usual = apply("kubectl apply --server-side --force-conflicts -f install.yaml")
+        usual = apply(upgrade)
         assert usual.returncode == 0, usual.stderr
+        read = "kubectl -n harbourmaster-system get deployment harbourmaster-controller -o yaml"
+        assert "references=AllNeedConsent" in apply(read).stdout

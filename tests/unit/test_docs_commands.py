@@ -35,12 +35,15 @@ NOT_RUN = {
     "docs/howto/installing.md": [
         "needs the files of a release; tests/node/test_release.py runs it",
         "needs a signed release",
-        "needs a registry, and a cluster that runs the image",
+        "needs the files of a release; tests/node/test_release.py runs it",
         "needs a registry, and a cluster that runs the image",
         "needs the files of a release; tests/unit/deploy/test_release.py runs it",
-        "needs the files of a release; tests/node/test_release.py runs it",
+        "needs an installation; tests/node/test_release.py runs it",
     ],
-    "docs/howto/local.md": ["needs root, and takes minutes"],
+    "docs/howto/local.md": [
+        "needs the files of a release",
+        "needs root, and takes minutes",
+    ],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],
     "docs/howto/releasing.md": [
         "tests/node/test_release.py runs it with other images",

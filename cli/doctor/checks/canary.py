@@ -29,7 +29,7 @@ _REMEDIES: Final = (
     ("x509", "compare caBundle and Secret: see certificates"),
     ("certificate", "compare caBundle and Secret: see certificates"),
     ("no endpoints", "no webhook is ready: kubectl get pods in its namespace shows why"),
-    ("not found", "the Service is gone: install it again by make deploy"),
+    ("not found", "the Service is gone: install it again: docs/howto/installing.md"),
     ("refused", "no webhook runs behind the Service: see its process, or kubectl get pods"),
     ("deadline", "the control plane does not reach the pods: look for a firewall before port 9443"),
     ("timeout", "the control plane does not reach the pods: look for a firewall before port 9443"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.kinds import Workload
 
-DEPLOY: Final = "install it again: make deploy IMG=..., or apply your overlay"
+DEPLOY: Final = "install it again: docs/howto/installing.md, or your overlay"
 _OURS: Final = f"{NAME_LABEL}=harbourmaster"
 _LATE: Final = 3
 """Durations of a Lease after which a holder that does not renew it is gone for good."""
@@ -45,9 +45,8 @@ async def absent(live: Installation) -> Finding | None:
         pass
     where = f", but in {', '.join(sorted(places))}" if places else ""
     text = f"is not installed in namespace {live.namespace}{where}"
-    remedy = (
-        f"set --namespace {min(places)}" if places else "make deploy IMG=..., or set --namespace"
-    )
+    install = "install it: docs/howto/installing.md, or set --namespace"
+    remedy = f"set --namespace {min(places)}" if places else install
     return msgspec.structs.replace(fault("Harbourmaster", text, remedy), check="installation")
 
 
@@ -153,7 +152,7 @@ async def _leader(live: Installation, controller: Workload | None) -> AsyncItera
     remedy = (
         f"see why no controller leads: kubectl -n {live.namespace} logs deployment/{CONTROLLER}"
         if controller
-        else f"start the controller; Deployment {CONTROLLER} not found: make deploy IMG=..."
+        else f"start the controller; Deployment {CONTROLLER} not found: {DEPLOY}"
     )
     lease = await live.lease()
     if lease is None:

@@ -32,5 +32,5 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             yield warning(subject, f"{text} they are refused", remedy)
     if is_open and not found:
         text = "it is Open, and every reference to a provider or project has consent"
-        remedy = f"set it: make deploy REFERENCES={DEFAULT_MODE}"
+        remedy = f"set it to {DEFAULT_MODE}: docs/reference/metrics.md#references-across-namespaces"
         yield note("crossNamespaceReferences", text, remedy)

@@ -109,7 +109,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]
     for account in sorted({right.account for right in refused}):
         lacks = [str(right) for right in refused if right.account == account]
-        remedy = "apply the roles and bindings again: make deploy IMG=..., or your overlay"
+        remedy = "apply the roles and bindings again: docs/howto/installing.md, or your overlay"
         subject = f"ServiceAccount {account}"
         yield fault(subject, f"lacks permission to {shown(lacks, _SHOWN)}", remedy)
 

@@ -26,7 +26,7 @@
 {{- $peers := list -}}
 {{- range .Values.hardened.apiServerCIDRs }}{{ $peers = append $peers (dict "ipBlock" (dict "cidr" .)) }}{{ end -}}
 {{- if not $peers }}
-{{- fail "no address ranges of the API server: hardened.apiServerCIDRs: harbourmaster doctor proposes them" }}
+{{- fail "no address ranges of the API server: hardened.apiServerCIDRs: docs/howto/installing.md shows how to find them" }}
 {{- end -}}
 {{- toJson $peers -}}
 {{- end }}

@@ -210,7 +210,7 @@ FAULTS = {
     "no rights": (
         without("clusterrolebinding", "harbourmaster-webhook", "ClusterRoleBinding"),
         ("rights", "fault", "ServiceAccount harbourmaster-webhook: lacks permission"),
-        "make deploy IMG=",
+        "docs/howto/installing.md",
     ),
     "a dead webhook": (
         lambda it: it.killed("webhook"),
