@@ -49,6 +49,13 @@ def apply(node, release, *, webhook):
     node.rollout(WEBHOOK if webhook else CONTROLLER)
 
 
+def undo(node):
+    """Return to the Deployments of the release before, with roles and CRDs of this one."""
+    for name in (CONTROLLER, WEBHOOK):
+        node.kubectl("rollout", "undo", f"deployment/{name}", f"--namespace={NAMESPACE}")
+        node.rollout(name)
+
+
 def images(node):
     pods = node.get("pods", f"--namespace={NAMESPACE}", "--field-selector=status.phase=Running")
     return {
@@ -123,3 +130,9 @@ def test_an_upgrade_and_the_way_back_lose_no_request_and_no_object(node, place, 
     jobs = node.get("jobs", f"--namespace={place}")
     tasks = [job["metadata"]["annotations"]["keptn.sh/workload"] for job in jobs]
     assert sorted(tasks) == sorted(set(tasks))
+
+    undo(node)
+    assert images(node) == {"controller": old_image, "webhook": old_image}
+    runs(node, place, "undone")
+    for webhook in (False, True):
+        apply(node, now, webhook=webhook)
