@@ -145,7 +145,7 @@ docker-build: engine webhook sbom ## build the image IMG
 		--build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) .
 
-base-image: engine ## build a base image from Debian's packages, where no registry is reachable; prints PYTHON_IMAGE
+base-image: engine ## build a base image from Debian's packages if no registry is reachable, and print its name
 	@deploy/image/base.sh localhost/harbourmaster-base:debian
 
 node-images: NODE_IMAGE = registry.example.com/harbourmaster:$(VERSION)
@@ -229,7 +229,7 @@ PACK = $(BIN)/python deploy/release.py $(1) IMG=$(IMG) PYTHON_IMAGE=$(PYTHON_IMA
 	PYTHON_RUNNER=$(PYTHON_RUNNER) DENO_RUNNER=$(DENO_RUNNER) BUILDER=$(BUILDER)
 PARTS = $(MAKE) --no-print-directory SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct)
 
-release: .venv/installed ## make all files of a release in dist, from a commit: docs/howto/releasing.md
+release: .venv/installed ## build all files of a release into dist; docs/howto/releasing.md explains the variables
 	@$(call PACK,check)
 	@echo "== building wheels, image and chart (two to five minutes)"
 	@rm -rf dist && $(PARTS) webhook playground sbom image >/dev/null

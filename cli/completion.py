@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import shtab
 
 from harbourmaster.cli import program
-from harbourmaster.cli.main import _parser
+from harbourmaster.cli.main import create_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def completion(arguments: argparse.Namespace) -> int:
     """Print the script for one shell."""
     # Also if kubectl calls us: the scripts complete our own command.
     program.name.set(program.OWN)
-    parser = _parser()
+    parser = create_parser()
     for action in _actions(parser):
         _hint(action)
     if arguments.shell == KUBECTL:

@@ -62,13 +62,13 @@ class _PluginParser(Parser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
-    return _run(_parser().parse_args(argv))
+    return _run(create_parser().parse_args(argv))
 
 
 def plugin(argv: Sequence[str] | None = None) -> int:
     """The same for ``kubectl harbourmaster``: kubectl runs kubectl-harbourmaster of the path."""
     program.name.set(program.PLUGIN)
-    return _run(_parser(_PluginParser).parse_args(argv))
+    return _run(create_parser(_PluginParser).parse_args(argv))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -83,7 +83,8 @@ def _run(arguments: argparse.Namespace) -> int:
     return exit_code(program.name.get(), command)
 
 
-def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser: argparse.ArgumentParser = kind(
         prog=program.name.get(),
         description="Decide where Kubernetes pods run, when they may be scheduled, which "
@@ -144,9 +145,18 @@ def _parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         "if there are any",
     )
     text = "print a completion script for a shell, or for kubectl harbourmaster"
-    completion = add_command(commands, "completion", text, run="completion:completion")
+    completion = add_command(
+        commands,
+        "completion",
+        text,
+        run="completion:completion",
+        description="Print a script that completes commands, options and values when you press Tab."
+        "\nSave the script for kubectl on PATH as kubectl_complete-harbourmaster.",
+    )
     completion.add_argument(
-        "shell", choices=("bash", "zsh", "fish", "kubectl"), help="the shell, or kubectl"
+        "shell",
+        choices=("bash", "zsh", "fish", "kubectl"),
+        help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
     )
     return parser
 

@@ -19,9 +19,8 @@ from harbourmaster.playground.build import (
     HELM,
     NODE,
     PROMETHEUS,
+    ensure,
     ensure_binaries,
-    ensure_helm,
-    ensure_node,
     ensure_prometheus,
 )
 from harbourmaster.playground.commands import OPTIONAL, REQUIRED, Layout
@@ -144,13 +143,12 @@ def _prepare(options: argparse.Namespace) -> None:
 def _build(suite: str | None) -> None:
     if suite in {None, CONTROL_PLANE.name}:
         ensure_binaries(progress=say)
-    if suite in {None, NODE.name}:
-        ensure_node(progress=say)
     if suite in {None, PROMETHEUS.name}:
         for program in PROMETHEUS.targets:
             ensure_prometheus(program, progress=say)
-    if suite in {None, HELM.name}:
-        ensure_helm(progress=say)
+    for each in (NODE, HELM):
+        if suite in {None, each.name}:
+            ensure(each, progress=say)
 
 
 def _parser() -> argparse.ArgumentParser:

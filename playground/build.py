@@ -116,7 +116,7 @@ def ensure_binaries(
     assets = _assets(needed, environment)
     if assets is not None:
         return assets
-    return _ensure(CONTROL_PLANE, environment, progress)
+    return ensure(CONTROL_PLANE, environment=environment, progress=progress)
 
 
 def ensure_prometheus(
@@ -129,25 +129,7 @@ def ensure_prometheus(
     installed = shutil.which(program, path=environment.get("PATH", ""))
     if installed is not None:
         return Path(installed)
-    return _ensure(PROMETHEUS, environment, progress) / program
-
-
-def ensure_helm(
-    *,
-    environment: Mapping[str, str] = os.environ,
-    progress: Callable[[str], None] = print,
-) -> Path:
-    """Return a folder with ``helm``, of version 4, and ``helm3``: what tests install charts by."""
-    return _ensure(HELM, environment, progress)
-
-
-def ensure_node(
-    *,
-    environment: Mapping[str, str] = os.environ,
-    progress: Callable[[str], None] = print,
-) -> Path:
-    """Return a folder with kubelet and kube-proxy, built where the cache has none."""
-    return _ensure(NODE, environment, progress)
+    return ensure(PROMETHEUS, environment=environment, progress=progress) / program
 
 
 def find_kubectl(binaries: Path, environment: Mapping[str, str] = os.environ) -> Path:
@@ -200,7 +182,13 @@ def digest(toolchain: Toolchain, suite: Suite = CONTROL_PLANE) -> str:
     return f"{_inputs_digest(suite)}-{toolchain.version}-{toolchain.architecture}"
 
 
-def _ensure(suite: Suite, environment: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+def ensure(
+    suite: Suite,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    progress: Callable[[str], None] = print,
+) -> Path:
+    """Return the folder with a suite's binaries, after building them if the cache has none."""
     cache = cache_directory(environment)
     try:
         toolchain = find_go(environment)

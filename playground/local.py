@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api
-from harbourmaster.playground.build import ensure_binaries, ensure_node
+from harbourmaster.playground.build import NODE, ensure, ensure_binaries
 from harbourmaster.playground.commands import Layout
 from harbourmaster.playground.control_plane import ControlPlane, shut_down
 from harbourmaster.playground.errors import PlaygroundError
@@ -114,7 +114,7 @@ def _up_node(directory: Path, arguments: Arguments) -> int:
     machine = Machine(
         directory=str(directory),
         binaries=str(ensure_binaries(progress=_say)),
-        node_binaries=str(ensure_node(progress=_say)),
+        node_binaries=str(ensure(NODE, progress=_say)),
         images=str(images),
         nodes=1 if arguments.nodes is None else arguments.nodes,
         audit=arguments.audit,

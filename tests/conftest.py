@@ -12,7 +12,7 @@ import pytest
 import helpers.properties  # noqa: F401 - before any test module, for its profiles
 from harbourmaster.playground import api as playground_api
 from harbourmaster.playground.browser import ensure_axe, ensure_browser
-from harbourmaster.playground.build import ensure_binaries, ensure_helm, ensure_prometheus
+from harbourmaster.playground.build import HELM, ensure, ensure_binaries, ensure_prometheus
 from harbourmaster.playground.errors import PlaygroundError
 from helpers.cluster import (
     SERVED,
@@ -77,10 +77,15 @@ def pytest_collection_finish(session):
                 ensure_binaries()
             if any("prometheus" in item.fixturenames for item in session.items):
                 ensure_prometheus()
-            if any("helm" in item.fixturenames for item in session.items):
-                ensure_helm()
+            if any("helm_is_built" in item.fixturenames for item in session.items):
+                ensure(HELM)
         except PlaygroundError as error:
             raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(scope="session")
+def helm_is_built():
+    """For tests that run Helm: it is built before the first of them."""
 
 
 @pytest.fixture(scope="session")

@@ -61,12 +61,22 @@ def build(run, names):
 
 
 def why_not(name):
-    """Return why this machine cannot run a stage, in one line, or nothing."""
+    """Return why this machine cannot run a stage, in one line, or nothing.
+
+    Raises SystemExit with what the check printed where it gave no answer.
+    """
     if name != "node":
         return ""
     images = HERE.parent / "build/images"
     asked = [sys.executable, "-m", "harbourmaster.playground", "check-node", str(images)]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stderr.strip()
+    checked = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if not checked.returncode:
+        return ""
+    reason = checked.stderr.strip().rpartition("\n")[2]
+    # A traceback ends with 1 too.
+    if checked.returncode != 1 or not reason.startswith("playground: "):
+        sys.exit(f"check of the stage {name} failed with {checked.returncode}: {checked.stderr}")
+    return reason.removeprefix("playground: ")
 
 
 def command(name, run, seed):
@@ -91,8 +101,8 @@ def main():
     if set(names) - set(known):
         parser.error(f"unknown stage in {' '.join(names)}: choose from {', '.join(known)}")
     impossible = {name: reason for name in names if (reason := why_not(name))}
-    for name, reason in impossible.items():
-        print(f"stage {name} does not run: {reason}", flush=True)
+    not_run = "".join(f"{name}: not run: {reason}\n" for name, reason in impossible.items())
+    print(not_run, end="", flush=True)
     names = [name for name in names if name not in impossible]
     if not names:
         return 2
@@ -118,6 +128,7 @@ def main():
         print(f"{name:10} {minutes:7.1f}  {waited:17.1f}  {budget:6.1f}  {outcome}")
     total, budget = (sum(row[column] for row in rows) for column in (1, 3))
     print(f"{'total':10} {total:7.1f}  {'':17}  {budget:6.1f}")
+    print(not_run, end="")
     return int(any(row[-1] != "passed" for row in rows))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import decode_workload
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.known_keys import KNOWN_KEYS
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MIRRORED: Final = f"gates.{OUR_DOMAIN}/enabled"
 """The label on namespaces that mirrors Keptn's annotation."""
-_WRITTEN: Final = {REMOVED_KEY, *(key for key in KNOWN_KEYS if key.startswith(OURS))}
+_WRITTEN: Final = frozenset(key for key in KNOWN_KEYS if key.startswith(OURS))
 
 
 def gated_pod(raw: msgspec.Raw | bytes) -> Workload | None:
@@ -40,15 +40,14 @@ def ungate(pod: Workload) -> list[dict[str, Any]] | None:
     return removal(pod.metadata.uid, pod.gates, pod.metadata.annotations or None)
 
 
-def annotated_pod(raw: msgspec.Raw) -> Metadata | None:
-    """The metadata of a pod on which we left annotations."""
-    metadata = metadata_in(raw)
-    return metadata if our_annotations(metadata) else None
+def our_annotations(pod: Metadata, *, keptn: bool) -> list[str]:
+    """What we wrote on a pod: no key of ours is for users to write there.
 
-
-def our_annotations(pod: Metadata) -> list[str]:
-    """What we wrote on a pod: no key of ours is for users to write there."""
-    return [key for key in pod.annotations if key in _WRITTEN]
+    Keptn reads REMOVED_KEY at each update of a pod: without it, Keptn adds its gate, which the API
+    server refuses (keptn-spec 2.3).
+    """
+    written = _WRITTEN if keptn else _WRITTEN | {REMOVED_KEY}
+    return [key for key in pod.annotations if key in written]
 
 
 def is_recreated(pod: Workload) -> bool:

@@ -12,10 +12,10 @@ from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import NAMESPACES, NODES, PODS
 from harbourmaster.cli.batches import for_each, many, shown
 from harbourmaster.cli.live.cluster import collect
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate.model import KEPTN
 from harbourmaster.cli.uninstall.releasing import (
     MIRRORED,
-    annotated_pod,
     gated_pod,
     is_recreated,
     our_annotations,
@@ -32,6 +32,8 @@ from harbourmaster.rescheduling.reservation import clear, decode_held
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import TypeVar
+
+    import msgspec
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
@@ -151,16 +153,23 @@ class Undoing:
 
     async def annotations(self) -> str:
         """Remove our annotations from the pods; those that users wrote stay."""
+        keptn = KEPTN in await self._removal.systems()
+        ours = partial(our_annotations, keptn=keptn)
+        # By its annotations, the next run knows a pod that this one should have deleted.
+        waiting = [] if keptn else await self._scheduled()
+        kept = {pod.metadata.uid for pod in waiting if is_recreated(pod)}
+
+        def pick(raw: msgspec.Raw) -> Metadata | None:
+            pod = metadata_in(raw)
+            return pod if pod.uid not in kept and ours(pod) else None
 
         async def one(pod: Metadata) -> None:
-            patch = MergePatch({"metadata": {"annotations": dict.fromkeys(our_annotations(pod))}})
+            patch = MergePatch({"metadata": {"annotations": dict.fromkeys(ours(pod))}})
             await self._if_there(self._client.patch(PODS, pod.name, patch, pod.namespace))
 
-        if KEPTN in await self._removal.systems():
-            return "left to Keptn, whose webhook is registered"
-        found = await collect(self._client, PODS, annotated_pod, metadata_only=True)
+        found = await collect(self._client, PODS, pick, metadata_only=True)
         done = await self._each(found, one, "annotations")
-        return f"{self._removal.would('clear', 'cleared')} {many(done, 'pod')}"
+        return f"{self._removal.would('remove', 'removed')} annotations from {many(done, 'pod')}"
 
     async def labels(self) -> str:
         """Remove our label from the namespaces; Keptn's annotation is the user's and stays."""
@@ -171,7 +180,7 @@ class Undoing:
 
         found = await self._removal.metadata(NAMESPACES, label_selector=MIRRORED)
         done = await self._each(found, one, "labels")
-        return f"{self._removal.would('clear', 'cleared')} {many(done, 'namespace')}"
+        return f"{self._removal.would('remove', 'removed')} labels from {many(done, 'namespace')}"
 
     async def reservations(self) -> str:
         """Remove the reservations for critical add-ons from nodes; taints of others stay."""

@@ -40,11 +40,6 @@ ALONE = {
 IN_DEFAULT = {"guards", "accountGuard"}
 
 
-@pytest.fixture(scope="module")
-def helm_is_built():
-    """conftest.py has Helm built before the first test that uses this."""
-
-
 def namespace_of(found):
     return next(each["metadata"]["name"] for each in found if each["kind"] == "Namespace")
 

@@ -45,11 +45,6 @@ STORED = (
 )
 
 
-@pytest.fixture(scope="module")
-def helm_is_built():
-    """conftest.py has Helm built before the first test that uses this."""
-
-
 @pytest.fixture(params=HELMS)
 def release(request, tmp_path_factory):
     """A release of ours by one version of Helm, on a control plane of its own with two nodes."""

@@ -285,6 +285,38 @@ def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
     assert [users.items() <= one["metadata"]["annotations"].items() for one in found] == [True] * 2
 
 
+def test_beside_keptn_a_pod_keeps_only_the_key_that_keptn_reads(
+    plane, kubectl, users_namespace, installed
+):
+    kubectl("delete", "mutatingwebhookconfiguration", "harbourmaster")
+    kubectl("delete", "validatingwebhookconfiguration", "harbourmaster")
+    eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
+    parent = {"gates.harbourmaster.dev/parent": "unresolved"}
+    released = {"gates.harbourmaster.dev/released": "expired", RELEASED: "true"}
+    pods = [pod("waits", GATE, annotations=parent), pod("runs", annotations=released)]
+    kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
+    service = {"namespace": "keptn-system", "name": "lifecycle-webhook-service"}
+    keptn = webhook_configuration(
+        "Mutating",
+        name="keptn",
+        webhook="mpod.keptn.sh",
+        clientConfig={"service": service},
+        rules=[rule(["pods"])],
+        failurePolicy="Ignore",
+        timeoutSeconds=1,
+    )
+    kubectl("apply", "-f=-", stdin=json.dumps(keptn))
+    try:
+        assert uninstall.run(arguments(plane)) == 0
+    finally:
+        kubectl("delete", "mutatingwebhookconfiguration", "keptn")
+    assert {key for key in keys_of_ours(kubectl) if key[0] == "Pod"} == {("Pod", "runs", RELEASED)}
+    (waits,) = json.loads(
+        kubectl("get", "pod", "waits", f"-n={users_namespace}", "-o=json").stdout
+    )["spec"]["schedulingGates"]
+    assert waits["name"] == GATE
+
+
 def keys_of_ours(kubectl):
     """Labels, annotations and finalizers of ours on any object: its kind, its name and the key."""
     kinds = kubectl("api-resources", "--verbs=list", "-o=name").stdout.split()

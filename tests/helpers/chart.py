@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harbourmaster.playground.build import ensure_helm
+from harbourmaster.playground.build import HELM, ensure
 from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, parsed, render_cache
 
 CHART = DEPLOY / "chart"
@@ -45,7 +45,7 @@ def helm(*arguments, program="helm", kubeconfig="/dev/null"):
             "PATH": "/usr/bin:/bin",
         }
         return subprocess.run(
-            [ensure_helm() / program, *arguments],
+            [ensure(HELM) / program, *arguments],
             env=environment,
             capture_output=True,
             text=True,

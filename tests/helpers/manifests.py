@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.cli.main import _parser
+from harbourmaster.cli.main import create_parser
 from harbourmaster.playground.build import find_kubectl
 from harbourmaster.serving.options import settings_from
 
@@ -230,7 +230,7 @@ def bound_to(found, role):
 @functools.cache
 def parser_of_the_command():
     """The parser of ``harbourmaster``, which takes a while to build."""
-    return _parser()
+    return create_parser()
 
 
 def settings_of(deployment):

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from harbourmaster.playground import api
-from harbourmaster.playground.build import ensure_binaries, ensure_node
+from harbourmaster.playground.build import NODE, ensure, ensure_binaries
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.node import cgroups, host
 from harbourmaster.playground.node.machine import Machine, check
@@ -47,7 +47,7 @@ class RealNode:
         self.machine = Machine(
             directory=str(directory),
             binaries=str(ensure_binaries()),
-            node_binaries=str(ensure_node()),
+            node_binaries=str(ensure(NODE)),
             images=str(IMAGES),
             nodes=nodes,
             install=False,

@@ -14,6 +14,13 @@ from helpers.wheels import clean
 
 VERSION = "0.1.0"
 COMMIT = "d89dcdb54953cab37e034ab788b4c35d64bffdb4"
+KEPT = {
+    "0.1.0": {
+        ("list", "lifecycle.keptn.sh", "keptnappcontexts"),
+        ("watch", "lifecycle.keptn.sh", "keptnappcontexts"),
+    }
+}
+"""Rights of the controller that only the release before uses, by its version."""
 REPOSITORY = "registry.example.com/harbourmaster"
 PACKERS = (".dockerignore", "Dockerfile", "Makefile", "deploy/image", "deploy/release.py")
 PACKERS = (*PACKERS, "deploy/sbom.py")

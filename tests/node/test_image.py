@@ -12,38 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from helpers.clones import cloned, needs, run
 from helpers.image import HOME
 from helpers.manifests import ROOT, VERSION
 from helpers.patience import PATIENCE
 from helpers.wheels import clean
 
-MISSING = [name for name in ("buildah", "runc", "apt-get", "faketime") if not shutil.which(name)]
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.slow,
-    # Two images, one of them of a base that is not yet there.
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="containers need root here"),
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-]
+# Two images, one of them of a base that is not yet there.
+pytestmark = [pytest.mark.timeout(900), *needs("buildah", "runc", "apt-get", "faketime")]
 ARCHIVE = f"dist/harbourmaster-{VERSION}-image.tar"
 BILL = f"dist/harbourmaster-{VERSION}.cdx.json"
 MB = 1_000_000
 TMP = "/tmp"  # noqa: S108 -- of the container
 
 
-def run(*command, **options):
-    """Run a command that must succeed; return what it printed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
-
-
 def made(directory, umask=0o022, clock=(), **environment):
     """Clone what is committed, and make the archive there; return the clone."""
-    run("git", "clone", "--quiet", ROOT, directory, umask=umask)
-    (directory / ".venv").mkdir()
-    (directory / ".venv/installed").touch()
+    cloned(ROOT, directory, umask)
     options = {"cwd": directory, "umask": umask, "env": {**clean(), **environment}}
     make = (*clock, "make", "--no-print-directory", "CONTAINER_ENGINE=buildah")
     base = run(*make, "base-image", **options).strip()

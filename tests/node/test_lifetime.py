@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,6 +20,16 @@ END_SECONDS = 60
 
 def local(action, directory, *arguments, **options):
     return output(PROGRAM, "local", action, f"--dir={directory}", *arguments, **options)
+
+
+@contextlib.contextmanager
+def starting(directory):
+    """``local up`` of a node whose control plane runs and the rest does not; and its keeper."""
+    command = [PROGRAM, "local", "up", "--node", f"--dir={directory}", f"--images={IMAGES}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
+        assert "control plane" in up.stderr.readline()
+        (record,) = read_records(host.records(directory))
+        yield up, record
 
 
 def leftovers(directory):
@@ -55,11 +66,7 @@ def test_a_second_node_starts_beside_the_first_and_ends_without_a_trace(bare_nod
 
 def test_a_killed_up_leaves_nothing(tmp_path):
     directory = tmp_path / "killed"
-    command = [PROGRAM, "local", "up", "--node", f"--dir={directory}", f"--images={IMAGES}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
-        # The control plane runs by now, and the rest does not.
-        assert "control plane" in up.stderr.readline()
-        (record,) = read_records(host.records(directory))
+    with starting(directory) as (up, record):
         keeper = Process.find(record)
         up.send_signal(signal.SIGKILL)
     assert keeper.wait(END_SECONDS)
@@ -69,10 +76,7 @@ def test_a_killed_up_leaves_nothing(tmp_path):
 
 def test_a_killed_keeper_takes_the_node_with_it_and_down_removes_the_cgroups(tmp_path):
     directory = tmp_path / "orphan"
-    command = [PROGRAM, "local", "up", "--node", f"--dir={directory}", f"--images={IMAGES}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
-        assert "control plane" in up.stderr.readline()
-        (record,) = read_records(host.records(directory))
+    with starting(directory) as (up, record):
         (namespaces,) = read_records(directory / "namespaces.json")
         inside = Process.find(namespaces)
         os.kill(record.pid, signal.SIGKILL)

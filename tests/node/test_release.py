@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import stat
@@ -15,20 +14,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from helpers.clones import cloned, needs, run
 from helpers.manifests import ROOT, VERSION, parsed
 from helpers.manual_commands import blocks
 from helpers.planes import plane_for
 from helpers.wheels import clean
 
-NEEDED = ("buildah", "apt-get", "faketime", "skopeo", "curl")
-MISSING = [name for name in NEEDED if not shutil.which(name)]
+# Two releases, each with an image whose packages are fetched.
 pytestmark = [
-    pytest.mark.full,
-    pytest.mark.slow,
-    # Two releases, each with an image whose packages are fetched.
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(os.geteuid() != 0, reason="containers need root here"),
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+    *needs("buildah", "apt-get", "faketime", "skopeo", "curl"),
 ]
 IMAGE = "registry.example.com/harbourmaster"
 MAKE = ("make", "--no-print-directory", "CONTAINER_ENGINE=buildah")
@@ -53,23 +48,14 @@ DUMP = [
 ]
 
 
-def run(*command, **options):
-    """Run a command that must succeed; return what it printed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
-
-
 def identified(*command, **options):
     """Git with a committer, who is the same on every machine."""
     return run("git", "-c", "user.name=a", "-c", "user.email=a@example.com", *command, **options)
 
 
-def cloned(source, directory, umask=0o022):
+def linked(source, directory, umask=0o022):
     """A clone in which make uses our environment."""
-    run("git", "clone", "--quiet", source, directory, umask=umask)
-    (directory / ".venv").mkdir()
-    (directory / ".venv/installed").touch()
+    cloned(source, directory, umask)
     setup = (directory / "setup.cfg").read_text()
     for name in re.findall(r"^    harbourmaster\.\S+ = (\S+)$", setup, re.MULTILINE):
         (directory / "harbourmaster" / name).symlink_to(f"../{name}")
@@ -106,7 +92,7 @@ def store(folder):
 @pytest.fixture(scope="module")
 def clone(folder):
     """What is committed, with a changelog of this version."""
-    clone = cloned(ROOT, folder / "here")
+    clone = linked(ROOT, folder / "here")
     changelog = clone / "CHANGELOG.md"
     text = re.sub(
         rf"^(## )?\[{re.escape(VERSION)}\].*\n", "", changelog.read_text(), flags=re.MULTILINE
@@ -139,7 +125,7 @@ def dist(release):
 
 
 def test_a_second_clone_makes_the_same_files(clone, dist, store, base, folder):
-    again = cloned(clone, folder / "another/place", umask=0o077)
+    again = linked(clone, folder / "another/place", umask=0o077)
     clock = ("faketime", "-f", "+400d")
     other, _ = released(base, clock, **in_clone(again, store, umask=0o077, TZ="Asia/Tokyo"))
     assert (other / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 import yaml
 
 from helpers import node_objects as objects
 from helpers import previous
+from helpers.clones import needs
 from helpers.node import IMAGE, NAMESPACE, REPOSITORY, RUNNERS, figure, output
 
 # Packing fetches the packages of an image.
-pytestmark = [
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(not shutil.which("buildah"), reason="not installed: buildah"),
-]
+pytestmark = [pytest.mark.timeout(1200), *needs("buildah")]
 WEBHOOK, CONTROLLER = "harbourmaster-webhook", "harbourmaster-controller"
 STORED = ("clusterpodschedulingpolicies", "keptntaskdefinitions", "keptnworkloadversions")
 
@@ -53,6 +49,13 @@ def apply(node, release, *, webhook):
     node.rollout(WEBHOOK if webhook else CONTROLLER)
 
 
+def undo(node):
+    """Return to the Deployments of the release before, with roles and CRDs of this one."""
+    for name in (CONTROLLER, WEBHOOK):
+        node.kubectl("rollout", "undo", f"deployment/{name}", f"--namespace={NAMESPACE}")
+        node.rollout(name)
+
+
 def images(node):
     pods = node.get("pods", f"--namespace={NAMESPACE}", "--field-selector=status.phase=Running")
     return {
@@ -78,6 +81,13 @@ def runs(node, place, name):
     node.wait("condition=Available", f"--namespace={place}", f"deployment/{name}")
 
 
+def version_of(node, place, name):
+    """The workload version of a Deployment, once it is there."""
+    version = f"keptnworkloadversion/{objects.version_name(name)}"
+    node.wait("create", f"--namespace={place}", version)
+    return version
+
+
 def gates(node, place, app):
     (pod,) = node.get("pods", f"--namespace={place}", f"--selector=app={app}")
     return pod["spec"].get("schedulingGates", [])
@@ -97,13 +107,11 @@ def test_an_upgrade_and_the_way_back_lose_no_request_and_no_object(node, place, 
         runs(node, place, "back")
         back = len(load.seconds), len(load.bad)
         node.apply(objects.deployment(place, "stall", tasks=["fails"]))
-        version = f"keptnworkloadversion/{objects.version_name('stall')}"
-        node.wait("create", f"--namespace={place}", version)
+        version = version_of(node, place, "stall")
         failed = "jsonpath={.status.preDeploymentStatus}=Failed"
         node.wait(failed, f"--namespace={place}", version)
         node.apply(objects.deployment(place, "crossing", tasks=["slow"]))
-        crossing = f"keptnworkloadversion/{objects.version_name('crossing')}"
-        node.wait("create", f"--namespace={place}", crossing)
+        version_of(node, place, "crossing")
         stored = specs(node, place)
 
         apply(node, now, webhook=False)
@@ -122,3 +130,9 @@ def test_an_upgrade_and_the_way_back_lose_no_request_and_no_object(node, place, 
     jobs = node.get("jobs", f"--namespace={place}")
     tasks = [job["metadata"]["annotations"]["keptn.sh/workload"] for job in jobs]
     assert sorted(tasks) == sorted(set(tasks))
+
+    undo(node)
+    assert images(node) == {"controller": old_image, "webhook": old_image}
+    runs(node, place, "undone")
+    for webhook in (False, True):
+        apply(node, now, webhook=webhook)

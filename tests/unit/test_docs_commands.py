@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from harbourmaster.cli.main import _parser
+from harbourmaster.cli.main import create_parser
 from helpers.manual_commands import PAGES, ROOT, blocks
 
 NOT_RUN = {
@@ -109,7 +109,7 @@ def test_every_command_that_a_page_shows_is_one(page):
 
 @functools.cache
 def whole_parser():
-    return _parser()
+    return create_parser()
 
 
 def assert_known(command):

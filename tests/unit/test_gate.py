@@ -13,6 +13,7 @@ from helpers.gate import divide
 from helpers.workers import group
 
 TESTS = Path(__file__).parents[1]
+REASON = "runc not found: apt-get install --yes runc"
 
 
 def item(path, *marks):
@@ -116,8 +117,50 @@ def test_a_module_stays_on_one_worker_and_flows_share_an_installation():
 
 
 def test_a_stage_that_this_machine_cannot_run_is_named_and_alone_ends_with_2(monkeypatch, capsys):
-    reason = "playground: runc not found: apt-get install --yes runc"
-    monkeypatch.setattr(stages, "why_not", lambda name: reason if name == "node" else "")
+    monkeypatch.setattr(stages, "why_not", lambda name: REASON if name == "node" else "")
     monkeypatch.setattr("sys.argv", ["stages.py", "full", "node"])
     assert stages.main() == 2
-    assert capsys.readouterr().out == f"stage node does not run: {reason}\n"
+    assert capsys.readouterr().out == f"node: not run: {REASON}\n"
+
+
+def test_a_stage_that_did_not_run_is_named_again_after_the_others(monkeypatch, capsys):
+    monkeypatch.setattr(stages, "why_not", lambda name: REASON if name == "node" else "")
+    monkeypatch.setattr(stages, "command", lambda *_: ["true"])
+    monkeypatch.setattr("sys.argv", ["stages.py", "full", "unit", "node"])
+    assert stages.main() == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == last == f"node: not run: {REASON}"
+
+
+@pytest.fixture
+def checking(monkeypatch, tmp_path):
+    """Return ``checking(code, said)``: the check of the node prints this and ends with this."""
+
+    def checking(code, said):
+        program = tmp_path / "python"
+        (tmp_path / "said").write_text(said)
+        program.write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\nexit {code}\n")
+        program.chmod(0o700)
+        monkeypatch.setattr("sys.executable", str(program))
+
+    return checking
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "reason"),
+    [
+        (0, "", ""),
+        (0, "a warning of some library\n", ""),
+        (1, f"a warning of some library\nplayground: {REASON}\n", REASON),
+    ],
+)
+def test_the_exit_code_of_the_check_tells_whether_the_node_stage_runs(checking, code, said, reason):
+    checking(code, said)
+    assert stages.why_not("node") == reason
+
+
+@pytest.mark.parametrize(("code", "said"), [(1, "Traceback\nValueError: x\n"), (2, ""), (1, "")])
+def test_a_check_without_an_answer_ends_the_run(checking, code, said):
+    checking(code, said)
+    with pytest.raises(SystemExit, match=f"^check of the stage node failed with {code}: {said}"):
+        stages.why_not("node")

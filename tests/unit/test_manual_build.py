@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import manual
-from harbourmaster.cli.main import _parser
+from harbourmaster.cli.main import create_parser
 from manual.alerts import alerts
 from manual.commands import _below
 from manual.outside import without_links_out
@@ -75,7 +75,7 @@ def test_every_command_has_a_section_with_its_flags():
         for below, its_parser, _ in _below(parser):
             assert_described(f"{name} {below}", its_parser)
 
-    commands = list(_below(_parser()))
+    commands = list(_below(create_parser()))
     assert commands
     for name, parser, _ in commands:
         assert_described(name, parser)

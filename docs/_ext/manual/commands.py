@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.cli.main import _parser
+from harbourmaster.cli.main import create_parser
 from manual.markdown import block, code, plain, table
 from manual.setting_tables import SETTINGS, table_of
 
@@ -25,7 +25,7 @@ def command_pages() -> str:
     """A section for each command, and one below it for each of its actions."""
     return "".join(
         f"{part}\n" if part.endswith("\n") else part
-        for name, parser, told in _below(_parser())
+        for name, parser, told in _below(create_parser())
         for part in _section(name, parser, told, depth=2)
     )
 

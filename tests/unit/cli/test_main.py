@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from harbourmaster.cli.main import _parser, main
+from harbourmaster.cli.main import create_parser, main
 
 # They name Secrets, files and a taint, and contain no secret.
 NAMES_OF_SECRETS = {
@@ -29,7 +29,7 @@ def options(parser):
 
 
 def test_what_programs_read_is_asked_for_as_kubectl_asks():
-    found = {command: names for command, names in options(_parser()) if "--output" in names}
+    found = {command: names for command, names in options(create_parser()) if "--output" in names}
     assert {"harbourmaster gate list", "harbourmaster doctor"} <= found.keys()
     assert [command for command, names in found.items() if "-o" not in names] == []
 
@@ -37,7 +37,7 @@ def test_what_programs_read_is_asked_for_as_kubectl_asks():
 @pytest.mark.claim("C2")
 def test_no_command_takes_a_secret_as_an_argument():
     # Every process of a machine sees the arguments of the others.
-    names = {name for _, names in options(_parser()) for name in names}
+    names = {name for _, names in options(create_parser()) for name in names}
     suspect = {name for name in names if re.search(r"token|passw|key|secret|credential", name)}
     assert suspect == NAMES_OF_SECRETS
 

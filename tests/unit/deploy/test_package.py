@@ -19,7 +19,7 @@ import yaml
 
 from harbourmaster.cli.doctor.checks.rights import required
 from harbourmaster.controller.settings import ControllerSettings
-from helpers.manifests import ROOT, VERSION
+from helpers.manifests import ROOT, VERSION, kustomize, rendered
 from helpers.wheels import ADDED, built, clean
 
 PLAYGROUND = "harbourmaster.playground"
@@ -196,6 +196,24 @@ def test_the_wheels_name_their_author_and_home(wheel, playground_wheel):
         assert metadata["Author"] == "Harbourmaster maintainers"
         home = [metadata["Home-page"], *(metadata.get_all("Project-URL") or [])]
         assert any("https://harbourmaster.example.com" in url for url in home if url)
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_playground_has_all_manifests_of_the_default(playground_wheel, tmp_path):
+    archive = zipfile.ZipFile(playground_wheel)
+    archive.extractall(tmp_path)
+    default = tmp_path / "harbourmaster/playground/deploy/default"
+    assert (default / "kustomization.yaml").is_file()
+    assert kustomize(default) == rendered("default")
+
+
+@pytest.mark.slow
+def test_the_wheels_contain_the_licence(wheel, playground_wheel):
+    licence = (ROOT / "LICENSE").read_bytes()
+    for each in (wheel, playground_wheel):
+        archive = zipfile.ZipFile(each)
+        (name,) = [name for name in archive.namelist() if name.endswith("/LICENSE")]
+        assert archive.read(name) == licence
 
 
 @pytest.mark.slow

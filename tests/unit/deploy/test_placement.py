@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from harbourmaster.cli.main import _parser
+from harbourmaster.cli.main import create_parser
 from harbourmaster.cli.placement.decide import decided
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.placement.model import GROUP
@@ -81,4 +81,4 @@ def test_the_commands_of_the_manual_can_be_given():
     assert len(lines) == 4
     for line in lines:
         words = re.findall(r"'[^']*'|\S+", line.partition(" | ")[0])
-        _parser().parse_args([each.strip("'") for each in words])
+        create_parser().parse_args([each.strip("'") for each in words])

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import io
 import re
+import subprocess
+import tarfile
+from itertools import product
 from pathlib import Path
 
 import pytest
 import yaml
 
-from helpers.manifests import BASES, objects, of_kind, one
+from helpers import previous
+from helpers.manifests import BASES, DEPLOY, ROOT, objects, of_kind, one
 
 GOLDEN = yaml.safe_load(Path(__file__).with_name("rights.yaml").read_text())
 NEVER = {"*", "escalate", "bind", "impersonate", "deletecollection"}
@@ -67,6 +72,58 @@ def test_no_account_of_ours_has_a_dangerous_right(base):
                 assert names != "any" or verbs == "create", line
             if resource.startswith(("mutatingwebhook", "validatingwebhook", "leases")):
                 assert names != "any" or verbs == "create", line
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    """The manifests of the release before."""
+    archive = subprocess.run(
+        ["git", "archive", previous.COMMIT, "deploy"], cwd=ROOT, capture_output=True, check=False
+    )
+    if archive.returncode:
+        pytest.skip("the commit of the release before is not in this clone")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as found:
+        found.extractall(folder, filter="data")
+    return folder / "deploy"
+
+
+def bound(folder):
+    """Whom each binding of a folder's manifests binds to what, and all that each role allows."""
+    found = set()
+    for path in folder.rglob("*.yaml"):
+        text = path.read_text()
+        if "rbac.authorization.k8s.io" not in text or "{{" in text:
+            continue
+        for item in yaml.safe_load_all(text):
+            name = (item["kind"], item["metadata"]["name"])
+            if item["kind"].endswith("Binding"):
+                found |= {
+                    (*name, item["roleRef"]["name"], each["name"]) for each in item["subjects"]
+                }
+            for rule in item.get("rules", ()):
+                found |= {
+                    (*name, *right)
+                    for right in product(
+                        rule["apiGroups"],
+                        rule["resources"],
+                        rule.get("resourceNames", ("any",)),
+                        rule["verbs"],
+                    )
+                }
+    return found
+
+
+def test_the_release_before_has_its_rights_after_a_rollout_undo(before):
+    old, new = bound(before), bound(DEPLOY)
+    assert len(old) > 200
+    assert old - new == set()
+
+
+def test_rights_for_the_release_before_are_of_that_release_and_no_older_one(before):
+    assert previous.KEPT.keys() <= {previous.VERSION}, "remove the rights of an older release"
+    old = {(verb, group, resource) for *_, group, resource, _, verb in bound(before)}
+    assert previous.KEPT.get(previous.VERSION, set()) <= old
 
 
 def test_each_process_has_an_account_of_its_own_without_a_token_for_the_asking():

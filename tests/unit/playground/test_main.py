@@ -79,13 +79,14 @@ def test_build_builds_all_and_needs_no_folder(monkeypatch):
         lambda program, **_: built.append(program),
     )
     monkeypatch.setattr(
-        "harbourmaster.playground.__main__.ensure_helm", lambda **_: built.append("helm")
+        "harbourmaster.playground.__main__.ensure", lambda suite, **_: built.append(suite.name)
     )
-    every = ["plane", "prometheus", "promtool", "helm"]
+    every = ["plane", "prometheus", "promtool", "node", "helm"]
     assert main(["build"]) == 0
     assert built == every
-    assert not any(main(["build", one]) for one in ("control-plane", "prometheus", "helm"))
-    assert built[4:] == every
+    suites = ("control-plane", "prometheus", "node", "helm")
+    assert not any(main(["build", one]) for one in suites)
+    assert built[5:] == every
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS
 from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
+from harbourmaster.gates.release import EXPIRED, RELEASED_KEY
 from helpers.uninstalling import calls, done, names, put, run
 
 
@@ -19,6 +21,13 @@ def pod(api, name, *gates, annotations=None):
             "spec": spec,
         },
     )
+
+
+def annotations(api):
+    """The annotations of each pod, by its name."""
+    return {
+        name: api.get(PODS, name, "shop")["metadata"]["annotations"] for name in names(api, PODS)
+    }
 
 
 def gates(api, name):
@@ -56,11 +65,37 @@ async def test_gates_are_left_to_a_registered_keptn(api, client):
     entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
     put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
     pod(api, "ledger", GATE)
-    pod(api, "cart", annotations={RELEASED: "true"})
     told = await done(client)
     assert "gates: left to Keptn, whose webhook is registered" in told
     assert gates(api, "ledger") == [GATE]
-    assert api.get(PODS, "cart", "shop")["metadata"]["annotations"] == {RELEASED: "true"}
+
+
+@pytest.mark.parametrize(("keptn", "kept"), [(True, {RELEASED: "true"}), (False, {})])
+async def test_beside_keptn_only_the_annotation_that_it_reads_stays(api, client, keptn, kept):
+    if keptn:
+        entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
+        put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
+    pod(api, "cart", annotations={RELEASED: "true", RELEASED_KEY: EXPIRED})
+    pod(api, "ledger", GATE, annotations={PARENT_KEY: UNRESOLVED, "a": "b"})
+    scheduled(api, "waits", annotations={PARENT_KEY: UNRESOLVED})
+    told = await done(client)
+    assert f"annotations: removed annotations from {3 if keptn else 2} pods" in told
+    assert annotations(api) == {
+        "cart": kept,
+        "ledger": {"a": "b"},
+        **({"waits": {}} if keptn else {}),
+    }
+
+
+async def test_a_pod_whose_deletion_failed_is_still_known_in_the_next_run(api, client):
+    scheduled(api, "ledger-1", annotations={PARENT_KEY: UNRESOLVED})
+    scheduled(api, "lonely", annotations={PARENT_KEY: UNRESOLVED}, owners=())
+    api.forbid("delete", PODS)
+    await done(client, code=1)
+    assert annotations(api) == {"ledger-1": {PARENT_KEY: UNRESOLVED}, "lonely": {}}
+    api.heal()
+    await done(client, code=1)
+    assert names(api, PODS) == ["lonely"]
 
 
 WORKLOAD = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}
@@ -127,7 +162,9 @@ async def test_a_pod_that_returns_to_the_scheduler_is_named(api, client):
 async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, client):
     scheduled(api, "ledger-1")
     scheduled(api, "lonely", owners=())
+    pod(api, "runs", annotations={RELEASED: "true"})
     told = await done(client, dry_run=True)
+    assert "annotations: would remove annotations from 1 pod" in told
     assert (
         "pods in keptn-scheduler: would delete 1 pod, for their owners to recreate; "
         "1 pod that no owner recreates: shop/lonely"
@@ -135,7 +172,7 @@ async def test_a_dry_run_tells_of_both_and_another_scheduler_can_be_named(api, c
     for other in ("packer", ""):
         code, told = await run(client, scheduler=other)
         assert (code, told[-1]) == (0, "Harbourmaster is uninstalled.")
-        assert sorted(names(api, PODS)) == ["ledger-1", "lonely"]
+        assert sorted(names(api, PODS)) == ["ledger-1", "lonely", "runs"]
 
 
 async def test_the_scheduler_is_left_to_a_registered_keptn(api, client):

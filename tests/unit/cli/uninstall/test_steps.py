@@ -154,7 +154,7 @@ async def test_only_our_finalizers_and_labels_go(api, client):
     told = await done(client)
     assert api.get(CLUSTER_POLICIES, "ssd")["metadata"]["finalizers"] == ["example.com/a"]
     assert api.get(NAMESPACES, "shop")["metadata"]["labels"] == {"team": "a"}
-    assert "labels: cleared 1 namespace" in told
+    assert "labels: removed labels from 1 namespace" in told
 
 
 async def test_placement_lets_its_objects_go_and_tells_what_stays_on_members(api, client):
