@@ -154,14 +154,11 @@ class _Work:
 
     def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
         """Both: each depends on all that is watched, and a look that finds nothing costs little."""
+        self._certificates.observe()
         return (CERTIFICATES, CARRIERS)
 
     async def reconcile(self, key: str) -> float:
-        """Bring the Secret and its mounts, or what carries its authorities, to where they belong.
-
-        Mounts are no key of their own: certificates look right after carriers, before the watch
-        brings a repair, and so notice what was lost.
-        """
+        """Bring the Secret and its mounts, or what carries its authorities, to where they belong."""
         if key == CARRIERS:
             return await self._carriers.reconcile()
         wait = await self._certificates.reconcile()
