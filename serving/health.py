@@ -1,4 +1,4 @@
-"""The plain HTTP port: alive, ready, metrics. It has no limits, so it answers under overload."""
+"""The plain HTTP port for probes and metrics. It has no limits, so it answers under overload."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 
 STARTUP_WAIT: Final = 10.0
-"""Seconds that a start may take; then a probe of readiness tells that it takes longer."""
+"""Seconds that a startup probe waits; if a start takes longer, the readiness probe says why."""
+_MAX_WAITING: Final = 16
+"""Startup probes that wait; the kubelet sends one at a time."""
 _REST: Final = 4
-"""How much longer than a rendering the time after it is in which there is no other."""
+"""The pause after a rendering, in multiples of its duration."""
 
 
 class SharedPage:
-    """A page that is rendered once for all who ask meanwhile, for a fifth of the loop's time."""
+    """A page that is rendered once for all callers, in at most a fifth of the loop's time."""
 
     def __init__(self, render: Callable[[], bytes]) -> None:
         self._render = render
@@ -52,17 +54,19 @@ class SharedPage:
 def health_app(readiness: Readiness, registry: CollectorRegistry) -> web.Application:
     """``/healthz`` (also ``/healthz/webhook``, as kupid has it), ``/readyz`` and ``/metrics``.
 
-    ``/startupz`` answers when the process is ready, and after STARTUP_WAIT if it still is not.
+    ``/startupz`` answers when the process has been ready once, or after STARTUP_WAIT seconds.
     """
+    waiting = asyncio.Semaphore(_MAX_WAITING)
 
     async def alive(_request: web.Request) -> web.Response:
-        # That this runs at all is the answer.
+        # A process that hangs does not answer.
         return web.Response(text="ok\n")
 
     async def started(_request: web.Request) -> web.Response:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STARTUP_WAIT):
-                await readiness.until_ready()
+        if not waiting.locked():
+            with contextlib.suppress(TimeoutError):
+                async with waiting, asyncio.timeout(STARTUP_WAIT):
+                    await readiness.until_ready()
         return web.Response(text="ok\n")
 
     async def ready(_request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Whether to send requests here: named conditions, each with the reason why it fails."""
+"""Whether the process can serve requests: named conditions, each with the reason why it fails."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Probe: TypeAlias = Callable[[], Awaitable[str | None]]
 
 PROBE_TIMEOUT: Final = 2.0
 CACHED: Final = 1.0
-"""Seconds for which a probe's result holds, so that questions from outside cost next to nothing."""
+"""Seconds for which the results of probes are reused, so that many requests run few probes."""
 _PAUSE: Final = 0.1
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 class Readiness:
-    """Ready while no condition fails and no probe does."""
+    """Ready while no condition and no probe fails."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
@@ -31,25 +31,29 @@ class Readiness:
         self._probed: dict[str, str] = {}
         self._probed_at = -CACHED
         self._probing = asyncio.Lock()
+        self._starting = asyncio.Lock()
+        self._was_ready = False
 
     def set(self, name: str, reason: str | None) -> None:
-        """Say why ``name`` is not ready, or with None that it is."""
+        """Set the reason why the condition ``name`` fails; None if it does not."""
         if reason is None:
             self._reasons.pop(name, None)
         else:
             self._reasons[name] = reason
 
     def add_probe(self, name: str, probe: Probe) -> None:
-        """Add a condition that is looked at when somebody asks."""
+        """Add a condition that is checked on request."""
         self._probes[name] = probe
         self._probed_at = -CACHED
 
     async def until_ready(self) -> None:
-        """Wait until nothing fails."""
-        while await self.failing():
-            # A probe tells no changes.
-            await asyncio.sleep(_PAUSE)
-            self._probed_at = -CACHED
+        """Wait until nothing has failed for the first time; one caller checks for all."""
+        async with self._starting:
+            while not self._was_ready and await self.failing():
+                # Probes report no changes, so check again, without the cached result.
+                await asyncio.sleep(_PAUSE)
+                self._probed_at = -CACHED
+            self._was_ready = True
 
     async def failing(self) -> dict[str, str]:
         """The reason of each condition that fails, by name; empty when ready."""
@@ -65,12 +69,12 @@ class Readiness:
 def tls_probe(
     site: Site, serving_der: Callable[[], bytes], *, timeout: float = PROBE_TIMEOUT
 ) -> Probe:
-    """A probe that shakes hands with ``site`` and compares the certificate with the current one."""
+    """A probe that does a TLS handshake and compares the certificate with the current one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Byte for byte the same certificate is a stronger check than any name or chain.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    # In 1.3 the client is done before the server asks for its certificate, which we have none of.
+    # In TLS 1.3, the handshake completes although the probe has no client certificate.
     context.minimum_version = ssl.TLSVersion.TLSv1_3
 
     async def probe() -> str | None:
@@ -83,7 +87,7 @@ def tls_probe(
         except OSError as error:
             return f"{site.url} does not serve TLS: {reason(error)}"
         presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        # The server owes no goodbye to a caller that never asks for anything.
+        # No request was sent, so there is no response to wait for.
         writer.transport.abort()
         if presented != serving_der():
             return f"{site.url} does not present the current certificate"

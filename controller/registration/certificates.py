@@ -78,7 +78,17 @@ class Certificates:
             publish=timedelta(seconds=settings.publish_seconds),
         )
         self._pending: _Pending | None = None
+        self._unpublished_at = datetime.min.replace(tzinfo=UTC)
         self._log = get_logger("certificates")
+
+    def observe(self) -> None:
+        """Note when a caBundle lacks the next authority; to be called for each change of a cache.
+
+        Carriers repair what they see, and the watch may show the repair before the next look.
+        """
+        now = self._clock()
+        if published(now, data_of(self._secret()), self._carriers.bundles(), None) is None:
+            self._unpublished_at = now
 
     async def reconcile(self) -> float:
         """Write what is due; seconds until the next look.
@@ -86,10 +96,11 @@ class Certificates:
         Raises ApiError: a ConflictError where the watch is behind, which then asks again.
         """
         now = self._clock()
-        secret = self._store.get(f"{self._namespace}/{self._settings.secret_name}")
+        secret = self._secret()
         data = data_of(secret) if secret is not None else await self._adopted()
         since = _published_since(secret)
-        seen = published(now, data, self._carriers.bundles(), since)
+        unbroken = since if since is not None and since >= self._unpublished_at else None
+        seen = published(now, data, self._carriers.bundles(), unbroken)
         action = self._awaited(secret) or self._decide(now, data, seen)
         if isinstance(action, Write):
             wait = self._still_unknown(now, secret, data, action)
@@ -99,6 +110,9 @@ class Certificates:
         elif secret is not None and seen != since:
             await self._note_publication(secret, seen)
         return _seconds(action.until - now)
+
+    def _secret(self) -> dict[str, Any] | None:
+        return self._store.get(f"{self._namespace}/{self._settings.secret_name}")
 
     def _decide(self, now: datetime, data: Mapping[str, bytes], seen: datetime | None) -> Action:
         mended = self._trust.mended(data, now)

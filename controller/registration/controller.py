@@ -1,6 +1,6 @@
 """The controller of the registration: the Secret and whatever carries its authorities, in step.
 
-Two keys, one worker: what the one writes is what the other waits for, and never both at a time.
+Three keys, one worker: what one of them writes is what another waits for, and never two at a time.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 CERTIFICATES: Final = "certificates"
 CARRIERS: Final = "carriers"
+MOUNTS: Final = "mounts"
 _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 """The certificates of the Secret by what the metric calls them."""
 
@@ -149,24 +150,20 @@ class _Work:
 
     def __init__(self, certificates: Certificates, carriers: Carriers, mounts: Mounts) -> None:
         self._certificates = certificates
-        self._carriers = carriers
-        self._mounts = mounts
+        self._parts: dict[str, Certificates | Carriers | Mounts] = {
+            CERTIFICATES: certificates,
+            CARRIERS: carriers,
+            MOUNTS: mounts,
+        }
 
     def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
-        """Both: each depends on all that is watched, and a look that finds nothing costs little."""
-        return (CERTIFICATES, CARRIERS)
+        """All: each depends on all that is watched, and a look that finds nothing costs little."""
+        self._certificates.observe()
+        return tuple(self._parts)
 
     async def reconcile(self, key: str) -> float:
-        """Bring the Secret and its mounts, or what carries its authorities, to where they belong.
-
-        Mounts are no key of their own: certificates look right after carriers, before the watch
-        brings a repair, and so notice what was lost.
-        """
-        if key == CARRIERS:
-            return await self._carriers.reconcile()
-        wait = await self._certificates.reconcile()
-        await self._mounts.reconcile()
-        return wait
+        """Bring the Secret, what carries its authorities, or its mounts to where they belong."""
+        return await self._parts[key].reconcile()
 
 
 def names_of(

@@ -1,12 +1,12 @@
 """Has the kubelet mount a new serving certificate into the webhook's pods at once.
 
 It updates what pods mount when it syncs them: every 60 to 90 s, or when a pod changes. An
-annotation that names the certificate is such a change. Pods that start later mount it anyway.
+annotation that names the certificate is such a change. Pods that start later mount it anyway, and
+the others without it within that time: an error is logged and stops nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,8 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.certs.bundle import TLS_CERTIFICATE
 from harbourmaster.controller.objects import decode_object
-from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.controller.registration.configurations import RESYNC
+from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MARK: Final = "certs.harbourmaster.dev/serving-certificate"
 """Annotation of a pod: the certificate for which the kubelet was asked to look."""
 SELECTOR: Final = "app.kubernetes.io/name=harbourmaster,app.kubernetes.io/component=webhook"
+AGAIN: Final = 60.0
+"""Seconds until the next attempt; by then, the kubelet has often looked by itself."""
 _DIGITS: Final = 16
 
 
@@ -34,25 +37,51 @@ class Mounts:
         self._namespace = process.namespace
         self._data = process.secret_data
         self._seen = ""
+        self._reported = ""
         self._log = get_logger("certificates")
 
-    async def reconcile(self) -> None:
-        """Mark the pods that may have mounted another certificate. Raises ApiError."""
+    async def reconcile(self) -> float:
+        """Mark the pods that may have mounted another certificate; seconds until the next look."""
         certificate = self._data().get(TLS_CERTIFICATE)
         mark = hashlib.sha256(certificate).hexdigest()[:_DIGITS] if certificate else ""
         if mark and mark != self._seen:
-            await self._mark_pods(mark)
+            fault = await self._mark_pods(mark)
+            if fault is not None:
+                self._report(mark, fault)
+                return AGAIN
         self._seen = mark
+        return RESYNC
 
-    async def _mark_pods(self, mark: str) -> None:
-        page = await self._client.list(
-            PODS, self._namespace, label_selector=SELECTOR, metadata_only=True
-        )
-        found = [decode_object(PODS, raw)["metadata"] for raw in page.items]
-        stale = [pod["name"] for pod in found if pod.get("annotations", {}).get(MARK) != mark]
+    async def _mark_pods(self, mark: str) -> ApiError | None:
+        """Mark all that can be marked; the first error."""
+        try:
+            page = await self._client.list(
+                PODS, self._namespace, label_selector=SELECTOR, metadata_only=True
+            )
+        except ApiError as error:
+            return error
         patch = MergePatch({"metadata": {"annotations": {MARK: mark}}})
-        for name in stale:
-            with contextlib.suppress(NotFoundError):
-                await self._client.patch(PODS, name, patch, self._namespace)
-        if stale:
-            self._log.info("mount of the certificate requested", pods=len(stale))
+        faults, marked = [], 0
+        for pod in (decode_object(PODS, raw)["metadata"] for raw in page.items):
+            if pod.get("annotations", {}).get(MARK) == mark:
+                continue
+            try:
+                await self._client.patch(PODS, pod["name"], patch, self._namespace)
+                marked += 1
+            except NotFoundError:
+                continue
+            except ApiError as error:
+                faults.append(error)
+        if marked:
+            self._log.info("mount of the certificate requested", pods=marked)
+        return faults[0] if faults else None
+
+    def _report(self, mark: str, fault: ApiError) -> None:
+        """Log the first error of each certificate."""
+        if mark != self._reported:
+            self._log.warning(
+                "mount of the certificate not requested, retrying every minute: grant the "
+                "permission to list and patch pods, or restart the webhook's pods",
+                error=str(fault),
+            )
+        self._reported = mark

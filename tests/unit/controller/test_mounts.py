@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS, SECRETS
+from harbourmaster.controller.registration import mounts
 from harbourmaster.controller.registration.mounts import MARK
 from helpers.registered import HOME, NAME, SECRET
 
@@ -84,3 +85,71 @@ async def test_a_new_leader_marks_the_pods_that_the_last_one_left(setting, pod, 
     pod("left")
     setting.start()
     await setting.until(lambda: mark("left"))
+
+
+def told(capfd):
+    """The log lines about mounts that were not requested."""
+    lines = "\n".join(capfd.readouterr()).splitlines()
+    return [line for line in lines if "mount of the certificate not requested" in line]
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 422, 500])
+async def test_a_pod_that_refuses_the_mark_harms_no_other(setting, api, pod, mark, status):
+    pod("first")
+    pod("second")
+    api.fail_next("patch", "/pods/first", None, status=status)
+    setting.start()
+    await setting.until(lambda: mark("second"))
+    assert mark("first") == ""
+
+
+@pytest.mark.parametrize("request_", [("patch", "/pods/first$"), ("list", "/pods$")])
+async def test_mounts_that_fail_are_no_failed_reconcile_and_logged_once_for_each_certificate(
+    setting, pod, metrics, capfd, request_
+):
+    api = setting.api
+    pod("first")
+    api.fail_next(*request_, None, status=403)
+    setting.start()
+
+    async def attempt():
+        attempts = len(api.seen(*request_))
+        setting.look()
+        await api.until_seen(*request_, attempts + 1)
+
+    for _certificate in range(2):
+        lines = []
+        while not lines:
+            await attempt()
+            lines += told(capfd)
+        for _ in range(3):
+            await attempt()
+        (line,) = lines + told(capfd)
+        assert "grant the permission" in line
+        assert "/namespaces/harbour/pods" in line
+        api.remove(SECRETS, SECRET, HOME)
+    errors = metrics.reconcile_errors.labels("registration", "ForbiddenError")
+    assert errors._value.get() == 0
+
+
+async def test_pods_that_could_not_be_marked_are_marked_at_the_next_look(
+    setting, api, pod, mark, monkeypatch
+):
+    monkeypatch.setattr(mounts, "AGAIN", 0.05)
+    pod("first")
+    api.fail_next("patch", "/pods/first", None, status=409)
+    setting.start()
+    await api.until_seen("patch", "/pods/first", 3)
+    api.heal()
+    await setting.until(lambda: mark("first"))
+
+
+async def test_a_cancelled_look_ends_at_once_while_a_pod_is_marked(setting, api, pod):
+    pod("first")
+    pod("second")
+    api.fail_next("patch", "/pods/first", kind="hang")
+    tasks = setting.start()
+    await api.until_seen("patch", "/pods/first")
+    await setting.stop(tasks)
+    assert all(task.cancelled() for task in tasks)
+    assert api.seen("patch", "/pods/second") == []

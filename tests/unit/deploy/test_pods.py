@@ -114,6 +114,8 @@ def test_probes_ask_what_the_process_answers(deployment):
     assert probes[2]["timeoutSeconds"] > PROBE_TIMEOUT
     # Else a slow start is taken for a hang.
     assert probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 60
+    # A process that listens but does not answer costs the time-out, not the period.
+    assert probes[0]["timeoutSeconds"] * probes[0]["failureThreshold"] <= 300
 
 
 @each_deployment

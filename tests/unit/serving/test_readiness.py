@@ -12,6 +12,7 @@ import trustme
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
 from harbourmaster.serving import health as health_port
+from harbourmaster.serving import readiness as readiness_module
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.readiness import CACHED, Readiness, tls_probe
 from harbourmaster.telemetry.metrics import create_metrics
@@ -182,3 +183,54 @@ async def test_the_startup_probe_is_answered_where_a_start_takes_too_long(
     readiness.set("certificates", "tls.crt is missing")
     assert (await health.ask(get("/startupz"))).status == 200
     assert (await health.ask(get("/readyz"))).status == 503
+
+
+async def test_startup_probes_share_one_check_until_the_process_is_ready(readiness, monkeypatch):
+    # Else the cached result hides further checks.
+    monkeypatch.setattr(readiness_module, "CACHED", 0.0)
+    checks = 0
+
+    async def probe():
+        nonlocal checks
+        checks += 1
+        await asyncio.sleep(0)
+        return None if checks > 2 else "caches are empty"
+
+    readiness.add_probe("caches", probe)
+    await asyncio.gather(*(readiness.until_ready() for _ in range(100)))
+    assert checks == 3
+
+
+async def test_a_startup_probe_is_answered_at_once_after_the_first_success(readiness, health):
+    assert (await health.ask(get("/startupz"))).status == 200
+    readiness.set("draining", "the server is stopping")
+    async with asyncio.timeout(health_port.STARTUP_WAIT / 2):
+        assert (await health.ask(get("/startupz"))).status == 200
+
+
+async def test_the_wait_passes_to_the_next_caller_where_one_gives_up(readiness):
+    readiness.set("certificates", "tls.crt is missing")
+    first = asyncio.create_task(readiness.until_ready())
+    second = asyncio.create_task(readiness.until_ready())
+    await asyncio.sleep(0)
+    first.cancel()
+    readiness.set("certificates", None)
+    await second
+    assert first.cancelled()
+
+
+async def test_startup_probes_beyond_the_cap_do_not_wait(serve, connect, readiness, monkeypatch):
+    monkeypatch.setattr(health_port, "_MAX_WAITING", 1)
+    site = await serve(health_app(readiness, create_metrics("1.0").registry))
+    looks = asyncio.Event()
+
+    async def probe():
+        looks.set()
+        return "caches are empty"
+
+    readiness.add_probe("caches", probe)
+    first = asyncio.create_task((await connect(site)).ask(get("/startupz")))
+    await looks.wait()
+    assert (await (await connect(site)).ask(get("/startupz"))).status == 200
+    assert not first.done()
+    first.cancel()
