@@ -130,10 +130,11 @@ playground: .venv/installed ## build the additional wheel for harbourmaster loca
 	$(call wheel,playground,harbourmaster_playground)
 
 sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
-	@mkdir -p dist && rm -f dist/harbourmaster-*.cdx.json
+	@mkdir -p dist && rm -f dist/harbourmaster-*[0-9].cdx.json
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 chart: .venv/installed ## write the Helm chart, which installs the image IMG, into dist
+	@rm -f dist/harbourmaster-*.tgz
 	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) dist/harbourmaster-$(VERSION).tgz $(SETTINGS)
 	@ls dist/harbourmaster-$(VERSION).tgz
 
@@ -152,14 +153,15 @@ node-images: NODE_IMAGE = registry.example.com/harbourmaster:$(VERSION)
 node-images: engine .venv/installed ## build the images for make test-node and local up --node into build/images
 	@base=$(or $(PYTHON_IMAGE),$$(deploy/image/base.sh localhost/harbourmaster-base:debian)) \
 		&& $(MAKE) --no-print-directory docker-build IMG=$(NODE_IMAGE) PYTHON_IMAGE=$$base \
-		&& DENO=$$($(BIN)/python -m harbourmaster.playground build-deno) \
-			deploy/image/node.sh build/images $(VERSION) $$base \
+		&& deno=$$($(BIN)/python -m harbourmaster.playground build-deno) \
+		&& deploy/image/node.sh build/images $(VERSION) $$base $$deno \
 		&& $(ENGINE) save $(NODE_IMAGE) build/images/harbourmaster.tar
 
 image: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
-image: export CONTAINER_ENGINE ?= podman buildah
-image: docker-build ## write the image, reproducibly, as an OCI archive into dist; needs podman or buildah
-	@rm -rf build/image && $(ENGINE) push --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
+# Another engine, or another version of it, would write other bytes.
+image: export CONTAINER_ENGINE ?= buildah
+image: docker-build ## write the image, reproducibly, as an OCI archive into dist; needs buildah
+	@rm -rf build/image dist/harbourmaster-*-image.* && $(ENGINE) push --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
 	@$(TAR) --create --directory build/image --file dist/harbourmaster-$(VERSION)-image.tar blobs index.json oci-layout
 	@rm -rf build/image && ls dist/harbourmaster-$(VERSION)-image.tar
 

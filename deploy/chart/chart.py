@@ -1,9 +1,9 @@
 """Packs the Helm chart: ``chart.py VERSION IMAGE OUTPUT [SETTING=VALUE...]``.
 
-It is made from what kustomize makes of ``deploy``.
-Nothing of the manifests is written twice: the base is rendered alone, with each component, with all
-of them and with all but one. From where something is seen follows on which components it depends,
-and that becomes a condition in the templates. What people set comes from ``values.yaml``.
+The templates come from the manifests in ``deploy``, so that nothing is written twice. Kustomize
+renders the base alone, with each component, with all components and with all but one. The
+renderings that contain a field show which components it depends on: that is its condition in the
+template. What users set is in ``values.yaml``.
 """  # noqa: INP001 -- a script beside manifests, no package
 # ruff: noqa: ANN401 -- manifests of any kind
 
