@@ -118,6 +118,7 @@ define wheel
 	@rm -rf build/$(2) dist/$(2)-*.whl && mkdir -p build/$(2)
 	@$(TAR) --create $(if $(filter playground,$(1)),--dereference) --directory $(1) $(addprefix --exclude=,./.* ./build ./dist ./tests __pycache__ *.egg-info) . \
 		| tar --extract --preserve-permissions --directory build/$(2)
+	@printf '%s' $(VERSION) > build/$(2)/VERSION && printf 'harbourmaster==%s' $(VERSION) > build/$(2)/DEPENDENCIES
 	@said=$$(umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 		$(BIN)/python -m build --wheel --no-isolation --outdir dist build/$(2) 2>&1) || { echo "$$said" >&2; exit 1; }
 	@rm -rf build/$(2) && ls dist/$(2)-*.whl
