@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
+from overlays import RANGE, components, rendered  # type: ignore[import-not-found]
 from union import NAMESPACE, Expression, templates  # type: ignore[import-not-found]
-from worlds import RANGE, components, rendered  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +45,8 @@ def main(version: str, image: str, output: Path, *settings: str) -> None:
         "controller.settings": dict(each.split("=", 1) for each in settings),
     }
     renderings = {
-        world: [adapted(each, defaults) for each in found] for world, found in rendered().items()
+        overlay: [adapted(each, defaults) for each in found]
+        for overlay, found in rendered().items()
     }
     files = {
         "Chart.yaml": filled("Chart.yaml", {"version": version, "appVersion": version}),

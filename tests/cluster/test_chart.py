@@ -16,10 +16,10 @@ from helpers.chart import (
     HELMS,
     KUBERNETES,
     helm,
+    overlays,
     packed,
     sorted_objects,
     templated,
-    worlds,
 )
 from helpers.manifests import NAMESPACE, ROOT, VERSION, kustomize, objects, parsed, rendered
 
@@ -33,7 +33,7 @@ pytestmark = [
 
 ALONE = {
     each.name: each.folder.rpartition("/")[2]
-    for each in worlds.components()
+    for each in overlays.components()
     if each.folder.startswith("components/") and each.name != "hardened"
 }
 """Components by the names of their values; the example is one of hardened."""

@@ -15,7 +15,7 @@ from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, parsed, render_cach
 CHART = DEPLOY / "chart"
 # As Python does it for a script.
 sys.path.append(str(CHART))
-chart, union, worlds = map(importlib.import_module, ("chart", "union", "worlds"))
+chart, overlays, union = map(importlib.import_module, ("chart", "overlays", "union"))
 EXAMPLES = CHART / "examples"
 IMAGE = f"harbourmaster:{VERSION}"
 KEEP = "helm.sh/resource-policy"
