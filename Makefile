@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom chart release engine base-image image node-images docker-build docker-push
+.PHONY: webhook playground sdist sbom chart release engine base-image image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -112,6 +112,7 @@ lock: ## update the lock files (needs uv; UPGRADE=--upgrade selects newer versio
 # When the sources were made: what is built from them does not know the day of the build.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
 TAR := tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX
+TGZ := $(TAR) --create --use-compress-program='gzip --no-name' --file
 
 # $(call wheel,SOURCES,NAME) builds from a copy, whose modes are not those of the checkout.
 define wheel
@@ -130,14 +131,23 @@ webhook: .venv/installed ## build the wheel into dist, reproducibly
 playground: .venv/installed ## build the additional wheel for harbourmaster local into dist
 	$(call wheel,playground,harbourmaster_playground)
 
+# From a clone, which has what is committed and nothing else.
+sdist: .venv/installed
+	@rm -rf build/sdist dist/harbourmaster-*.tar.gz && mkdir -p dist && git clone --quiet . build/sdist/clone
+	@said=$$($(BIN)/python -m build --sdist --no-isolation --outdir build/sdist build/sdist/clone 2>&1) || { echo "$$said" >&2; exit 1; }
+	@tar --extract --directory build/sdist --file build/sdist/harbourmaster-$(VERSION).tar.gz
+	@$(TGZ) dist/harbourmaster-$(VERSION).tar.gz --directory build/sdist harbourmaster-$(VERSION)
+	@rm -rf build/sdist && ls dist/harbourmaster-$(VERSION).tar.gz
+
 sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
 	@mkdir -p dist && rm -f dist/harbourmaster-*[0-9].cdx.json
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 chart: .venv/installed ## write the Helm chart, which installs the image IMG, into dist
-	@rm -f dist/harbourmaster-*.tgz
-	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) dist/harbourmaster-$(VERSION).tgz $(SETTINGS)
-	@ls dist/harbourmaster-$(VERSION).tgz
+	@rm -rf build/chart dist/harbourmaster-*.tgz && mkdir -p build/chart dist
+	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) build/chart/harbourmaster $(SETTINGS)
+	@$(TGZ) dist/harbourmaster-$(VERSION).tgz --directory build/chart harbourmaster
+	@rm -rf build/chart && ls dist/harbourmaster-$(VERSION).tgz
 
 engine:
 	@$(ENGINE) info >/dev/null
@@ -235,7 +245,7 @@ PARTS = $(MAKE) --no-print-directory SOURCE_DATE_EPOCH=$$(git log -1 --format=%c
 release: .venv/installed ## make all files of a release in dist, from a commit: docs/howto/releasing.md
 	@$(call PACK,check)
 	@echo "== building wheels, image and chart (two to five minutes)"
-	@rm -rf dist && $(PARTS) webhook playground sbom image >/dev/null
+	@rm -rf dist && $(PARTS) webhook playground sdist sbom image >/dev/null
 	@$(PARTS) chart IMG=$$($(call PACK,reference)) >/dev/null \
 		SETTINGS="lifecycle-python-image=$(PYTHON_RUNNER) lifecycle-deno-image=$(DENO_RUNNER)"
 	@$(call PACK,pack)

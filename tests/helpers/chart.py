@@ -25,9 +25,9 @@ HELMS = ("helm", "helm3")
 
 
 @functools.cache
-def packed():
-    """The chart of this checkout, made only if ``deploy/`` has changed."""
-    path = render_cache() / "chart.tgz"
+def written():
+    """The folder of the chart of this checkout, made only if ``deploy/`` has changed."""
+    path = render_cache() / "harbourmaster"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder, path.name)
@@ -58,7 +58,7 @@ def templated(*arguments, namespace, program="helm"):
     result = helm(
         "template",
         "harbourmaster",
-        packed(),
+        written(),
         KUBERNETES,
         f"--namespace={namespace}",
         "--set=namespace.create=true",

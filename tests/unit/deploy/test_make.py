@@ -37,12 +37,12 @@ def program(path, script):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of the Makefile, where ``python`` only makes the files of dist that it is given."""
+    """A copy of the Makefile, where ``python`` only makes what it is given a path of."""
     for name in ("Makefile", "setup.cfg", "pyproject.toml", *DEPENDENCIES):
         shutil.copyfile(ROOT / name, tmp_path / name)
     program(
         tmp_path / ".venv/bin/python",
-        'for each; do case "$each" in dist/*) : > "$each"; esac; done',
+        'for each; do case "$each" in dist/*) : > "$each";; build/*) mkdir "$each"; esac; done',
     )
     (tmp_path / ".venv/installed").touch()
     (tmp_path / "dist").mkdir()
