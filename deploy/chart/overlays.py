@@ -98,7 +98,7 @@ def nearly_all(but: str = "") -> Overlay:
 
 @cache
 def additions() -> list[tuple[str, Overlay, Overlay]]:
-    """Each component, with overlays before and after it is added: to none, and to nearly all."""
+    """Each component, and overlays without and with it: none or nearly all others are in both."""
     names = [each.name for each in components()]
     return [
         *((name, Overlay(), with_parts(name)) for name in names),

@@ -111,10 +111,10 @@ def _identity(item: Any) -> str:
 
 @cache
 def learned(present: frozenset[Overlay], among: frozenset[Overlay]) -> list[Term]:
-    """When something is there, from the overlays that had it: where any of the terms holds.
+    """The condition of a field, from the overlays in which it is present: any of the terms holds.
 
-    ``among`` are the overlays that have what it is in. It depends on the components whose addition
-    to one of these makes a difference. Exits if that is not all that it depends on.
+    ``among`` are the overlays that have its parent. It depends on the components that add or remove
+    it when they are added to one of these. Exits if the overlays contradict that.
     """
     decisive = Overlay(
         name

@@ -58,7 +58,7 @@ def _hold(machine: Machine, groups: cgroups.Groups, listener: int, progress: int
     child = subprocess.Popen(  # noqa: S603 -- our own
         [*attached, "/usr/bin/env", *command],
         stdin=subprocess.PIPE,
-        # Where nobody listens any more, the node ends with its next line.
+        # If the starter is gone, the node ends when it writes its next line.
         stdout=progress,
         pass_fds=[listener],
     )
