@@ -28,7 +28,7 @@ RUN cd /opt/harbourmaster/lib/python3.*/site-packages/kubernetes_asyncio \
 # Debug symbols are 25 MB.
 COPY deploy/image/strip.py ./
 RUN python strip.py /opt/harbourmaster/lib
-COPY --chmod=0444 dist/harbourmaster-*.cdx.json /opt/harbourmaster/share/sbom/harbourmaster.cdx.json
+COPY --chmod=0444 dist/harbourmaster-*[0-9].cdx.json /opt/harbourmaster/share/sbom/harbourmaster.cdx.json
 RUN /opt/harbourmaster/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/harbourmaster/lib
 
 FROM ${PYTHON_IMAGE}

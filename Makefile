@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench docs fuzz lock clean
-.PHONY: webhook playground sbom chart release engine base-image image node-images docker-build docker-push
+.PHONY: webhook playground sdist sbom chart release engine base-image image node-images docker-build docker-push
 .PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
@@ -112,12 +112,14 @@ lock: ## update the lock files (needs uv; UPGRADE=--upgrade selects newer versio
 # When the sources were made: what is built from them does not know the day of the build.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
 TAR := tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX
+TGZ := $(TAR) --create --use-compress-program='gzip --no-name' --file
 
 # $(call wheel,SOURCES,NAME) builds from a copy, whose modes are not those of the checkout.
 define wheel
 	@rm -rf build/$(2) dist/$(2)-*.whl && mkdir -p build/$(2)
 	@$(TAR) --create $(if $(filter playground,$(1)),--dereference) --directory $(1) $(addprefix --exclude=,./.* ./build ./dist ./tests __pycache__ *.egg-info) . \
 		| tar --extract --preserve-permissions --directory build/$(2)
+	@printf '%s' $(VERSION) > build/$(2)/VERSION && printf 'harbourmaster==%s' $(VERSION) > build/$(2)/DEPENDENCIES
 	@said=$$(umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 		$(BIN)/python -m build --wheel --no-isolation --outdir dist build/$(2) 2>&1) || { echo "$$said" >&2; exit 1; }
 	@rm -rf build/$(2) && ls dist/$(2)-*.whl
@@ -129,13 +131,23 @@ webhook: .venv/installed ## build the wheel into dist, reproducibly
 playground: .venv/installed ## build the additional wheel for harbourmaster local into dist
 	$(call wheel,playground,harbourmaster_playground)
 
+# From a clone, which has what is committed and nothing else.
+sdist: .venv/installed
+	@rm -rf build/sdist dist/harbourmaster-*.tar.gz && mkdir -p dist && git clone --quiet . build/sdist/clone
+	@said=$$($(BIN)/python -m build --sdist --no-isolation --outdir build/sdist build/sdist/clone 2>&1) || { echo "$$said" >&2; exit 1; }
+	@tar --extract --directory build/sdist --file build/sdist/harbourmaster-$(VERSION).tar.gz
+	@$(TGZ) dist/harbourmaster-$(VERSION).tar.gz --directory build/sdist harbourmaster-$(VERSION)
+	@rm -rf build/sdist && ls dist/harbourmaster-$(VERSION).tar.gz
+
 sbom: .venv/installed ## write the SBOM, with hashes and licences, into dist
-	@mkdir -p dist && rm -f dist/harbourmaster-*.cdx.json
+	@mkdir -p dist && rm -f dist/harbourmaster-*[0-9].cdx.json
 	@$(BIN)/python deploy/sbom.py requirements-tracing.txt dist/harbourmaster-$(VERSION).cdx.json
 
 chart: .venv/installed ## write the Helm chart, which installs the image IMG, into dist
-	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) dist/harbourmaster-$(VERSION).tgz $(SETTINGS)
-	@ls dist/harbourmaster-$(VERSION).tgz
+	@rm -rf build/chart dist/harbourmaster-*.tgz && mkdir -p build/chart dist
+	@$(BIN)/python deploy/chart/chart.py $(VERSION) $(IMG) build/chart/harbourmaster $(SETTINGS)
+	@$(TGZ) dist/harbourmaster-$(VERSION).tgz --directory build/chart harbourmaster
+	@rm -rf build/chart && ls dist/harbourmaster-$(VERSION).tgz
 
 engine:
 	@$(ENGINE) info >/dev/null
@@ -152,14 +164,15 @@ node-images: NODE_IMAGE = registry.example.com/harbourmaster:$(VERSION)
 node-images: engine .venv/installed ## build the images for make test-node and local up --node into build/images
 	@base=$(or $(PYTHON_IMAGE),$$(deploy/image/base.sh localhost/harbourmaster-base:debian)) \
 		&& $(MAKE) --no-print-directory docker-build IMG=$(NODE_IMAGE) PYTHON_IMAGE=$$base \
-		&& DENO=$$($(BIN)/python -m harbourmaster.playground build-deno) \
-			deploy/image/node.sh build/images $(VERSION) $$base \
+		&& deno=$$($(BIN)/python -m harbourmaster.playground build-deno) \
+		&& deploy/image/node.sh build/images $(VERSION) $$base $$deno \
 		&& $(ENGINE) save $(NODE_IMAGE) build/images/harbourmaster.tar
 
 image: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
-image: export CONTAINER_ENGINE ?= podman buildah
-image: docker-build ## write the image, reproducibly, as an OCI archive into dist; needs podman or buildah
-	@rm -rf build/image && $(ENGINE) push --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
+# Another engine, or another version of it, would write other bytes.
+image: export CONTAINER_ENGINE ?= buildah
+image: docker-build ## write the image, reproducibly, as an OCI archive into dist; needs buildah
+	@rm -rf build/image dist/harbourmaster-*-image.* && $(ENGINE) push --quiet $(IMG) oci:build/image:harbourmaster:$(VERSION)
 	@$(TAR) --create --directory build/image --file dist/harbourmaster-$(VERSION)-image.tar blobs index.json oci-layout
 	@rm -rf build/image && ls dist/harbourmaster-$(VERSION)-image.tar
 
@@ -232,7 +245,7 @@ PARTS = $(MAKE) --no-print-directory SOURCE_DATE_EPOCH=$$(git log -1 --format=%c
 release: .venv/installed ## build all files of a release into dist; docs/howto/releasing.md explains the variables
 	@$(call PACK,check)
 	@echo "== building wheels, image and chart (two to five minutes)"
-	@rm -rf dist && $(PARTS) webhook playground sbom image >/dev/null
+	@rm -rf dist && $(PARTS) webhook playground sdist sbom image >/dev/null
 	@$(PARTS) chart IMG=$$($(call PACK,reference)) >/dev/null \
 		SETTINGS="lifecycle-python-image=$(PYTHON_RUNNER) lifecycle-deno-image=$(DENO_RUNNER)"
 	@$(call PACK,pack)

@@ -7,16 +7,12 @@ that is written depends on the day, the machine or the folder.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
 from configparser import ConfigParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -105,9 +101,8 @@ def changelog_error(text: str, version: str) -> str:
 
 def pack(version: str, url: str, image: Path, parameters: Names) -> None:
     """Add to ``dist`` what make did not build, and print what is there."""
-    commit, epoch = _run("git", "log", "-1", "--format=%H %ct").split()
+    commit = _run("git", "log", "-1", "--format=%H")
     reference = f"{parameters['IMG']}@{image_digest(image)}"
-    (DIST / f"harbourmaster-{version}.tar.gz").write_bytes(source_archive(int(epoch)))
     shutil.copyfile("requirements.txt", DIST / f"harbourmaster-{version}-requirements.txt")
     for shell, name in _COMPLETION.items():
         text = _run(sys.executable, "-m", "harbourmaster", "completion", shell)
@@ -130,27 +125,6 @@ def pack(version: str, url: str, image: Path, parameters: Names) -> None:
         each.chmod(0o755 if each.name.startswith("kubectl") else 0o644)
         print(f"{each.stat().st_size / 1e6:10.3f} MB  {each}")  # noqa: T201 -- it is for people
     print(f"{reference}: sign and publish it with dist: docs/howto/releasing.md")  # noqa: T201
-
-
-def source_archive(epoch: int) -> bytes:
-    """The sdist of what is committed, without times, owners and modes of this machine."""
-    packed = io.BytesIO()
-    with tempfile.TemporaryDirectory() as folder:
-        _run("git", "clone", "--quiet", ".", f"{folder}/source")
-        build = (sys.executable, "-m", "build", "--sdist", "--no-isolation")
-        _run(*build, f"--outdir={folder}", f"{folder}/source")
-        (built,) = Path(folder).glob("*.tar.gz")
-        with (
-            tarfile.open(built) as found,
-            gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=epoch) as compressed,
-            tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-        ):
-            for each in sorted(found.getmembers(), key=lambda each: each.name):
-                entry = tarfile.TarInfo(each.name)
-                entry.type, entry.size, entry.mtime = each.type, each.size, epoch
-                entry.mode = 0o755 if each.mode & 0o100 else 0o644
-                archive.addfile(entry, found.extractfile(each))
-    return packed.getvalue()
 
 
 def manifests(base: str, reference: str, parameters: Names) -> str:

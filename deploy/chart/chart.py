@@ -1,29 +1,26 @@
-"""Packs the Helm chart: ``chart.py VERSION IMAGE OUTPUT [SETTING=VALUE...]``.
+"""Writes the Helm chart: ``chart.py VERSION IMAGE FOLDER [SETTING=VALUE...]``.
 
-It is made from what kustomize makes of ``deploy``.
-Nothing of the manifests is written twice: the base is rendered alone, with each component, with all
-of them and with all but one. From where something is seen follows on which components it depends,
-and that becomes a condition in the templates. What people set comes from ``values.yaml``.
+The templates come from the manifests in ``deploy``, so that nothing is written twice. Kustomize
+renders the base alone, with each component, with all components and with all but one. The
+renderings that contain a field show which components it depends on: that is its condition in the
+template. What users set is in ``values.yaml``.
 """  # noqa: INP001 -- a script beside manifests, no package
 # ruff: noqa: ANN401 -- manifests of any kind
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import re
 import sys
-import tarfile
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
+from overlays import RANGE, components, rendered  # type: ignore[import-not-found]
 from union import NAMESPACE, Expression, templates  # type: ignore[import-not-found]
-from worlds import RANGE, components, rendered  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 HERE: Final = Path(__file__).parent
 KEEP: Final = "helm.sh/resource-policy"
@@ -35,7 +32,7 @@ PEERS: Final = {
 """Namespaces in NetworkPolicies, and the values that name them."""
 
 
-def main(version: str, image: str, output: Path, *settings: str) -> None:
+def main(version: str, image: str, folder: Path, *settings: str) -> None:
     """Write the chart of the version, with the image and the controller's settings as defaults."""
     repository, tag, digest = parted(image)
     defaults: dict[str, Any] = {
@@ -45,10 +42,11 @@ def main(version: str, image: str, output: Path, *settings: str) -> None:
         "controller.settings": dict(each.split("=", 1) for each in settings),
     }
     renderings = {
-        world: [adapted(each, defaults) for each in found] for world, found in rendered().items()
+        overlay: [adapted(each, defaults) for each in found]
+        for overlay, found in rendered().items()
     }
     files = {
-        "Chart.yaml": filled("Chart.yaml", {"version": version, "appVersion": version}),
+        "Chart.yaml": filled("Chart.yaml", {"version": version}),
         "values.yaml": filled("values.yaml", defaults),
         "LICENSE": (HERE.parents[1] / "LICENSE").read_text(),
         "templates/_parts.tpl": '{{- define "harbourmaster.parts" -}}\n'
@@ -58,8 +56,9 @@ def main(version: str, image: str, output: Path, *settings: str) -> None:
     }
     for path in (HERE / "values.schema.json", *(HERE / "templates").iterdir()):
         files[str(path.relative_to(HERE))] = path.read_text()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(packed(files))
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def parted(image: str) -> tuple[str, str, str]:
@@ -71,39 +70,14 @@ def parted(image: str) -> tuple[str, str, str]:
     return repository, tag, digest
 
 
+class _File(Template):
+    braceidpattern = r"[\w.]+"
+
+
 def filled(name: str, values: Mapping[str, Any]) -> str:
-    """A file of ours with these values, by dotted path, where it has ``~``; comments stay."""
+    """A file of ours with these values, each in place of ``${ITS.PATH}``."""
     text = (HERE / name).read_text()
-    places = dict(_empty(yaml.compose(text)))
-    for path in sorted(values, key=lambda each: -places[each].start_mark.index):
-        node = places[path]
-        value = yaml.safe_dump(values[path], default_flow_style=True, width=1 << 20)
-        value = value.removesuffix("...\n").strip()
-        text = text[: node.start_mark.index] + value + text[node.end_mark.index :]
-    return text
-
-
-def _empty(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from _empty(value, f"{path}.{key.value}".lstrip("."))
-    elif node.value == "~":
-        yield path, node
-
-
-def packed(files: Mapping[str, str]) -> bytes:
-    """The archive, which depends on nothing but its files."""
-    content = io.BytesIO()
-    with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as compressed,
-        tarfile.open(fileobj=compressed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
-    ):
-        for name in sorted(files):
-            data = files[name].encode()
-            entry = tarfile.TarInfo(f"harbourmaster/{name}")
-            entry.size, entry.mode = len(data), 0o644
-            archive.addfile(entry, io.BytesIO(data))
-    return content.getvalue()
+    return _File(text).substitute({path: json.dumps(values[path]) for path in values})
 
 
 def adapted(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

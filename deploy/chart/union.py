@@ -1,4 +1,4 @@
-"""Unites renderings: what differs between them becomes conditions of templates."""  # noqa: INP001 -- for the script beside it
+"""Merges what overlays render into templates, with conditions where they differ."""  # noqa: INP001 -- for the script beside it
 # ruff: noqa: ANN401 -- manifests of any kind
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
-from worlds import World, closed, components, nearly_all, size  # type: ignore[import-not-found]
+from overlays import Overlay, additions, size, with_parts  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Term = tuple[World, World]
+Term = tuple[Overlay, Overlay]
 """The components that must be there, and those that must not."""
 Alternative = tuple[list[Term], Any]
 """A condition, and what stands there where it is met."""
@@ -37,14 +37,14 @@ class Expression(NamedTuple):
     form: str = "value"
 
 
-def templates(renderings: Mapping[World, list[dict[str, Any]]]) -> dict[str, str]:
-    """A template for each kind, with all objects that any world has."""
-    objects: dict[tuple[str, str, str], dict[World, Any]] = {}
-    for world, found in renderings.items():
+def templates(renderings: Mapping[Overlay, list[dict[str, Any]]]) -> dict[str, str]:
+    """A template for each kind, with all objects that any overlay has."""
+    objects: dict[tuple[str, str, str], dict[Overlay, Any]] = {}
+    for overlay, found in renderings.items():
         for each in found:
             metadata = each["metadata"]
             key = each["kind"], metadata.get("namespace", ""), metadata["name"]
-            objects.setdefault(key, {})[world] = each
+            objects.setdefault(key, {})[overlay] = each
     files: dict[str, list[str]] = {}
     for (kind, _, _), values in sorted(objects.items()):
         lines = files.setdefault(
@@ -59,38 +59,38 @@ def templates(renderings: Mapping[World, list[dict[str, Any]]]) -> dict[str, str
     return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
 
 
-def union(values: Mapping[World, Any], among: frozenset[World]) -> list[Alternative]:
+def union(values: Mapping[Overlay, Any], among: frozenset[Overlay]) -> list[Alternative]:
     """What can stand in one place, each with its condition: mappings and lists are united.
 
     What a key of a united mapping has, and the items of a united list, are such alternatives too.
     """
-    groups: dict[str, dict[World, Any]] = {}
-    for world, value in values.items():
+    groups: dict[str, dict[Overlay, Any]] = {}
+    for overlay, value in values.items():
         united = isinstance(value, (dict, list)) and value
-        groups.setdefault(type(value).__name__ if united else repr(value), {})[world] = value
+        groups.setdefault(type(value).__name__ if united else repr(value), {})[overlay] = value
     found = []
     for group in groups.values():
         condition = learned(frozenset(group), among)
-        world, first = next(iter(group.items()))
-        same = {world: first} if all(each == first for each in group.values()) else group
+        overlay, first = next(iter(group.items()))
+        same = {overlay: first} if all(each == first for each in group.values()) else group
         found.append((condition, _united(same)))
     return found
 
 
-def _united(group: Mapping[World, Any]) -> Any:
+def _united(group: Mapping[Overlay, Any]) -> Any:
     tree, here = next(iter(group.values())), frozenset(group)
     if isinstance(tree, dict):
         keys = sorted(set[str]().union(*group.values()))
         return {
-            key: union({world: one[key] for world, one in group.items() if key in one}, here)
+            key: union({overlay: one[key] for overlay, one in group.items() if key in one}, here)
             for key in keys
         }
     if not isinstance(tree, list):
         return tree
     # The largest first: it has nearly all items, and so their order.
-    items: list[tuple[str, dict[World, Any]]] = []
-    for world in sorted(group, key=size, reverse=True):
-        new = [(_identity(each), {world: each}) for each in group[world]]
+    items: list[tuple[str, dict[Overlay, Any]]] = []
+    for overlay in sorted(group, key=size, reverse=True):
+        new = [(_identity(each), {overlay: each}) for each in group[overlay]]
         matcher = SequenceMatcher(
             None, [name for name, _ in items], [name for name, _ in new], autojunk=False
         )
@@ -110,45 +110,37 @@ def _identity(item: Any) -> str:
 
 
 @cache
-def learned(present: frozenset[World], among: frozenset[World]) -> list[Term]:
-    """When something is there, from the worlds in which it was: where any of the terms holds.
+def learned(present: frozenset[Overlay], among: frozenset[Overlay]) -> list[Term]:
+    """The condition of a field, from the overlays in which it is present: any of the terms holds.
 
-    ``among`` are the worlds that have what it is in. Exits if no such terms are found.
+    ``among`` are the overlays that have its parent. It depends on the components that add or remove
+    it when they are added to one of these. Exits if the overlays contradict that.
     """
-    names = {each.name for each in components()}
-    given, absent = World.intersection(*among), among - present
+    decisive = Overlay(
+        name
+        for name, before, after in additions()
+        if {before, after} <= among and (before in present) != (after in present)
+    )
+    absent = {each & decisive for each in among - present}
     terms: list[Term] = []
-    top = nearly_all()
-    for world in sorted(present, key=lambda one: (len(_named(one)) > 1, one != top, *size(one))):
-        if holds(terms, world):
+    for overlay in sorted({each & decisive for each in present}, key=size):
+        if overlay in absent:
+            sys.exit(f"no condition found: it would be wrong for {', '.join(sorted(overlay))}")
+        if holds(terms, overlay):
             continue
-        needed = world
-        if world == top:
-            needed = World(name for name in names if nearly_all(but=name) in absent)
-        elif len(_named(world)) > 1:
-            needed = World()
-        needed = _named(needed) - given
-        refused = {name for name in names if not needed and closed(name) in absent}
-        refused -= {each.name for each in components() if each.parts & refused}
-        if top in absent and not refused:
-            refused |= _named(World(name for name in names if nearly_all(but=name) in present))
-        if top in present:
-            refused |= {name for name in names if top | {name} in absent}
-        terms.append((needed, World(refused)))
-    for world in among:
-        if holds(terms, world) != (world in present):
-            sys.exit(f"no condition found: it would be wrong for {', '.join(sorted(world))}")
+        term = overlay, decisive - overlay
+        # Parts first, so that what is left is the component that they are parts of.
+        for name in sorted(decisive, key=lambda one: size(with_parts(one))):
+            shorter = term[0] - {name}, term[1] - {name}
+            if not any(holds([shorter], each) for each in absent):
+                term = shorter
+        terms.append(term)
     return terms
 
 
-def _named(world: World) -> World:
-    """The components of a world without the parts of others in it."""
-    return world.difference(*(each.parts for each in components() if each.name in world))
-
-
-def holds(terms: Iterable[Term], world: World) -> bool:
+def holds(terms: Iterable[Term], overlay: Overlay) -> bool:
     """Whether a condition is met."""
-    return any(needed <= world and not refused & world for needed, refused in terms)
+    return any(needed <= overlay and not refused & overlay for needed, refused in terms)
 
 
 def written(tree: Any, indent: str = "") -> list[str]:

@@ -4,46 +4,55 @@
 # CONTAINER_ENGINE names the one to use. Images of buildah are in build/containers, unless CONTAINERS_STORAGE_CONF is set.
 set -eu
 umask 022
-build=$(realpath "$(dirname "$0")/../../build")
 
 store() {
-	export BUILDAH_ISOLATION="${BUILDAH_ISOLATION:-chroot}" BUILDAH_FORMAT="${BUILDAH_FORMAT:-docker}"
+	export BUILDAH_ISOLATION="${BUILDAH_ISOLATION:-chroot}"
 	[ -z "${CONTAINERS_STORAGE_CONF:-}" ] || return 0
-	export CONTAINERS_STORAGE_CONF="$build/containers/storage.conf"
+	containers=$(realpath -m "$0/../../../build/containers")
+	export CONTAINERS_STORAGE_CONF="$containers/storage.conf"
 	[ ! -e "$CONTAINERS_STORAGE_CONF" ] || return 0
-	mkdir -p "$build/containers"
+	mkdir -p "$containers"
 	# A file system that is itself an overlay carries no other one.
 	for driver in overlay vfs; do
 		printf '[storage]\ndriver = "%s"\ngraphroot = "%s"\nrunroot = "%s"\n' \
-			"$driver" "$build/containers/storage" "$build/containers/run" > "$CONTAINERS_STORAGE_CONF"
+			"$driver" "$containers/storage" "$containers/run" > "$CONTAINERS_STORAGE_CONF"
 		! "$1" info >/dev/null 2>&1 || return 0
 	done
 	rm "$CONTAINERS_STORAGE_CONF"
 }
 
-for engine in ${CONTAINER_ENGINE-docker podman buildah} ''; do
-	case "$engine" in *buildah) ! command -v "$engine" >/dev/null || store "$engine" ;; esac
-	[ -z "$engine" ] || ! "$engine" info >/dev/null 2>&1 || break
+tried=''
+for engine in ${CONTAINER_ENGINE:-docker podman buildah} ''; do
+	[ -n "$engine" ] || {
+		echo "no container engine works: $tried: start or install one of them, or name another in CONTAINER_ENGINE" >&2
+		exit 2
+	}
+	problem='not found'
+	if command -v "$engine" >/dev/null; then
+		case "$engine" in *buildah) store "$engine" ;; esac
+		! "$engine" info >/dev/null 2>&1 || break
+		problem='found, but "info" fails'
+	fi
+	tried="$tried${tried:+, }$engine ($problem)"
 done
-[ -n "$engine" ] || {
-	echo "no container engine: start docker or podman, install buildah, or set CONTAINER_ENGINE=" >&2
-	exit 2
-}
 
-# What pip needs on this machine to reach its index is lent to a build, and stays out of the image.
+# Secrets are in no layer: a build gets the pip settings of this machine, and no file keeps them.
 if [ "${1:-}" = build ]; then
 	shift
 	certificates=${PIP_CERT:-${SSL_CERT_FILE:-}}
-	mkdir -p "$build"
-	{
+	PIP_CONF=$(
 		printf '[global]\n'
 		[ -z "$certificates" ] || printf 'cert = /run/secrets/ca.crt\n'
 		env | sed -n -e 's/^PIP_INDEX_URL=/index-url = /p' -e 's/^PIP_EXTRA_INDEX_URL=/extra-index-url = /p' \
 			-e 's/^PIP_TRUSTED_HOST=/trusted-host = /p' -e 's/^PIP_DEFAULT_TIMEOUT=/timeout = /p'
-	} > "$build/pip.conf"
-	case "$engine" in *buildah | *podman) set -- ${SOURCE_DATE_EPOCH:+--timestamp "$SOURCE_DATE_EPOCH"} "$@" ;; esac
-	set -- build --secret "id=pip.conf,src=$build/pip.conf" \
-		${certificates:+--secret "id=ca.crt,src=$certificates"} "$@"
+	)
+	export PIP_CONF
+	# A cached layer may have other times, and the label another version of buildah.
+	case "$engine" in *buildah | *podman)
+		set -- ${SOURCE_DATE_EPOCH:+--timestamp "$SOURCE_DATE_EPOCH" --no-cache --identity-label=false} "$@"
+		;;
+	esac
+	set -- build --secret id=pip.conf,env=PIP_CONF ${certificates:+--secret "id=ca.crt,src=$certificates"} "$@"
 fi
 if [ "${1:-}" = save ]; then
 	rm -f "$3"

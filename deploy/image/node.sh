@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the images that a real node runs besides the product's, as archives: node.sh DIRECTORY VERSION PYTHON_IMAGE
-# It needs Debian's busybox-static; DENO is a program of Deno for glibc.
+# Builds the images that a real node runs besides the product's, as archives:
+# node.sh DIRECTORY VERSION PYTHON_IMAGE DENO, where DENO is Deno's executable for glibc. It needs Debian's busybox-static.
 set -eu
 here=$(realpath "$(dirname "$0")")
 busybox=$(command -v busybox) || {
@@ -26,7 +26,7 @@ cp "$busybox" "$work/busybox"
 for target in busybox pause; do
 	image "$target:1" "$work" --file "$here/node/Dockerfile" --target "$target"
 done
-cp "$DENO" "$work/deno"
+cp "$4" "$work/deno"
 printf 'FROM %s\nCOPY deno /usr/local/bin/deno\n' "$3" > "$work/Dockerfile"
 "$here/engine.sh" build --quiet --tag localhost/harbourmaster-deno-base:debian "$work" >/dev/null
 image "harbourmaster-python:$2" "$here/../../runtimes/python" --build-arg "PYTHON_IMAGE=$3"

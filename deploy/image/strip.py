@@ -1,4 +1,4 @@
-"""Cuts off extension modules what no process loads, debug symbols above all: ``strip.py FOLDER``.
+"""Removes what no process loads, such as debug symbols, from extension modules: ``strip.py DIR``.
 
 The base image has no binutils.
 """  # noqa: INP001 -- a script beside manifests, no package

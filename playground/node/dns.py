@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.playground import api
 from harbourmaster.playground.errors import PlaygroundError
 
@@ -19,21 +17,6 @@ if TYPE_CHECKING:
 
 _WATCH_SECONDS: Final = 300
 _RETRY_SECONDS: Final = 1.0
-
-
-class _Spec(msgspec.Struct, frozen=True):
-    # Some Services have none, or the word None.
-    cluster_ip: str = msgspec.field(name="clusterIP", default="None")
-
-
-class _Service(msgspec.Struct, frozen=True):
-    metadata: Metadata
-    spec: _Spec = _Spec()
-
-
-class _Event(msgspec.Struct, frozen=True):
-    type: str
-    object: _Service
 
 
 class Names:
@@ -61,11 +44,13 @@ class Names:
 
     def take(self, line: bytes) -> None:
         """Take one event of a watch."""
-        event = msgspec.json.decode(line, type=_Event)
-        name = f"{event.object.metadata.name}.{event.object.metadata.namespace}.svc.cluster.local"
-        address = event.object.spec.cluster_ip
+        event = json.loads(line)
+        service = event["object"]
+        name = "{name}.{namespace}.svc.cluster.local".format_map(service["metadata"])
+        # Some Services have none, or the word None.
+        address = service["spec"].get("clusterIP", "None")
         self._lines[name] = f"{address} {name}\n"
-        if event.type == "DELETED" or address == "None":
+        if event["type"] == "DELETED" or address == "None":
             del self._lines[name]
         self._hosts.write_text("".join(self._lines.values()))
         self._reload()

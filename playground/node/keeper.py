@@ -7,7 +7,6 @@ on the host, and of a pipe to who started this, for what the node says until it 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import msgspec
 
 from harbourmaster.playground.node import cgroups
 from harbourmaster.playground.node.configuration import FILES
-from harbourmaster.playground.node.machine import READY, Machine
+from harbourmaster.playground.node.machine import Machine
 from harbourmaster.playground.processes import (
     ATTACHED,
     Record,
@@ -33,7 +32,7 @@ NAMESPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hold the node until it ends or SIGTERM comes; return 0 when it was ready."""
+    """Hold the node until it ends or SIGTERM comes; return its exit code, or 0."""
     machine = msgspec.json.decode(arguments[0], type=Machine)
     listener, progress = map(int, arguments[1:])
     interrupt_on(signal.SIGTERM, signal.SIGINT)
@@ -59,41 +58,22 @@ def _hold(machine: Machine, groups: cgroups.Groups, listener: int, progress: int
     child = subprocess.Popen(  # noqa: S603 -- our own
         [*attached, "/usr/bin/env", *command],
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        # If the starter is gone, the node ends when it writes its next line.
+        stdout=progress,
         pass_fds=[listener],
     )
-    if child.stdin is None or child.stdout is None:
+    if child.stdin is None:
         raise AssertionError
     try:
+        os.close(listener)
+        os.close(progress)
         found = Record("namespaces", child.pid, identity(child.pid) or "")
         write_records(machine.path / "namespaces.json", [found])
-        os.close(listener)
-        if not _relay(child.stdout.fileno(), progress):
-            return 1
-        os.close(progress)
         return child.wait()
     finally:
         # The first process in there ends by this, and everything with it.
         child.stdin.close()
         child.wait()
-
-
-def _relay(source: int, progress: int) -> bool:
-    """Pass on what the node says until it is ready or ends; return whether somebody listened."""
-    poll = select.poll()
-    poll.register(source, select.POLLIN)
-    poll.register(progress, 0)
-    said = b""
-    # An unbuffered Python writes a line and its end one after the other.
-    while not said.endswith(f"{READY}\n".encode()):
-        if progress in [descriptor for descriptor, _ in poll.poll()]:
-            return False
-        content = os.read(source, 65536)
-        if not content:
-            break
-        os.write(progress, content)
-        said += content
-    return True
 
 
 if __name__ == "__main__":

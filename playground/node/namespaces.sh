@@ -14,7 +14,7 @@ mount --bind "$state/kubelet" /var/lib/kubelet
 mount --make-private /var/lib/kubelet
 mount --make-shared /var/lib/kubelet
 hostname "$node"
-# No question of a pod leaves these namespaces. A link may lead to the old /run.
+# Pods resolve names only in these namespaces. resolv.conf may be a link into /run, which is empty now.
 echo nameserver 10.77.0.1 > /run/resolv.conf
 resolver=$(realpath -m /etc/resolv.conf)
 mkdir -p "$(dirname "$resolver")"

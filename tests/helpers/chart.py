@@ -15,7 +15,7 @@ from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, parsed, render_cach
 CHART = DEPLOY / "chart"
 # As Python does it for a script.
 sys.path.append(str(CHART))
-chart, union, worlds = map(importlib.import_module, ("chart", "union", "worlds"))
+chart, overlays, union = map(importlib.import_module, ("chart", "overlays", "union"))
 EXAMPLES = CHART / "examples"
 IMAGE = f"harbourmaster:{VERSION}"
 KEEP = "helm.sh/resource-policy"
@@ -25,9 +25,9 @@ HELMS = ("helm", "helm3")
 
 
 @functools.cache
-def packed():
-    """The chart of this checkout, made only if ``deploy/`` has changed."""
-    path = render_cache() / "chart.tgz"
+def written():
+    """The folder of the chart of this checkout, made only if ``deploy/`` has changed."""
+    path = render_cache() / "harbourmaster"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder, path.name)
@@ -58,7 +58,7 @@ def templated(*arguments, namespace, program="helm"):
     result = helm(
         "template",
         "harbourmaster",
-        packed(),
+        written(),
         KUBERNETES,
         f"--namespace={namespace}",
         "--set=namespace.create=true",

@@ -22,6 +22,7 @@ from helpers.wheels import clean
 pytestmark = [pytest.mark.timeout(900), *needs("buildah", "runc", "apt-get", "faketime")]
 ARCHIVE = f"dist/harbourmaster-{VERSION}-image.tar"
 BILL = f"dist/harbourmaster-{VERSION}.cdx.json"
+BASE = "localhost/harbourmaster-base:debian"
 MB = 1_000_000
 TMP = "/tmp"  # noqa: S108 -- of the container
 
@@ -133,6 +134,13 @@ def test_clones_of_other_paths_modes_time_zones_and_clocks_give_the_same_bytes(c
     )
     for path in (ARCHIVE, BILL, f"dist/harbourmaster-{VERSION}-py3-none-any.whl"):
         assert (elsewhere / path).read_bytes() == (clone / path).read_bytes(), path
+    inspect = ("inspect", "--type=image", "--format={{.FromImageDigest}}", BASE)
+    environment = {**clean(), "CONTAINER_ENGINE": "buildah"}
+    bases = {
+        run(each / "deploy/image/engine.sh", *inspect, env=environment)
+        for each in (clone, elsewhere)
+    }
+    assert len(bases) == 1
 
 
 def test_no_time_in_it_is_that_of_the_build(clone, manifest, blobs, tmp_path):

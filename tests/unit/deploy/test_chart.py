@@ -5,34 +5,33 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import tarfile
 
 import jsonschema
 import pytest
 import yaml
 
-from helpers.chart import CHART, EXAMPLES, IMAGE, chart, packed, union, worlds
+from helpers.chart import CHART, EXAMPLES, IMAGE, chart, overlays, union, written
 from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deployment_of, objects
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-NAMES = [each.name for each in worlds.components()]
+NAMES = [each.name for each in overlays.components()]
 OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened"}
 """Components that have values outside of ``components``."""
 MAKES_IT = pytest.mark.timeout(300)
 """Kustomize runs 38 times where ``deploy/`` has changed."""
-ALWAYS = [(worlds.World(), worlds.World())]
+ALWAYS = [(overlays.Overlay(), overlays.Overlay())]
 DIGEST = f"sha256:{'a' * 64}"
 
 
 @pytest.fixture(scope="module")
 def files():
     """The files of the chart, as text by name."""
-    with tarfile.open(packed()) as archive:
-        return {
-            entry.name.removeprefix("harbourmaster/"): archive.extractfile(entry).read().decode()
-            for entry in archive
-        }
+    return {
+        str(path.relative_to(written())): path.read_text()
+        for path in written().rglob("*")
+        if path.is_file()
+    }
 
 
 def keys(schema, path=()):
@@ -65,7 +64,7 @@ def test_the_manual_has_each_value_once():
 
 def test_every_component_has_a_value_except_that_which_sets_replicas():
     folders = {path.name for path in (DEPLOY / "components").iterdir()}
-    assert folders - {each.folder.rpartition("/")[2] for each in worlds.components()} == {
+    assert folders - {each.folder.rpartition("/")[2] for each in overlays.components()} == {
         "single-replica"
     }
     assert set(VALUES["components"]) == set(NAMES) - OF_THEIR_OWN
@@ -146,38 +145,31 @@ def test_an_invalid_image_reference_is_refused_in_one_line(image):
         chart.main(VERSION, image, None)
 
 
-def rendered_worlds():
-    """The worlds that are rendered."""
-    known = {worlds.World(), *(worlds.closed(name) for name in NAMES)}
-    for name in NAMES:
-        known |= {worlds.nearly_all(but=name), worlds.nearly_all() | {name}}
-    return frozenset(known)
-
-
+RENDERED = frozenset(each for _, *pair in overlays.additions() for each in pair)
 PAIRS = [
     pair
-    for pair in itertools.combinations(sorted(worlds.nearly_all()), 2)
+    for pair in itertools.combinations(sorted(overlays.nearly_all()), 2)
     # What two parts of one component do together, that component can do by itself.
-    if not any(set(pair) <= worlds.closed(name) for name in NAMES)
+    if not any(set(pair) <= overlays.with_parts(name) for name in NAMES)
 ]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_condition_of_one_or_two_components_is_found_from_few_renderings(is_refused):
-    others = [worlds.closed(*NAMES[start : start + 5]) for start in range(len(NAMES))]
-    for names in [*((name,) for name in NAMES), *([] if is_refused else PAIRS)]:
+    others = [overlays.with_parts(*NAMES[start : start + 5]) for start in range(len(NAMES))]
+    for names in [*((name,) for name in NAMES), *PAIRS]:
 
-        def holds(world, names=names):
-            return (world >= set(names)) != is_refused
+        def holds(overlay, names=names):
+            return (overlay >= set(names)) != is_refused
 
-        terms = union.learned(frozenset(filter(holds, rendered_worlds())), rendered_worlds())
-        assert [world for world in others if union.holds(terms, world) != holds(world)] == []
+        terms = union.learned(frozenset(filter(holds, RENDERED)), RENDERED)
+        assert [each for each in others if union.holds(terms, each) != holds(each)] == []
 
 
 def test_what_follows_from_no_condition_is_refused_in_one_line():
-    some = frozenset(worlds.nearly_all(but=name) for name in ("dashboard", "scheduler"))
+    some = frozenset(overlays.nearly_all(but=name) for name in ("dashboard", "scheduler"))
     with pytest.raises(SystemExit, match=r"^no condition found: it would be wrong for "):
-        union.learned(some, rendered_worlds())
+        union.learned(some, RENDERED)
 
 
 def test_texts_of_other_template_languages_stay_text():
@@ -191,8 +183,3 @@ def test_text_that_yaml_reads_as_something_else_is_quoted():
     lines = union.written([(ALWAYS, value) for value in values])
     assert [yaml.safe_load(line)[0] for line in lines] == values
     assert lines[3] == '- "y"'
-
-
-def test_the_archive_depends_on_its_files_alone():
-    files = {"b": "1", "a": "2"}
-    assert chart.packed(files) == chart.packed(dict(reversed(files.items())))

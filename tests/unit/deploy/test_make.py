@@ -9,16 +9,17 @@ import pytest
 from helpers.manifests import ROOT, VERSION
 
 MAKE = shutil.which("make")
+DEPENDENCIES = ("requirements-dev.txt", "requirements-go.txt")
 
 
-def make(*arguments, path=None):
+def make(*arguments, path=None, cwd=ROOT):
     """Run make without what a make around the tests may have told it."""
     environment = {key: value for key, value in os.environ.items() if "MAKE" not in key}
     if path is not None:
         environment["PATH"] = str(path)
     return subprocess.run(
         [MAKE, "--no-print-directory", *arguments],
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
         capture_output=True,
         text=True,
@@ -26,16 +27,91 @@ def make(*arguments, path=None):
     )
 
 
+def program(path, script):
+    """Write an executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return path
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of the Makefile, where ``python`` only makes what it is given a path of."""
+    for name in ("Makefile", "setup.cfg", "pyproject.toml", *DEPENDENCIES):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    program(
+        tmp_path / ".venv/bin/python",
+        'for each; do case "$each" in dist/*) : > "$each";; build/*) mkdir "$each"; esac; done',
+    )
+    (tmp_path / ".venv/installed").touch()
+    (tmp_path / "dist").mkdir()
+    return tmp_path
+
+
 @pytest.mark.parametrize("target", ["docker-build", "docker-push"])
-@pytest.mark.parametrize("engine", ["false", ""])
-def test_without_an_engine_one_line_says_so(target, engine):
-    result = make(target, f"CONTAINER_ENGINE={engine}")
+def test_without_an_engine_that_works_one_line_says_what_was_tried(target, tmp_path):
+    for name in ("sed", "sh", "git", "realpath", "mkdir", "rm"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    program(tmp_path / "docker", "exit 1")
+    result = make(target, "CONTAINER_ENGINE=", path=tmp_path)
     ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
     assert result.returncode == 2
     assert not result.stdout
-    assert ours == [
-        "no container engine: start docker or podman, install buildah, or set CONTAINER_ENGINE="
+    tried = 'docker (found, but "info" fails), podman (not found), buildah (not found)'
+    action = "start or install one of them, or name another in CONTAINER_ENGINE"
+    assert ours == [f"no container engine works: {tried}: {action}"]
+
+
+def test_pip_settings_reach_a_build_as_a_secret_that_no_file_keeps(tmp_path):
+    engine = tmp_path / "deploy/image/engine.sh"
+    engine.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "deploy/image/engine.sh", engine)
+    program(tmp_path / "bin/docker", 'echo "$@"; echo "$PIP_CONF"')
+    url = "https://user:password@example.com/simple"
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PIP_INDEX_URL": url}
+    told = subprocess.run(
+        [engine, "build", "."], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.splitlines() == [
+        "build --secret id=pip.conf,env=PIP_CONF .",
+        "[global]",
+        f"index-url = {url}",
     ]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if url in path.read_text()] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "made", "kept"),
+    [
+        ("sbom", f"harbourmaster-{VERSION}.cdx.json", "harbourmaster-0.0.1-image.cdx.json"),
+        ("chart", f"harbourmaster-{VERSION}.tgz", f"harbourmaster-{VERSION}.tar.gz"),
+        ("image", f"harbourmaster-{VERSION}-image.tar", "harbourmaster-0.0.1.cdx.json"),
+    ],
+)
+def test_a_file_in_dist_replaces_that_of_an_older_version_and_no_other(tree, target, made, kept):
+    for name in (made, kept):
+        (tree / "dist" / name.replace(VERSION, "0.0.1")).touch()
+    engine = program(
+        tree / "engine", "mkdir -p build/image/blobs; cd build/image; touch index.json oci-layout"
+    )
+    result = make(target, "--old-file=docker-build", f"ENGINE={engine}", cwd=tree)
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in (tree / "dist").iterdir()} == {
+        made,
+        kept.replace(VERSION, "0.0.1"),
+    }
+
+
+def test_no_image_of_a_node_is_built_without_deno(tree):
+    program(tree / ".venv/bin/python", "exit 1")
+    program(tree / "deploy/image/node.sh", "touch built")
+    engine = program(tree / "engine", "touch saved")
+    given = ("PYTHON_IMAGE=python", f"ENGINE={engine}", "MAKE=true")
+    assert make("node-images", *given, "--old-file=engine", cwd=tree).returncode == 2
+    assert not (tree / "built").exists()
+    assert not (tree / "saved").exists()
 
 
 @pytest.mark.parametrize(
@@ -49,10 +125,8 @@ def test_without_an_engine_one_line_says_so(target, engine):
 )
 def test_the_first_engine_that_runs_is_used(tmp_path, works, named, used):
     for name in ("docker", "podman", "buildah"):
-        engine = tmp_path / name
         info = "exit 0" if name in works else "exit 1"
-        engine.write_text(f'#!/bin/sh\n[ "$1" != info ] || {info}\necho {name} "$@"\n')
-        engine.chmod(0o700)
+        program(tmp_path / name, f'[ "$1" != info ] || {info}\necho {name} "$@"')
     chosen = () if named is None else (f"CONTAINER_ENGINE={named}",)
     storage = f"CONTAINERS_STORAGE_CONF={tmp_path}/storage.conf"
     path = f"{tmp_path}:{os.environ['PATH']}"

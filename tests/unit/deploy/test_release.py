@@ -331,13 +331,46 @@ def workflow(name):
 @pytest.mark.parametrize("name", ["policy-check", "release"])
 def test_no_step_of_a_workflow_runs_what_a_branch_is_called(name):
     steps = workflow(name)["steps"]
-    assert {key for step in steps for key in step} <= {"name", "uses", "with", "run"}
+    assert {key for step in steps for key in step} <= {"name", "uses", "with", "env", "run"}
     assert not any("${{" in step.get("run", "") for step in steps)
 
 
 def test_the_workflow_and_the_manual_give_every_variable_of_make_release():
     job = workflow("release")
+    assert not any("secrets." in value for value in job["env"].values())
     assert "make release" in [step.get("run") for step in job["steps"]]
     assert job["env"].keys() >= PARAMETERS.keys()
     page = (ROOT / "docs/howto/releasing.md").read_text()
     assert all(f"`{name}`" in page for name in PARAMETERS)
+
+
+def test_the_workflow_signs_and_attests_the_image_before_it_gets_its_tag(tmp_path):
+    for name, told in (("skopeo", f"*inspect*) echo {DIGEST}"), ("cosign", "x)"), ("jq", "x)")):
+        stub = tmp_path / "bin" / name
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text(
+            f'#!/bin/sh\necho {name} "$*" >> {tmp_path}/log\ncase "$*" in {told};; esac'
+        )
+        stub.chmod(0o700)
+    job = workflow("release")
+    (step,) = [step for step in job["steps"] if "cosign sign" in step.get("run", "")]
+    environment = {
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+        "IMG": job["env"]["IMG"],
+        "GITHUB_REF_NAME": "v1.10.0",
+        "RUNNER_TEMP": str(tmp_path),
+        **dict.fromkeys(step["env"], "secret"),
+    }
+    shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
+    subprocess.run([*shell, step["run"]], env=environment, cwd=tmp_path, check=True)
+    calls = (tmp_path / "log").read_text().splitlines()
+    pushed, signed, *_, tagged = [line for line in calls if IMAGE in line]
+    assert pushed.endswith(f" docker://{IMAGE}@{DIGEST}")
+    assert signed == f"cosign sign --yes {IMAGE}@{DIGEST}"
+    assert tagged.endswith(f" docker://{IMAGE}:1.10.0")
+    kinds = re.findall(r"attest --yes --type=(\S+) .*@sha256", "\n".join(calls))
+    assert kinds == ["slsaprovenance1", "cyclonedx"]
+    (secret,) = [
+        path for path in tmp_path.iterdir() if path.is_file() and path.read_text() == "secret"
+    ]
+    assert secret.stat().st_mode & 0o777 == 0o600

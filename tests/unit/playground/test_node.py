@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.node import cgroups, dns, host, keeper, machine
+from harbourmaster.playground.node import cgroups, dns, host, machine
 from harbourmaster.playground.node.cgroups import Groups
 from harbourmaster.playground.node.configuration import Worker
 from harbourmaster.playground.processes import Record, identity, write_records
@@ -235,30 +234,3 @@ def test_the_namespaces_are_those_of_the_recorded_process(tmp_path):
     command = host.enter(tmp_path, "ip", "address")
     assert command[:2] == ["nsenter", f"--target={pid}"]
     assert command[-3:] == [f"--pid=/proc/{pid}/ns/pid_for_children", "ip", "address"]
-
-
-def test_a_start_has_succeeded_though_its_last_line_comes_in_parts():
-    source, said = os.pipe()
-    heard, progress = os.pipe()
-
-    def speak():
-        os.write(said, b"nodes ready ... 0.8 s\nready")
-        assert os.read(heard, 100).endswith(b"ready")
-        os.write(said, b"\n")
-
-    with ThreadPoolExecutor(1) as pool:
-        speaking = pool.submit(speak)
-        assert keeper._relay(source, progress)
-        speaking.result()
-    assert os.read(heard, 100) == b"\n"
-    for descriptor in (source, said, heard, progress):
-        os.close(descriptor)
-
-
-def test_a_start_is_given_up_when_nobody_waits_for_it():
-    source, said = os.pipe()
-    heard, progress = os.pipe()
-    os.close(heard)
-    assert not keeper._relay(source, progress)
-    for descriptor in (source, said, progress):
-        os.close(descriptor)

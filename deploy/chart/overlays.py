@@ -1,4 +1,4 @@
-"""Renders the base with sets of its components, from which follows what depends on which."""  # noqa: INP001 -- for the script beside it
+"""Renders overlays of the base, which differ in their components."""  # noqa: INP001 -- for the script beside it
 # ruff: noqa: ANN401 -- manifests of any kind
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import yaml
 
 from harbourmaster.playground.build import find_kubectl
 
-World = frozenset[str]
-"""The components that one rendering had, also those that are part of others."""
+Overlay = frozenset[str]
+"""The components that an overlay has, also those that are part of others."""
 
 DEPLOY: Final = Path(__file__).parents[1]
 LAYERS: Final = {"with-certmanager": "certManager", "beside-keptn": "besideKeptn"}
@@ -40,7 +40,7 @@ class Component(NamedTuple):
 
     folder: str
     name: str
-    parts: World
+    parts: Overlay
 
 
 @cache
@@ -74,21 +74,21 @@ def _patches(folder: Path) -> tuple[bool, str]:
     return "patches" in _kustomization(folder), folder.name
 
 
-def _parts(folder: Path) -> World:
+def _parts(folder: Path) -> Overlay:
     found = [folder / each for each in _kustomization(folder).get("components", ())]
-    return World(_value(each.name) for each in found).union(*map(_parts, found))
+    return Overlay(_value(each.name) for each in found).union(*map(_parts, found))
 
 
 @cache
-def closed(*names: str) -> World:
+def with_parts(*names: str) -> Overlay:
     """The components with their parts."""
-    return World(names).union(*(each.parts for each in components() if each.name in names))
+    return Overlay(names).union(*(each.parts for each in components() if each.name in names))
 
 
 @cache
-def nearly_all(but: str = "") -> World:
+def nearly_all(but: str = "") -> Overlay:
     """Every component that takes nothing away, but one, and but those that it is a part of."""
-    return World(
+    return Overlay(
         each.name
         for each in components()
         if each.folder.rpartition("/")[2] not in LESS
@@ -96,19 +96,26 @@ def nearly_all(but: str = "") -> World:
     )
 
 
-def rendered() -> dict[World, list[dict[str, Any]]]:
-    """The objects of each world that is needed to tell what depends on what."""
+@cache
+def additions() -> list[tuple[str, Overlay, Overlay]]:
+    """Each component, and overlays without and with it: none or nearly all others are in both."""
     names = [each.name for each in components()]
-    worlds = {World(), *(closed(name) for name in names)}
-    for name in names:
-        worlds |= {nearly_all(but=name), nearly_all() | {name}}
+    return [
+        *((name, Overlay(), with_parts(name)) for name in names),
+        *((name, nearly_all(but=name), nearly_all() | {name}) for name in names),
+    ]
+
+
+def rendered() -> dict[Overlay, list[dict[str, Any]]]:
+    """The objects of each overlay before and after an addition."""
+    overlays = {each for _, *pair in additions() for each in pair}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         versions = _workspace(Path(folder, "deploy"))
-        order = sorted(worlds, key=size)
+        order = sorted(overlays, key=size)
         texts = pool.map(partial(_kustomized, Path(folder)), order)
         found = {
-            world: list(yaml.load_all(text, yaml.CSafeLoader))
-            for world, text in zip(order, texts, strict=True)
+            overlay: list(yaml.load_all(text, yaml.CSafeLoader))
+            for overlay, text in zip(order, texts, strict=True)
         }
     for objects in found.values():
         for each in objects:
@@ -117,9 +124,9 @@ def rendered() -> dict[World, list[dict[str, Any]]]:
     return found
 
 
-def size(world: World) -> tuple[int, list[str]]:
-    """How many components a world has, and which: a key to sort by."""
-    return len(world), sorted(world)
+def size(overlay: Overlay) -> tuple[int, list[str]]:
+    """How many components an overlay has, and which: a key to sort by."""
+    return len(overlay), sorted(overlay)
 
 
 def _workspace(folder: Path) -> dict[str, Any]:
@@ -155,12 +162,12 @@ def _write(path: Path, content: Any) -> None:
     path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
 
 
-def _kustomized(folder: Path, world: World) -> str:
-    parts = frozenset[str]().union(*(each.parts for each in components() if each.name in world))
-    chosen = [each for each in components() if each.name in world - parts]
-    overlay = Path(tempfile.mkdtemp(dir=folder))
+def _kustomized(folder: Path, overlay: Overlay) -> str:
+    parts = Overlay().union(*(each.parts for each in components() if each.name in overlay))
+    chosen = [each for each in components() if each.name in overlay - parts]
+    place = Path(tempfile.mkdtemp(dir=folder))
     _write(
-        overlay / "kustomization.yaml",
+        place / "kustomization.yaml",
         {
             "resources": ["../deploy/base"],
             "components": [f"../deploy/{each.folder}" for each in chosen],
@@ -168,7 +175,7 @@ def _kustomized(folder: Path, world: World) -> str:
     )
     kubectl = find_kubectl(Path(sys.executable).parent)
     result = subprocess.run(  # noqa: S603 -- our own tool
-        [kubectl, "kustomize", overlay], capture_output=True, text=True, check=False
+        [kubectl, "kustomize", place], capture_output=True, text=True, check=False
     )
     if result.returncode:
         sys.exit(f"kustomize failed: {', '.join(each.name for each in chosen)}: {result.stderr}")
