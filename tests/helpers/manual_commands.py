@@ -37,6 +37,15 @@ metadata: {name: pre-eval-enough-room-31337, namespace: shop}
 spec: {evaluationDefinition: none, workloadVersion: "1"}
 END
 """,
+    "docs/reference/metrics.md": """\
+kubectl create namespace platform
+kubectl apply -f - <<'END'
+apiVersion: metrics.keptn.sh/v1
+kind: KeptnMetricsProvider
+metadata: {name: prom, namespace: platform}
+spec: {type: prometheus, targetServer: "http://prometheus.example.com"}
+END
+""",
     "docs/reference/placement.md": """\
 kubectl create deployment shop --image=none --dry-run=client -o yaml > shop.yaml
 kubectl config view --raw > dresden.yaml
