@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harbourmaster.playground.errors import PlaygroundError
+from helpers import node_objects as objects
 from helpers.clones import cloned, needs, run
 from helpers.manifests import ROOT, VERSION, parsed
 from helpers.manual_commands import blocks
+from helpers.node import RealNode
 from helpers.planes import plane_for
 from helpers.wheels import clean
 
@@ -206,9 +209,14 @@ def home(dist, folder):
     return home
 
 
-def test_the_command_of_the_manual_installs_the_command(home, dist):
+@pytest.fixture(scope="module")
+def environment(home, dist):
+    """The environment of that user, with kubectl."""
     path = f"{home}/.local/bin:{dist}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    environment = {**clean(), "HOME": str(home), "PATH": path}
+    return {**clean(), "HOME": str(home), "PATH": path}
+
+
+def test_the_command_of_the_manual_installs_the_command(home, dist, environment):
     program = home / ".local/bin/harbourmaster"
     assert run(program, "--version", env=environment) == f"{VERSION}\n"
     plugin = run("kubectl", "harbourmaster", "completion", "bash", env=environment)
@@ -285,3 +293,27 @@ def test_an_api_server_takes_the_manifests_and_none_of_the_hardened_ones_without
         assert usual.returncode == 0, usual.stderr
         read = "kubectl -n harbourmaster-system get deployment harbourmaster-controller -o yaml"
         assert "references=AllNeedConsent" in apply(read).stdout
+
+
+def test_a_node_runs_what_the_files_alone_install(dist, environment, tmp_path_factory):
+    try:
+        node = RealNode(tmp_path_factory.mktemp("stranger"))
+    except PlaygroundError as error:
+        pytest.skip(str(error))
+    (text,) = (block.text for block in blocks(PAGE) if block.text.startswith("skopeo copy"))
+    _, install = text.split(":$VERSION\n")
+    with node:
+        environment = {**environment, "KUBECONFIG": str(node.kubeconfig)}
+        # In the place of a registry.
+        node.load_image(dist / f"harbourmaster-{VERSION}-image.tar", IMAGE)
+        said = run("bash", "-euc", install, cwd=dist, env=environment)
+        assert "Harbourmaster is healthy" in said
+        node.apply(
+            objects.policy(),
+            objects.namespace("shop"),
+            objects.shell_task("shop", "check", "echo the database is not migrated; exit 1"),
+            objects.deployment("shop", "till", tasks=["check"]),
+        )
+        node.wait("jsonpath={.status.status}=Failed", "-n=shop", "keptntask", "--all")
+        told = run("harbourmaster", "why", "deployment", "shop/till", env=environment)
+        assert "exit code 1: the database is not migrated" in told
