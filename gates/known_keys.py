@@ -50,6 +50,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     f"{OURS}no-override",
     f"{OURS}owners",
     f"{OURS}since",
+    f"{OURS}termination-message-policy",
 }
 MAX_MEANT: Final = 63
 """Longest name of a key, in characters, as in the API."""

@@ -180,6 +180,7 @@ class SeriesTable:
 
     def begin(self, series: Series) -> Series | None:
         """Add a series; returns the one that is forgotten for it, if a count of that is lost."""
+        self._forget_ended(series.seen)
         key = series.occurrence.key
         before = self._found.get(key)
         if before is None and len(self._found) >= self._size:
@@ -189,6 +190,14 @@ class SeriesTable:
         self._found[key] = series
         # One that was never told is on its way, with its count.
         return before if before is not None and before.told and before.is_behind else None
+
+    def _forget_ended(self, now: float) -> None:
+        """Forget the oldest ones that were quiet for too long and whose count is known."""
+        while self._found:
+            oldest = next(iter(self))
+            if oldest.is_behind or now - oldest.seen <= self._quiet:
+                return
+            self.forget(oldest)
 
     def told(self, series: Series, count: int, now: float) -> None:
         """Note what the API server knows of a series."""

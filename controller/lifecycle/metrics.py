@@ -45,6 +45,8 @@ _SCOPE_NAME: Final = "keptn/task"
 _LIMIT: Final = 1_000
 """Label sets of one kind; above it, the namespace with most loses its oldest. Each line costs
 15 µs per scrape."""
+_SPARE: Final = 50
+"""Series of a kind that are kept, without a scrape, until deleted objects are looked for."""
 _HISTOGRAMS: Final = 100
 """Latest label sets of one kind that have a histogram, which takes 18 lines."""
 SHOWN: Final = 500
@@ -124,6 +126,8 @@ class LifecycleMetrics(Collector):
         self._finished: dict[str, OrderedDict[tuple[str, ...], _Series]] = {
             kind: OrderedDict() for kind in FINISHED
         }
+        # How many series of a kind there may be until those of deleted objects are looked for.
+        self._sweep_at = dict.fromkeys(FINISHED, _SPARE)
         self._source: GaugeSource | None = None
         self._cloud_events = Counter(
             CLOUD_EVENTS, "CloudEvents by outcome.", ("outcome",), registry=registry
@@ -156,7 +160,7 @@ class LifecycleMetrics(Collector):
         found = self._finished[kind]
         series = found.get(labels)
         if series is None:
-            if len(found) >= _LIMIT:
+            if len(found) >= min(self._sweep_at[kind], _LIMIT):
                 self._sweep(kind)
             if len(found) >= _LIMIT:
                 del found[_oldest_of_largest_namespace(found)]
@@ -174,6 +178,7 @@ class LifecycleMetrics(Collector):
             series.anchors = {each for each in series.anchors if self._source.exists(each)}
             if not series.anchors:
                 del found[labels]
+        self._sweep_at[kind] = 2 * len(found) + _SPARE
 
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""

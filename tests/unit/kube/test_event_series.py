@@ -112,6 +112,19 @@ def test_the_oldest_series_is_forgotten_and_a_lost_count_is_told():
     assert table.begin(four) is one
 
 
+def test_series_that_have_ended_are_forgotten_by_the_next_one_unless_a_count_is_to_be_told():
+    table = SeriesTable(10, 360)
+    one, two, three, four = (
+        series(happened(note=note), seen=seen, told=told)
+        for note, seen, told in (("1", 0.0, 1), ("2", 1.0, 1), ("3", 360.5, 0), ("4", 900.0, 1))
+    )
+    for each in (one, two, three):
+        table.begin(each)
+    assert list(table) == [two, three]
+    table.begin(four)
+    assert list(table) == [three, four]
+
+
 def test_a_series_that_begins_anew_replaces_the_old_one():
     table = SeriesTable(2, 360)
     old, new = series(count=3), series()

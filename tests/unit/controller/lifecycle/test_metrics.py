@@ -113,6 +113,16 @@ def test_series_go_with_their_object(registry, metrics):
     assert not [each for each in lines(registry, "keptn_app_duration") if '"shop"' in each]
 
 
+def test_series_of_deleted_objects_go_without_a_scrape_too(metrics):
+    source = Source()
+    metrics.lead(source)
+    for number in range(1000):
+        anchor = (APP, f"prod/{number}")
+        metrics.finished(APP, (str(number), "1", "prod", "Failed"), 1.0, anchor)
+        source.gone.add(anchor)
+    assert len(metrics._finished[APP]) <= module._SPARE + 1
+
+
 def test_a_series_of_two_objects_goes_with_the_last(registry, metrics):
     source = Source()
     metrics.lead(source)
