@@ -12,7 +12,7 @@ import pytest
 import trustme
 import yaml
 
-from helpers.chart import HELMS, KEEP, helm, packed
+from helpers.chart import HELMS, KEEP, helm, written
 from helpers.manifests import DEPLOY, NAMESPACE, kustomize, of_kind, parsed, rendered
 from helpers.planes import plane_for
 
@@ -73,13 +73,13 @@ class Release:
 
     def install(self, *options, check=True):
         """Install the chart, and wait until its pods are ready."""
-        chart = ("harbourmaster", packed(), "--create-namespace", "--wait", "--timeout=2m")
+        chart = ("harbourmaster", written(), "--create-namespace", "--wait", "--timeout=2m")
         return self.helm("install", *chart, *options, check=check)
 
     def upgrade(self, *options):
         """Upgrade with exactly these values."""
         wait = ("--reset-values", "--wait", "--timeout=2m")
-        return self.helm("upgrade", "harbourmaster", packed(), *wait, *options)
+        return self.helm("upgrade", "harbourmaster", written(), *wait, *options)
 
     def read(self, *arguments):
         """What the API server has."""
