@@ -74,9 +74,13 @@ def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
     name = key.partition("/")[2].lower()
     if len(name) > MAX_MEANT:
         return ""
-    names = {each.partition("/")[2]: each for each in sorted(among)}
-    near = get_close_matches(name, names, n=1, cutoff=_NEAR)
-    return names[near[0]] if near else ""
+    names = {each.partition("/")[2]: each for each in among}
+    return names.get(nearest(name, names), "")
+
+
+def nearest(name: str, among: Iterable[str]) -> str:
+    """The most similar of the names; empty where none is similar."""
+    return next(iter(get_close_matches(name, sorted(among), n=1, cutoff=_NEAR)), "")
 
 
 def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:
