@@ -100,14 +100,8 @@ def _unchecked(context: WhyContext) -> Section | None:
     template = None if context.is_pod else _template(subject.raw)
     described = template and workload_of(template.annotations, template.labels)
     described = described or workload_of(own.annotations, own.labels)
-    if described is None or (subject.kind not in SUPPORTED and not context.is_pod):
-        return None
-    if (
-        described.pre_deployment_tasks
-        or described.post_deployment_tasks
-        or described.pre_deployment_evaluations
-        or described.post_deployment_evaluations
-    ):
+    is_gated = context.is_pod or subject.kind in SUPPORTED
+    if described is None or described.has_checks or not is_gated:
         return None
     text = f"no checks: workload {described.workload} names no task and no evaluation"
     return Section(name="checks", state="note", summary=text, detail=ChecksDetail(()))
