@@ -18,7 +18,7 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.parts import Part
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
-from harbourmaster.kube.caches import Cache
+from harbourmaster.gates.mistakes import Mistake, opt_in_mistakes
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
 from harbourmaster.telemetry.logging import get_logger
@@ -49,6 +49,8 @@ class LabelledNamespace(Struct, frozen=True, gc=False):
     """The value of our label."""
     has_labels: bool
     is_ending: bool
+    mistakes: tuple[Mistake, ...] = ()
+    """Why it has no gates though somebody asked for them."""
 
 
 class _Metadata(Struct, gc=False, rename="camel"):
@@ -70,15 +72,16 @@ _decode_object: Final = msgspec.json.Decoder(_Object).decode
 def decode(raw: msgspec.Raw | bytes) -> LabelledNamespace:
     """A Namespace from its JSON."""
     metadata = _decode_object(raw).metadata
-    labels = metadata.labels or {}
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
     return LabelledNamespace(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        is_annotated=(metadata.annotations or {}).get(ANNOTATION) == ANNOTATED,
+        is_annotated=annotations.get(ANNOTATION) == ANNOTATED,
         label=labels.get(GATES_LABEL),
         has_labels=bool(labels),
         is_ending=metadata.deletion_timestamp is not None,
+        mistakes=opt_in_mistakes(metadata.name, annotations, labels),
     )
 
 
@@ -115,20 +118,26 @@ class NamespaceLabels:
         self._store = store
         self._events = events
         self._excluded = frozenset(excluded)
+        self._told: dict[str, tuple[Mistake, ...]] = {}
         self._log = get_logger("namespaces")
 
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys that need work: of ten thousand namespaces hardly any does."""
         for key in list(self._store.keys()) if keys is None else keys:
             namespace = self._store.get(key)
-            if namespace is not None and key not in self._excluded and decide(namespace):
-                yield key
+            if namespace is None or not namespace.mistakes:
+                self._told.pop(key, None)
+            if namespace is not None and key not in self._excluded:
+                is_told = namespace.mistakes == self._told.get(key, ())
+                if not is_told or decide(namespace):
+                    yield key
 
     async def reconcile(self, key: str) -> None:
         """Make the label follow the annotation. Raises ApiError."""
         namespace = self._store.get(key)
         if namespace is None or key in self._excluded:
             return
+        self._tell(namespace)
         try:
             await self._apply(namespace)
         except (InvalidError, ConflictError):
@@ -136,6 +145,15 @@ class NamespaceLabels:
             await self._apply_fresh(key)
         except NotFoundError:
             return
+
+    def _tell(self, namespace: LabelledNamespace) -> None:
+        """Report once why it has no gates."""
+        if namespace.mistakes == self._told.get(namespace.name, ()):
+            return
+        self._told[namespace.name] = namespace.mistakes
+        about = reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid})
+        for each in namespace.mistakes:
+            self._events.emit(about, "Warning", "GatesOptInUnknown", each.text)
 
     async def _apply_fresh(self, name: str) -> None:
         try:
@@ -164,16 +182,10 @@ class NamespaceLabels:
 
 def start(process: Process) -> Part:
     """Start the controller."""
-    excluded = (*process.settings.webhook.excluded_namespaces, process.namespace)
-    cache = Cache(
-        process.client,
-        NAMESPACES,
-        decode,
-        metrics=process.metrics.watches,
-        metadata_only=True,
-    )
+    cache = process.namespaces
 
     def begin(_queue: WorkQueue) -> NamespaceLabels:
+        excluded = process.excluded_namespaces
         return NamespaceLabels(process.client, cache.store, process.events, excluded)
 
     controller = Controller(registry.NAMESPACES, begin, process.metrics, reflectors=(cache,))

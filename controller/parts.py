@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from harbourmaster.api.resources import SECRETS
+from harbourmaster.api.resources import NAMESPACES, SECRETS
 from harbourmaster.api.times import utc_now
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.caches import metric_cache
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.certs.reload import TlsOptions
     from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.namespaces import LabelledNamespace
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
@@ -113,6 +114,21 @@ class Process:
     def keptn_metrics(self) -> Cache[Metric]:
         """The KeptnMetrics."""
         return metric_cache(self.client, self.metrics.watches)
+
+    @cached_property
+    def namespaces(self) -> Cache[LabelledNamespace]:
+        """The Namespaces."""
+        # It makes a Part itself.
+        from harbourmaster.controller.namespaces import decode  # noqa: PLC0415
+
+        return Cache(
+            self.client, NAMESPACES, decode, metrics=self.metrics.watches, metadata_only=True
+        )
+
+    @property
+    def excluded_namespaces(self) -> tuple[str, ...]:
+        """Those that are never reviewed, our own among them."""
+        return (*self.settings.webhook.excluded_namespaces, self.namespace)
 
     @cached_property
     def secret(self) -> Cache[dict[str, Any]]:

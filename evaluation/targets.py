@@ -21,6 +21,15 @@ _COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+_MEANT: Final = {
+    "=>": ">=",
+    "=<": "<=",
+    "<>": "!=",
+    "\N{GREATER-THAN OR EQUAL TO}": ">=",
+    "\N{LESS-THAN OR EQUAL TO}": "<=",
+    "=": "==",
+}
+"""What people write for a comparison; the longer ones first."""
 _LONGEST: Final = 128
 """Characters of a text that a message shows."""
 _SEPARATOR: Final = re.compile(r" *, *")
@@ -48,7 +57,11 @@ class Comparison(Struct, frozen=True, gc=False):
 
 def parse_target(text: str) -> tuple[Comparison, ...]:
     """The conditions, all of which must hold. Raises ValueError with one line."""
-    return tuple(_condition(part, text) for part in _SEPARATOR.split(text))
+    try:
+        return _conditions(text)
+    except ValueError as error:
+        near = _meant(text)
+        raise ValueError(f"{error}: did you mean '{near}'?" if near else str(error)) from None
 
 
 def parse_number(text: str) -> float:
@@ -83,6 +96,26 @@ def shortened(text: str) -> str:
     """One line of the text, for people."""
     line = "".join(each if each.isprintable() else " " for each in text[: _LONGEST + 1])
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _conditions(text: str) -> tuple[Comparison, ...]:
+    return tuple(_condition(part, text) for part in _SEPARATOR.split(text))
+
+
+def _meant(text: str) -> str:
+    """The target that was probably meant; empty where that is unknown."""
+    if len(text) > _LONGEST:
+        return ""
+    parts = "".join(text.split()).split(",")
+    for index, part in enumerate(parts):
+        wrong = "" if part.startswith("==") else next(filter(part.startswith, _MEANT), "")
+        if wrong:
+            parts[index] = _MEANT[wrong] + part.removeprefix(wrong)
+    try:
+        _conditions(",".join(parts))
+    except ValueError:
+        return ""
+    return ",".join(parts)
 
 
 def _condition(part: str, whole: str) -> Comparison:

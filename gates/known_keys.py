@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 PREFIXES: Final = ("keptn.sh/", OURS)
+TASK_NAME_KEY: Final = "keptn.sh/task-name"
+"""On the Job of a task."""
 WRITTEN_KEYS: Final = frozenset(
     (
         metadata.WORKLOAD_KEY,
@@ -42,7 +44,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
     "keptn.sh/app-type",
     "keptn.sh/inject-cert",
-    "keptn.sh/task-name",
+    TASK_NAME_KEY,
     f"{OURS}clear-failed-nodes",
     f"{OURS}code-digest",
     f"{OURS}enabled",
@@ -55,7 +57,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
 MAX_MEANT: Final = 63
 """Longest name of a key, in characters, as in the API."""
 
-_OFF: Final = frozenset(("disabled", "false"))
+IS_OFF: Final = frozenset(("disabled", "false"))
 """Values of the opt-in that turn checks off."""
 _NEAR: Final = 0.7
 _TRIED: Final = 16
@@ -72,9 +74,13 @@ def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
     name = key.partition("/")[2].lower()
     if len(name) > MAX_MEANT:
         return ""
-    names = {each.partition("/")[2]: each for each in sorted(among)}
-    near = get_close_matches(name, names, n=1, cutoff=_NEAR)
-    return names[near[0]] if near else ""
+    names = {each.partition("/")[2]: each for each in among}
+    return names.get(nearest(name, names), "")
+
+
+def nearest(name: str, among: Iterable[str]) -> str:
+    """The most similar of the names; empty where none is similar."""
+    return next(iter(get_close_matches(name, sorted(among), n=1, cutoff=_NEAR)), "")
 
 
 def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -84,8 +90,8 @@ def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:
     """
     value = annotations.get(OPT_IN_KEY)
     if value is not None:
-        return {} if value == OPT_IN or value.lower() in _OFF else {OPT_IN_KEY: value}
+        return {} if value == OPT_IN or value.lower() in IS_OFF else {OPT_IN_KEY: value}
     for key in unknown_keys(annotations)[:_TRIED]:
-        if meant(key, (OPT_IN_KEY,)) and annotations[key].lower() not in _OFF:
+        if meant(key, (OPT_IN_KEY,)) and annotations[key].lower() not in IS_OFF:
             return {key: ""}
     return {}

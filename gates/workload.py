@@ -31,6 +31,12 @@ class WorkloadMetadata(Struct, frozen=True):
     metadata: dict[str, str] = {}
     is_single_service: bool = False
 
+    @property
+    def has_checks(self) -> bool:
+        """Whether it names any."""
+        tasks = self.pre_deployment_tasks or self.post_deployment_tasks
+        return bool(tasks or self.pre_deployment_evaluations or self.post_deployment_evaluations)
+
 
 def workload_of(
     annotations: Mapping[str, str], labels: Mapping[str, str]

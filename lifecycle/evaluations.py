@@ -8,9 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.objectives import Result
 from harbourmaster.evaluation.progress import Progress
+from harbourmaster.evaluation.targets import parse_target, shortened
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
 from harbourmaster.lifecycle.tasks import API, normal_duration, owner_reference
@@ -18,6 +20,7 @@ from harbourmaster.lifecycle.tasks import API, normal_duration, owner_reference
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from harbourmaster.api.field_errors import FieldError
     from harbourmaster.lifecycle.model import (
         Evaluation,
         EvaluationDefinition,
@@ -85,6 +88,18 @@ def evaluation_for(
             "retryInterval": normal_duration(definition.spec.retry_interval or INTERVAL),
         },
     }
+
+
+def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
+    """Targets that no value can be compared with; Keptn accepts them, and they fail forever."""
+    found = []
+    for index, each in enumerate(definition.spec.objectives):
+        try:
+            parse_target(each.evaluation_target)
+        except ValueError as error:
+            at = f"spec.objectives[{index}].evaluationTarget"
+            found.append(invalid(at, shortened(each.evaluation_target), str(error)))
+    return found
 
 
 def failure_text(evaluation: Evaluation) -> str:

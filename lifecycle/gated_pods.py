@@ -10,6 +10,7 @@ from msgspec import Struct
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.mistakes import Mistake, key_mistakes, owner_mistakes
 from harbourmaster.gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.scheduling import is_refusal
@@ -120,6 +121,8 @@ class Pod(Struct, frozen=True, gc=False):
     """The scheduler's last message, if it quotes our refusal."""
     elsewhere: str = ""
     """If it does not wait for us: the scheduler in which it may wait for its checks."""
+    mistakes: tuple[Mistake, ...] = ()
+    """What of it was meant for gates and has no effect; it counts only where there are gates."""
 
     @property
     def is_gated(self) -> bool:
@@ -162,7 +165,13 @@ def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
     is_gated = any(each.name == GATE for each in found.spec.scheduling_gates)
     if not is_gated and not _is_in(scheduler, found):
         elsewhere = found.spec.scheduler_name
-        return Pod(elsewhere=elsewhere) if _may_wait_in(elsewhere, found) else _UNGATED
+        if not _may_wait_in(elsewhere, found):
+            elsewhere = ""
+        mistakes = _mistakes(found)
+        if not mistakes:
+            return Pod(elsewhere=elsewhere) if elsewhere else _UNGATED
+        own = found.metadata
+        return Pod(own.name, own.namespace, own.uid, elsewhere=elsewhere, mistakes=mistakes)
     return _whole(found, scheduler)
 
 
@@ -189,6 +198,15 @@ def _whole(found: PodObject, scheduler: str) -> Pod:
         gates=gates,
         is_in_scheduler=is_in_scheduler,
         refusal=_refusal(found) if is_in_scheduler else "",
+        mistakes=_mistakes(found),
+    )
+
+
+def _mistakes(pod: PodObject) -> tuple[Mistake, ...]:
+    own = pod.metadata
+    return (
+        *key_mistakes(own.annotations, own.labels),
+        *owner_mistakes(own.annotations, own.labels, own.owner_references),
     )
 
 

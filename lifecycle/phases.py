@@ -105,6 +105,11 @@ def phases_of(version: Version) -> tuple[Phase, ...]:
     return APP_PHASES if isinstance(version, AppVersion) else WORKLOAD_PHASES
 
 
+def has_checks(version: Version) -> bool:
+    """Whether it names a task or an evaluation of its own."""
+    return any(getattr(version.spec, each.checks) for each in phases_of(version) if each.checks)
+
+
 def state_of(status: Status, phase: Phase) -> str:
     """What the phase is in."""
     state: str = getattr(status, phase.state)

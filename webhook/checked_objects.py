@@ -24,7 +24,8 @@ from harbourmaster.evaluation.model import (
     Metric,
     Provider,
 )
-from harbourmaster.lifecycle.model import TaskDefinition
+from harbourmaster.lifecycle.evaluations import target_errors
+from harbourmaster.lifecycle.model import EvaluationDefinition, TaskDefinition
 from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
@@ -48,14 +49,19 @@ class _Checks(Struct, frozen=True):
     faults: Callable[[Any], list[FieldError]]
     is_open: bool = False
     """Whether the schema lets values of any type pass somewhere."""
+    is_lenient: bool = False
+    """Whether faults are only warned of, because manifests of Keptn have them."""
 
 
-def _of(kind: type, faults: Callable[[Any], list[FieldError]], *, is_open: bool = False) -> _Checks:
-    return _Checks(msgspec.json.Decoder(kind), faults, is_open)
+def _of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) -> _Checks:
+    return _Checks(msgspec.json.Decoder(kind), faults, **options)
 
 
 _KINDS: Final = {
     ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _of(TaskDefinition, validate),
+    ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _of(
+        EvaluationDefinition, target_errors, is_lenient=True
+    ),
     ("metrics.keptn.sh", "KeptnMetric"): _of(Metric, validate_metric),
     ("metrics.keptn.sh", "KeptnMetricsProvider"): _of(Provider, validate_provider, is_open=True),
     ("metrics.keptn.sh", "Analysis"): _of(Analysis, validate_analysis),
@@ -94,6 +100,8 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         faults, name = [_malformed(error)], request.name or ""
     if not faults:
         return allowed()
+    if checks.is_lenient:
+        return allowed(notes=[Note("object-invalid", str(each)) for each in faults])
     if request.operation == "UPDATE" and not set(faults) - set(_former(request, checks)):
         text = cut(refusal(group, kind, name, faults), MAX_REASON)
         return allowed(text, (Note("object-invalid", text),))

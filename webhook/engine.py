@@ -45,7 +45,7 @@ SKIPPED: Final = "skipped"
 DENIED: Final = "denied"
 """A pod that may have to wait, and can't: not even the fixed patch could be made, or it names
 another scheduler and the settings deny that. Or one that cannot get a policy that must not be
-skipped."""
+skipped. Or an object with an unknown key, where the settings deny that."""
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -167,12 +167,12 @@ def fused(gating: Gating, merged: Verdict | None) -> Verdict:
 
     A policy's schedulerName is left out of ``merged`` where the pod waits with our scheduler.
     """
-    if not gating.patch and not gating.notes:
-        return merged or _left_alone(gating.reason)
     if merged and merged.outcome == DENIED:
         return merged
     if gating.refusal:
         return Verdict(DENIED, denied(gating.refusal), notes=gating.notes)
+    if not gating.patch and not gating.notes:
+        return merged or _left_alone(gating.reason)
     merged = merged or _left_alone(None)
     notes = merged.notes + gating.notes
     patch = _joined(merged.response.patch, gating.patch)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES
-from harbourmaster.webhook.gating import gate
-from harbourmaster.webhook.key_notes import pod_notes
+from harbourmaster.webhook.gating import UNSUPPORTED, gate
+from harbourmaster.webhook.key_notes import key_refusal, owner_notes, pod_notes
 from harbourmaster.webhook.reviewed import container_texts
 from harbourmaster.webhook.sized_cache import SizedCache
 
@@ -74,7 +76,10 @@ class GateCache:
                 return known
         gating = gate(pod, labels, namespace, parents, self.rules)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
-        entry = CachedGating(gating, containers, pod_notes(pod, gating.lineage))
+        notes = pod_notes(pod, labels, is_foreign=gating is UNSUPPORTED)
+        if self.rules.denies_unknown and (refusal := key_refusal(notes)):
+            gating = replace(gating, refusal=refusal, notes=gating.notes + notes)
+        entry = CachedGating(gating, containers, notes + owner_notes(gating.lineage))
         if key is not None:
             entry.is_kept = self._kept.keep(key, entry, _size(key, entry))
         return entry

@@ -93,6 +93,8 @@ class GateRules(Struct, frozen=True):
     scheduler_name: str = SCHEDULER_NAME
     denies_foreign: bool = False
     """Deny a pod that can't wait because it names a scheduler of its own."""
+    denies_unknown: bool = False
+    """Deny what has an unknown key of Keptn's or of ours."""
     hashed: str = ""
     """The hash of the pod's containers, in a recorded review that has not all of them."""
 
@@ -117,7 +119,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _skeletons: Final = msgspec.json.Decoder(_Skeleton)
 _lists: Final = msgspec.json.Decoder(list[Any])
 _texts: Final = msgspec.json.Decoder(str)
-_UNSUPPORTED: Final = Gating(reason="owner of pod is not supported by gates")
+UNSUPPORTED: Final = Gating(reason="owner of pod is not supported by gates")
 _UNTRACKED: Final = Gating(reason="neither the pod nor its owner names a workload")
 _RELEASED: Final = Gating(reason="gate of pod is already removed")
 _CRITICAL: Final = Gating(reason="critical add-ons are never gated")
@@ -135,10 +137,10 @@ def gate(
     """Decide on a pod. Raises MalformedError where a field that counts has a wrong type."""
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None:
-        return _UNSUPPORTED
+        return UNSUPPORTED
     owner = supported_owner(owners_of(meta))
     if owner is None:
-        return _UNSUPPORTED
+        return UNSUPPORTED
     annotations = annotations_of(meta)
     if annotations.get(REMOVED_KEY) or labels.get(REMOVED_KEY):
         return _RELEASED
@@ -210,10 +212,10 @@ def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Ga
     pod = decode(_skeletons, data, "")
     meta, spec = pod.metadata or {}, pod.spec or {}
     if is_absent(meta.get("ownerReferences", _EMPTY)):
-        return _UNSUPPORTED
+        return UNSUPPORTED
     owners = _tried(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
     if owners is not None and supported_owner(owners) is None:
-        return _UNSUPPORTED
+        return UNSUPPORTED
     raw = meta.get("annotations", _EMPTY)
     annotations = _tried(annotations_of, ReviewedMeta(annotations=raw)) or {}
     if annotations.get(REMOVED_KEY):

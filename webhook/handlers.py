@@ -16,7 +16,7 @@ from harbourmaster.api.sizes import size_errors
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.notes import Note
-from harbourmaster.policies.pods import KINDS, OversizedPodError
+from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.canary import canary_policy, is_canary
 from harbourmaster.webhook.checked_objects import is_checked, review_object
@@ -32,7 +32,7 @@ from harbourmaster.webhook.engine import (
     noted,
 )
 from harbourmaster.webhook.gating import fixed
-from harbourmaster.webhook.key_notes import object_notes
+from harbourmaster.webhook.key_notes import key_refusal, object_notes
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
@@ -228,10 +228,30 @@ def _decide(
     if decided is not None:
         return engine.fuse(decided, merged)
     verdict = merged or _LEFT_ALONE
+    if has_gates:
+        return _told(request, kind, object_notes(kind, found, pod), verdict, engine)
     notes = engine.namespace_notes(name, namespace)
-    if not has_gates and not notes:
-        return verdict
-    return noted(verdict, notes + object_notes(kind, found, pod))
+    return noted(verdict, notes + object_notes(kind, found, pod)) if notes else verdict
+
+
+def _told(
+    request: RequestHead, kind: Kind, notes: tuple[Note, ...], verdict: Verdict, engine: Engine
+) -> Verdict:
+    """The verdict on a workload with warnings, or its refusal where the settings deny some."""
+    if notes and engine.gates.rules.denies_unknown:
+        former = _former_notes(request, kind)
+        if refusal := key_refusal(each for each in notes if each not in former):
+            return Verdict(DENIED, denied(refusal), notes=notes)
+    return noted(verdict, notes)
+
+
+def _former_notes(request: RequestHead, kind: Kind) -> tuple[Note, ...]:
+    """Those on a workload before its update: controllers must still be able to update it."""
+    if request.operation != "UPDATE" or is_absent(request.old_object):
+        return ()
+    found = read_object(request.old_object)
+    pod = kind.view(found)
+    return () if pod is None else object_notes(kind, found, pod)
 
 
 def _denying(request: Request, kind: Kind, pod: PodView, engine: Engine) -> CompiledPolicy | None:

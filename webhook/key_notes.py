@@ -1,7 +1,4 @@
-"""Warnings on keys that have no effect, and on namespaces that ask for gates and don't get them.
-
-Either is most often a typing error, by which pods pass without their checks.
-"""
+"""Warnings on what was meant for gates and has no effect (decision D19)."""
 
 from __future__ import annotations
 
@@ -10,106 +7,96 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.gates.known_keys import PREFIXES, meant, unknown_keys
-from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.known_keys import PREFIXES
+from harbourmaster.gates.mistakes import (
+    key_mistakes,
+    kind_mistakes,
+    owner_mistakes,
+)
+from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.policies.notes import Note
-from harbourmaster.webhook.review import MAX_WARNING, cut
+from harbourmaster.policies.pods import is_absent
+from harbourmaster.webhook.reviewed import owners_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from msgspec import Raw
 
+    from harbourmaster.gates.mistakes import Mistake
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.parents import Lineage
     from harbourmaster.webhook.reviewed import Reviewed
 
-MAX_TOLD: Final = 3
-"""Unknown keys of one place that are named; of the others only the number is told."""
-_SHOWN: Final = MAX_WARNING // 4
 _KEPTN, _OURS = (each.encode() for each in PREFIXES)
+_NAME: Final = "app.kubernetes.io/name"
+_NONE: Final[dict[str, str]] = {}
 _texts: Final = msgspec.json.Decoder(dict[str, str])
 
 
-def pod_notes(pod: Reviewed, lineage: Lineage | None) -> tuple[Note, ...]:
-    """On the keys of a pod, and on those of the owner that it would inherit from."""
-    notes = _own_notes(pod)
+def pod_notes(pod: Reviewed, labels: dict[str, str], is_foreign: bool) -> tuple[Note, ...]:
+    """On the keys of a pod, and on its owner; ``is_foreign``: gates do not support that."""
+    meta = pod.metadata
+    if meta is None:
+        return ()
+    annotations = _keys(meta.annotations)
+    labelled = labels if _is_ours(meta.labels) else _NONE
+    found = key_mistakes(annotations, labelled) if annotations or labelled else ()
+    # A pod with an owner asks by our keys alone.
+    is_bare = _NAME in labels and is_absent(meta.owner_references)
+    if is_foreign and (annotations or labelled or is_bare):
+        found += owner_mistakes(annotations, labels, owners_of(meta))
+    return notes_of(found) if found else ()
+
+
+def owner_notes(lineage: Lineage | None) -> tuple[Note, ...]:
+    """On the keys of the owner that a pod would inherit from."""
     owner = None if lineage is None else lineage.metadata
     if owner is None:
-        return notes
-    annotations, labels = unknown_keys(owner.annotations), unknown_keys(owner.labels)
-    return notes + _notes(annotations, labels, "metadata.{} of the pod's owner")
+        return ()
+    at = "metadata.{} of the pod's owner"
+    return notes_of(key_mistakes(owner.annotations, owner.labels, at))
 
 
 def object_notes(kind: Kind, found: Reviewed, pod: PodView) -> tuple[Note, ...]:
     """On the keys of a pod, or of a workload and of its template."""
-    notes = _own_notes(found)
-    if not kind.is_template:
-        return notes
-    annotations, labels = _unknown(pod.annotations), unknown_keys(pod.labels)
-    if not annotations and not labels:
-        return notes
-    at = kind.pointer[1:].replace("/", ".").removesuffix("spec")
-    return notes + _notes(annotations, labels, f"{at}metadata.{{}}")
-
-
-def opt_in_notes(
-    name: str, mistaken: Mapping[str, str], labels: Mapping[str, str]
-) -> tuple[Note, ...]:
-    """On a namespace without gates; ``mistaken`` is as ``gates.known_keys`` finds it."""
-    for key, value in mistaken.items():
-        if key == OPT_IN_KEY:
-            shown = cut(value, _SHOWN)
-            return _no_gates(name, f'annotation {key} is "{shown}"', f'set it to "{OPT_IN}"')
-        shown = cut(key, _SHOWN)
-        fault = f'its annotation "{shown}" is unknown'
-        return _no_gates(name, fault, f'did you mean "{OPT_IN_KEY}"?')
-    if labels.get(OPT_IN_KEY) == OPT_IN:
-        return _no_gates(name, f"{OPT_IN_KEY} is a label", f'set the annotation to "{OPT_IN}"')
-    return ()
-
-
-def _no_gates(name: str, fault: str, to_do: str) -> tuple[Note, ...]:
-    return (Note("gate-opt-in-unknown", f'namespace "{name}" has no gates: {fault}: {to_do}'),)
-
-
-def _own_notes(found: Reviewed) -> tuple[Note, ...]:
     meta = found.metadata
-    if meta is None:
-        return ()
-    return _notes(_unknown(meta.annotations), _unknown(meta.labels), "metadata.{}")
+    mistakes: tuple[Mistake, ...] = ()
+    if meta is not None and (_is_ours(meta.annotations) or _is_ours(meta.labels)):
+        mistakes = key_mistakes(_keys(meta.annotations), _keys(meta.labels))
+    if not kind.is_template:
+        return notes_of(mistakes)
+    annotations, labels = _keys(pod.annotations), pod.labels
+    if annotations or any(key.startswith(PREFIXES) for key in labels):
+        at = f"{kind.pointer[1:].replace('/', '.').removesuffix('spec')}metadata"
+        mistakes += key_mistakes(annotations, labels, f"{at}.{{}}")
+        if kind.name not in SUPPORTED:
+            mistakes += kind_mistakes(annotations, labels, kind.name, at)
+    return notes_of(mistakes)
 
 
-def _unknown(raw: Raw) -> list[str]:
+def notes_of(mistakes: Iterable[Mistake]) -> tuple[Note, ...]:
+    """The same as admission warnings."""
+    return tuple(Note(each.code, each.text) for each in mistakes)
+
+
+def key_refusal(notes: Iterable[Note]) -> str:
+    """Why an object with these is refused where unknown keys are; empty for one that is not."""
+    text = next((each.text for each in notes if each.code == "gate-key-unknown"), "")
+    return text and f"{text} (onUnknownKeys is Deny)"
+
+
+def _is_ours(raw: Raw) -> bool:
     # Most objects have no such key: look before decoding.
     data = bytes(raw)
-    if _KEPTN not in data and _OURS not in data:
-        return []
+    return _KEPTN in data or _OURS in data
+
+
+def _keys(raw: Raw) -> dict[str, str]:
+    """The map, or an empty one where it has no key of ours."""
+    if not _is_ours(raw):
+        return _NONE
     try:
-        found = decode(_texts, raw, "")
+        return decode(_texts, raw, "")
     except MalformedError:
-        return []
-    return unknown_keys(found)
-
-
-def _notes(annotations: list[str], labels: list[str], at: str) -> tuple[Note, ...]:
-    if not annotations and not labels:
-        return ()
-    return (
-        *_told(annotations, at.format("annotations")),
-        *_told(labels, at.format("labels")),
-    )
-
-
-def _told(unknown: list[str], at: str) -> tuple[Note, ...]:
-    texts = [_text(key, at) for key in unknown[:MAX_TOLD]]
-    if len(unknown) > MAX_TOLD:
-        more = f"{len(unknown) - MAX_TOLD} more keys are unknown and have no effect"
-        texts.append(f"{more}: {at}: correct or remove them")
-    return tuple(Note("gate-key-unknown", text) for text in texts)
-
-
-def _text(key: str, at: str) -> str:
-    near = meant(key)
-    to_do = f'did you mean "{near}"?' if near else "correct or remove it"
-    return f'key "{cut(key, _SHOWN)}" is unknown and has no effect: {at}: {to_do}'
+        return _NONE

@@ -14,8 +14,8 @@ from msgspec import Struct
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.gates.known_keys import unknown_keys
 from harbourmaster.gates.metadata import READ_KEYS, Metadata, shortened
+from harbourmaster.gates.mistakes import MAX_TOLD
 from harbourmaster.gates.owners import SUPPORTED, is_parent, is_replica_set, parent_of
-from harbourmaster.webhook.key_notes import MAX_TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -65,13 +65,14 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     sub_resource: str | None = None
     dry_run: Any = None
     """True for what is tried and not stored; any other value is not a reason to refuse."""
+    old_object: Raw = Raw(b"")
+    """What the object was before an update."""
 
 
 class Request(RequestHead, frozen=True, gc=False, rename="camel"):
-    """A request whose object is kept as it came, and what the object was before an update."""
+    """A request whose object is kept as it came."""
 
     object: Raw = Raw(b"")
-    old_object: Raw = Raw(b"")
 
     @property
     def has_object(self) -> bool:

@@ -86,6 +86,14 @@ class AdmissionSettings(
             "another one: ignore admits it without checks and with a warning, deny refuses it"
         ),
     ] = "ignore"
+    on_unknown_keys: Annotated[
+        Literal["Warn", "Deny"],
+        Meta(
+            description="what to do in a namespace with gates with a pod or workload that has an "
+            "unknown key of Keptn's or of gates.harbourmaster.dev, probably misspelt: Warn admits "
+            "it with a warning, Deny refuses it unless it is updated and had the key before"
+        ),
+    ] = "Warn"
 
     def __post_init__(self) -> None:
         """Raise ValueError for a feature that is none, or a scheduler with which none can wait."""
@@ -111,6 +119,7 @@ class AdmissionSettings(
             waits=WITH_SCHEDULER if self.gating == "schedulerName" else AT_GATE,
             scheduler_name=self.gate_scheduler_name,
             denies_foreign=self.on_foreign_scheduler == "deny",
+            denies_unknown=self.on_unknown_keys == "Deny",
         )
 
     def merge_options(self, *, node_name_as_field: bool, waits: str = "") -> MergeOptions:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from harbourmaster.gates.known_keys import mistaken_opt_in
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.policies.index import PolicySet, policy_set
 from harbourmaster.policies.notes import Note
-from harbourmaster.webhook.key_notes import opt_in_notes
+from harbourmaster.webhook.key_notes import notes_of
 from harbourmaster.webhook.parents import NO_PARENTS, Parents
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
@@ -41,7 +42,8 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
             return Namespace(labels, has_gates=True)
         found = mistaken_opt_in(annotations)
         mistaken = {key: cut(value, MAX_WARNING) for key, value in found.items()}
-        return Namespace(labels, False, mistaken, opt_in_notes(name, mistaken, labels))
+        notes = notes_of(opt_in_mistakes(name, annotations, labels))
+        return Namespace(labels, False, mistaken, notes)
 
 
 class Namespace(Struct, frozen=True, gc=False):

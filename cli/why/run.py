@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
 
-SECTIONS: Final = ("gate", "scheduling", "policies", "placement", "rescheduling")
+SECTIONS: Final = ("gate", "checks", "scheduling", "policies", "placement", "rescheduling")
 """In the order in which they are printed; each is a module of ``sections``."""
 _REVIEW: Final = "review"
 
@@ -81,7 +81,7 @@ async def _live(
     now = datetime.now(UTC)
     owners, doubt = await owners_of(live, subject)
     context = WhyContext(subject, live, now, owners, has_all=arguments.has_all)
-    sections = ("references",) if resource in REFERRING else SECTIONS
+    sections = ("checks", "references") if resource in REFERRING else SECTIONS
     found = await asyncio.gather(*(_section(each, context) for each in sections))
     line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
     show(arguments, Report(subject, line, tuple(filter(None, found))))

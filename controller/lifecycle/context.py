@@ -33,6 +33,8 @@ class Context:
     namespace: str
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     references: ReferenceMode = DEFAULT_MODE
+    has_gates: Callable[[str], bool] = bool
+    """Whether the namespace of that name asks for gates, and may have them."""
 
     def definition_namespaces(self, namespace: str) -> tuple[str, ...]:
         """Where the definitions for an object of ``namespace`` are looked up, in order."""

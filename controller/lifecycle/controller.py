@@ -19,6 +19,7 @@ from harbourmaster.controller.lifecycle.creation_requests import CreationRequest
 from harbourmaster.controller.lifecycle.failed_nodes import FailedNodes
 from harbourmaster.controller.lifecycle.measures import Measures
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
+from harbourmaster.controller.lifecycle.mistakes import of_definitions, of_pods
 from harbourmaster.controller.lifecycle.pods import GatedPods
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
@@ -46,6 +47,8 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.WORKLOAD_VERSIONS: WorkloadVersions,
     watches.TASKS: Tasks,
     watches.EVALUATIONS: Evaluations,
+    watches.EVALUATION_DEFINITIONS: of_definitions,
+    watches.MISTAKES: of_pods,
     watches.FAILED_NODES: FailedNodes,
 }
 """All but that of gated pods, which is also given its queue."""
@@ -69,6 +72,13 @@ def start(process: Process) -> Part:
     settings, scheduler = process.settings.lifecycle, process.settings.scheduler
     namespaces = tuple(dict.fromkeys((process.namespace, *settings.definition_namespaces)))
     caches = LifecycleCaches(client, metrics.watches, process.keptn_metrics, scheduler)
+    namespaces_now = caches.include(process.namespaces).store
+    excluded = frozenset(process.excluded_namespaces)
+
+    def has_gates(name: str) -> bool:
+        found = namespaces_now.get(name)
+        return found is not None and found.is_annotated and name not in excluded
+
     # Before any controller, so that every listener of a KeptnConfig finds what it says.
     configuration = ConfigurationHolder(caches, namespaces)
     keptn_metrics, measures = LifecycleMetrics(metrics.registry), Measures(caches)
@@ -92,6 +102,7 @@ def start(process: Process) -> Part:
         namespace=process.namespace,
         scheduler=scheduler,
         references=process.settings.cross_namespace_references,
+        has_gates=has_gates,
     )
     by_name = {
         name: Controller(

@@ -17,6 +17,7 @@ from harbourmaster.controller.lifecycle.measures import Endings
 from harbourmaster.controller.lifecycle.span_maker import SpanMaker
 from harbourmaster.controller.objects import reference
 from harbourmaster.lifecycle import events, model
+from harbourmaster.lifecycle.phases import has_checks
 from harbourmaster.lifecycle.subjects import subject
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import clean
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 ACTION: Final = "Reconcile"
+_NO_CHECKS: Final = "has finished, no checks: the workload names no task and no evaluation"
 _MAX_TEXT: Final = 640
 """Characters of an event's text, so that the name of its object still fits behind."""
 _RESOURCES: Final[dict[type, Resource]] = {
@@ -143,10 +145,13 @@ class Signals:
         if isinstance(obj, model.Version):
             is_app = isinstance(obj, model.AppVersion)
             has_failed = obj.status.status == model.FAILED
+            # For an app this is the rule, for a workload perhaps a mistake.
+            is_unchecked = not (is_app or has_failed or has_checks(obj))
             self.emit(
                 obj,
                 events.APP_COMPLETED if is_app else events.WORKLOAD_COMPLETED,
                 events.FAILED if has_failed else events.FINISHED,
+                _NO_CHECKS if is_unchecked else "",
             )
 
     def _send(self, obj: HasMetadata, phase: str, found: Iterable[events.LifecycleEvent]) -> None:

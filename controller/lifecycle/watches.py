@@ -46,6 +46,8 @@ CREATION_REQUESTS = "creation-requests"
 TASKS = "tasks"
 TASK_DEFINITIONS = "task-definitions"
 EVALUATIONS = "evaluations"
+EVALUATION_DEFINITIONS = "evaluation-definitions"
+MISTAKES = "mistakes"
 CONFIG = "keptn-config"
 FAILED_NODES = "failed-nodes"
 
@@ -74,6 +76,8 @@ class Watches:
             TASKS: caches.tasks,
             TASK_DEFINITIONS: caches.task_definitions,
             EVALUATIONS: caches.evaluations,
+            EVALUATION_DEFINITIONS: caches.evaluation_definitions,
+            MISTAKES: caches.pods,
             CONFIG: caches.configs,
         }
         for name, cache in own.items():

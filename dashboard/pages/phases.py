@@ -10,7 +10,7 @@ from msgspec import Struct
 from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import ShownState, shown
 from harbourmaster.dashboard.times import seconds_between, span
-from harbourmaster.lifecycle.model import PENDING, PROGRESSING, AppVersion
+from harbourmaster.lifecycle.model import PENDING, PROGRESSING, SUCCEEDED, AppVersion
 from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ def name_of_current(version: Version) -> str:
 
 def steps(version: Version) -> tuple[PhaseStep, ...]:
     """All phases in order."""
-    return tuple(
-        PhaseStep(name_of(each), shown(state_of(version.status, each)))
-        for each in _counted(version)
-    )
+    return tuple(PhaseStep(name_of(each), _state(version, each)) for each in _counted(version))
 
 
 def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
@@ -135,7 +132,7 @@ def phase_rows(
     return tuple(
         PhaseRow(
             name=name_of(each.phase),
-            state=shown(state_of(version.status, each.phase)),
+            state=_state(version, each.phase),
             start=each.start.isoformat() if each.start is not None else "",
             took=span(seconds_between(each.start, each.end)) if each.start and each.end else "",
             bar=bar(each),
@@ -143,6 +140,14 @@ def phase_rows(
         )
         for each in ran(version, now)
     )
+
+
+def _state(version: Version, phase: Phase) -> ShownState:
+    """How a phase stands; one that passed because there was nothing to check is not good."""
+    state = state_of(version.status, phase)
+    if phase.checks and state == SUCCEEDED and not any(_checks(version, phase)):
+        return ShownState("No checks", "idle")
+    return shown(state)
 
 
 def _counted(version: Version) -> tuple[Phase, ...]:

@@ -73,6 +73,7 @@ def context_of(  # noqa: PLR0913 - the parts of a context
     now=None,
     signals=None,
     scheduler=None,
+    has_gates=bool,
 ):
     """A context for reconcilers; options of the settings and the configuration as dicts.
 
@@ -88,6 +89,7 @@ def context_of(  # noqa: PLR0913 - the parts of a context
         now=now or (lambda: datetime.now(UTC)),
         namespace=OWN_NAMESPACE,
         scheduler=in_scheduler,
+        has_gates=has_gates,
     )
 
 

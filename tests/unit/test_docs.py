@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from harbourmaster.controller.extender import answers as extender
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.mistakes import Mistake
 from harbourmaster.kube.events import AGGREGATED, CREATED, DROPS, UPDATED
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
@@ -96,7 +97,7 @@ def anchors(page):
 
 def calls():
     """Every call in the rooms that answer: the function's name and the call."""
-    for room in ("policies", "serving", "webhook"):
+    for room in ("gates", "policies", "serving", "webhook"):
         for file in (ROOT / room).glob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Call):
@@ -160,11 +161,14 @@ def test_the_manual_lists_every_setting_with_its_flag_and_default(
     assert listed == expected
 
 
+NOTING = {Note.__name__, Mistake.__name__, "_skip", "answer_failed"}
+
+
 def test_the_manual_lists_every_audit_code():
     given = set()
     for name, call in calls():
         # The code comes before the text, and both may be constants.
-        if name in {Note.__name__, "_skip", "answer_failed"} and (texts := constants(call, str)):
+        if name in NOTING and (texts := constants(call, str)):
             given.add(texts[0])
     assert {code(row[0]) for row in rows(SERVER, "code")} == given
 

@@ -128,6 +128,24 @@ async def test_a_label_set_by_hand_is_removed_and_the_event_names_the_annotation
     assert events.sent[0][:3] == ("Namespace", "prod", "Normal")
 
 
+async def test_an_opt_in_that_has_no_effect_is_told_once_until_it_changes(
+    api, controller, lead, events
+):
+    api.put(NAMESPACES, namespace(annotations={ANNOTATION: "true"}))
+    lead(controller)
+    assert await events.until("GatesOptInUnknown") == (
+        'namespace "prod" has no gates: annotation keptn.sh/lifecycle-toolkit is "true": '
+        'set it to "enabled"'
+    )
+    assert events.sent[0][:3] == ("Namespace", "prod", "Warning")
+    api.put(NAMESPACES, namespace(annotations={ANNOTATION: "true"}, labels={"team": "a"}))
+    api.put(NAMESPACES, namespace(annotations=ENABLED))
+    await api.until_seen("patch", PATH)
+    assert len(events.sent) == 1
+    api.put(NAMESPACES, namespace(labels={ANNOTATION: "enabled"}))
+    assert "is a label" in await events.until("GatesOptInUnknown", 2)
+
+
 async def test_excluded_namespaces_are_never_touched(api, controller, lead):
     api.put(NAMESPACES, namespace("kube-system", annotations=ENABLED))
     api.put(NAMESPACES, namespace("harbour", labels={LABEL: "true"}))

@@ -85,10 +85,12 @@ def test_the_controller_has_no_access_to_secrets_but_its_certificates(found):
 def test_it_has_every_guard_that_doctor_asks_for(found):
     bound = {each["spec"]["policyName"]: each["spec"] for each in of_kind(found, BINDING)}
     assert {name for guard in GUARDS for name in guard.policies} <= bound.keys()
-    for spec in bound.values():
-        assert spec["validationActions"] == ["Deny"]
+    warning = "harbourmaster-opt-in-warning"
+    for name, spec in bound.items():
+        assert spec["validationActions"] == ["Warn" if name == warning else "Deny"]
     for each in of_kind(found, "ValidatingAdmissionPolicy"):
-        assert each["spec"]["failurePolicy"] == "Fail"
+        warns = each["metadata"]["name"] == warning
+        assert each["spec"]["failurePolicy"] == ("Ignore" if warns else "Fail")
     for guard in GUARDS:
         assert (DEPLOY / "components" / guard.component).is_dir()
 

@@ -133,9 +133,9 @@ def test_an_operator_is_needed(target):
     ("target", "problem"),
     [
         (">", "'' is not a number"),
-        ("> 5", "' 5' is not a number"),
+        ("> 5", "' 5' is not a number: did you mean '>5'?"),
         (">==5", "'=5' is not a number"),
-        ("<>5", "'>5' is not a number"),
+        ("<>5", "'>5' is not a number: did you mean '!=5'?"),
         (">5%", "'5%' is not a number"),
         (">500m", "'500m' is not a number"),
         (">1e999", "'1e999' is out of range"),
@@ -146,6 +146,28 @@ def test_a_number_is_needed_after_it(target, problem):
     with pytest.raises(ValueError, match=r"^objective") as caught:
         parse_target(target)
     assert str(caught.value) == f"objective '{target}': {problem}"
+
+
+@pytest.mark.parametrize(
+    ("target", "near"),
+    [
+        ("=>5", ">=5"),
+        ("=5", "==5"),
+        (" >5", ">5"),
+        (">= 5 , =<10", ">=5,<=10"),
+        ("\N{LESS-THAN OR EQUAL TO} 5", "<=5"),
+    ],
+)
+def test_a_target_that_was_probably_meant_is_proposed(target, near):
+    with pytest.raises(ValueError, match=f": did you mean '{near}'\\?$"):
+        parse_target(target)
+    assert parse_target(near)
+
+
+@pytest.mark.parametrize("target", ["about 5", "5", "", ">5%", ">5,", "=" * 200 + "5"])
+def test_no_target_is_proposed_where_none_is_near(target):
+    with pytest.raises(ValueError, match=r"is not a number$|before a number$"):
+        parse_target(target)
 
 
 def test_long_texts_are_cut_in_messages_and_stay_one_line():

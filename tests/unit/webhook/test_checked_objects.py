@@ -245,3 +245,35 @@ def test_a_refusal_of_a_placement_object_is_of_a_bounded_size():
     response, _ = asked(spec, "Application")
     assert response["allowed"] is False
     assert len(json.dumps(response)) < 300_000
+
+
+def asked_about_targets(*targets, **request):
+    objectives = [
+        {"keptnMetricRef": {"name": f"metric-{index}"}, "evaluationTarget": target}
+        for index, target in enumerate(targets)
+    ]
+    document = {
+        "apiVersion": f"{LIFECYCLE}/v1",
+        "kind": "KeptnEvaluationDefinition",
+        "metadata": {"name": "ready", "namespace": "shop"},
+        "spec": {"objectives": objectives},
+    }
+    return ask(review(document, namespace="shop", **request), policy_engine()).response
+
+
+def test_a_target_that_cannot_be_parsed_is_told_and_not_refused():
+    found = asked_about_targets(">5", "about 5")
+    assert found["allowed"]
+    (text,) = found["warnings"]
+    assert text == (
+        'harbourmaster: spec.objectives[1].evaluationTarget: Invalid value: "about 5": invalid '
+        "operator in objective 'about 5': write one of !=, <, <=, ==, >, >= before a number"
+    )
+    assert list(found["auditAnnotations"]) == ["object-invalid"]
+    (text,) = asked_about_targets("=> 5")["warnings"]
+    assert text.endswith("did you mean '>=5'?")
+
+
+def test_targets_that_can_be_parsed_are_told_nothing():
+    assert "warnings" not in asked_about_targets(">5", ">=1,<2")
+    assert "warnings" not in asked_about_targets("about 5", operation="DELETE")

@@ -17,6 +17,7 @@ from helpers.recorded import taken
 
 ROOT = Path(__file__).parents[3]
 KEY_CODE, OPT_IN_CODE = "gate-key-unknown", "gate-opt-in-unknown"
+CODES = {KEY_CODE, OPT_IN_CODE, "gate-list-empty", "gate-owner-unsupported"}
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
 TRACKED = keys(workload="cart", version="1", app="shop")
 PLACES = {
@@ -218,6 +219,97 @@ def test_many_hostile_keys_are_few_short_printable_warnings():
     assert any("1997 more" in each for each in found)
 
 
+USE = "use a Deployment, StatefulSet, DaemonSet or Argo Rollout, or remove these keys"
+NEVER = f"are never checked: metadata.ownerReferences: {USE}"
+BARE = f"harbourmaster: a pod without an owner is never checked: metadata.ownerReferences: {USE}"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "owners", "expected"),
+    [
+        ({"annotations": TRACKED}, [], BARE),
+        ({"labels": {"app.kubernetes.io/name": "cart"}}, [], BARE),
+        ({"annotations": TRACKED}, [owner("Job")], f"harbourmaster: pods of the kind Job {NEVER}"),
+        ({"labels": TRACKED}, [owner("Set")], f"harbourmaster: pods of the kind Set {NEVER}"),
+        ({"labels": {"app.kubernetes.io/name": "cart"}}, [owner("Job")], ""),
+        ({"annotations": keys(task_name="migrate", app="shop")}, [owner("Job")], ""),
+        ({"labels": {"app": "cart"}}, [], ""),
+    ],
+    ids=["bare", "recommended label", "job", "foreign", "helm hook", "task", "no keys"],
+)
+def test_a_pod_that_asks_for_checks_and_can_have_none_is_told(metadata, owners, expected):
+    found = admit(pod(owners=owners, **metadata))
+    assert told(found) == ([expected] if expected else [])
+    assert found.is_untouched
+
+
+@pytest.mark.parametrize("kind", ["Job", "CronJob", "ReplicationController"])
+def test_keys_in_a_template_whose_pods_are_never_checked_are_told(kind):
+    at = PLACES.get(kind, "spec.template.metadata")
+    (text,) = told(admit(template(kind, annotations=TRACKED)))
+    assert text == f"harbourmaster: pods of the kind {kind} are never checked: {at}: {USE}"
+    assert not told(admit(template(kind, labels={"app.kubernetes.io/name": "cart"})))
+
+
+@pytest.mark.parametrize("value", [" , ", ",", " "])
+def test_a_list_that_names_nothing_is_told(value):
+    empty = keys(pre_deployment_tasks=value)
+    expected = (
+        'harbourmaster: key "keptn.sh/pre-deployment-tasks" names no check: '
+        "metadata.annotations{}: name definitions, separated by commas, or remove it"
+    )
+    found = admit(pod(TRACKED | empty))
+    assert told(found) == [expected.format("")]
+    assert found.verdict.outcome == GATED
+    inherited = admit(pod(), family(TRACKED | empty))
+    assert told(inherited) == [expected.format(" of the pod's owner")]
+    assert len(told(admit(template("Deployment", annotations=empty)))) == 1
+
+
+def test_an_empty_value_and_a_list_with_a_name_are_told_nothing():
+    for value in ("", "a", " , a"):
+        assert not told(admit(pod(TRACKED | keys(pre_deployment_tasks=value))))
+
+
+DENY = {"onUnknownKeys": "Deny"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [pod(TRACKED | TYPO), pod(TYPO, owners=[]), template("Deployment", annotations=TYPO)],
+    ids=["pod", "bare", "template"],
+)
+def test_unknown_keys_are_refused_where_the_settings_say_so(document):
+    found = admit(document, **DENY)
+    assert not found.response["allowed"]
+    assert found.verdict.outcome == DENIED
+    assert KEY_CODE in found.verdict.codes
+    assert found.response["status"]["reason"].endswith(
+        'did you mean "keptn.sh/pre-deployment-tasks"? (onUnknownKeys is Deny)'
+    )
+
+
+def test_a_refusal_of_unknown_keys_spares_everything_else():
+    for document, parents in (
+        (pod(TRACKED), ()),
+        (pod(), family(TRACKED | TYPO)),
+        (pod(TRACKED, owners=[]), ()),
+        (pod(TRACKED | keys(pre_deployment_tasks=",")), ()),
+    ):
+        assert admit(document, parents, **DENY).response["allowed"]
+    assert admit(template("Deployment", annotations=TYPO), **DENY, **place()).response["allowed"]
+
+
+def test_a_workload_that_had_an_unknown_key_can_still_be_updated():
+    document = template("Deployment", annotations=TYPO)
+    same = {"operation": "UPDATE", "oldObject": document}
+    found = admit(document, request=same, **DENY)
+    assert found.response["allowed"]
+    assert told(found)
+    fresh = {"operation": "UPDATE", "oldObject": template("Deployment")}
+    assert not admit(document, request=fresh, **DENY).response["allowed"]
+
+
 def test_the_longest_warning_is_whole():
     near = "gates.harbourmaster.dev/post-deployment-evaluation"
     far = "gates.harbourmaster.dev/" + "x" * 63
@@ -272,7 +364,7 @@ def test_no_sample_of_ours_is_warned_of():
     assert "deploy/samples/gates/shop.yaml" in dict(found)
     for name, document in found:
         codes = admit(document).verdict.codes
-        assert not {KEY_CODE, OPT_IN_CODE} & set(codes), name
+        assert not CODES & set(codes), name
 
 
 def test_no_recorded_review_is_warned_of():
@@ -286,4 +378,4 @@ def test_no_recorded_review_is_warned_of():
     for question in asked:
         namespace = question["request"].get("namespace", "ns1")
         found = ask(question, engine_of(namespace=namespace)).verdict
-        assert not {KEY_CODE, OPT_IN_CODE} & set(found.codes)
+        assert not {KEY_CODE, OPT_IN_CODE, "gate-list-empty"} & set(found.codes)

@@ -220,6 +220,21 @@ def test_the_end_of_a_version_is_told_as_it_came(status, vocabulary, expected):
     assert [each.reason for each in telling.events.taken] == expected
 
 
+@pytest.mark.parametrize(
+    ("checks", "is_told"),
+    [({}, True), ({"post_deployment_tasks": ("a",)}, False)],
+    ids=["none", "one"],
+)
+def test_the_end_of_a_workload_version_says_that_it_had_no_checks(checks, is_told):
+    telling = Telling()
+    for state in ("Succeeded", "Failed"):
+        status = WorkloadVersionStatus(status=state)
+        telling.signals.completed(workload_version(status=status, **checks))
+    telling.signals.completed(app_version(status=AppVersionStatus(status="Succeeded")))
+    texts = ["no checks: the workload names no task" in each.note for each in telling.events.taken]
+    assert texts == [is_told, False, False]
+
+
 def test_an_object_of_no_model_is_named_by_a_reference():
     telling = Telling()
     pod = Reference(PODS, metadata("front-abc-x", uid="p-1"))

@@ -1,0 +1,112 @@
+"""What was meant for gates and has no effect here, and whether any check is named (D19)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import EVALUATION_DEFINITIONS, NAMESPACES
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.subjects import BY_KIND
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.mistakes import (
+    key_mistakes,
+    kind_mistakes,
+    opt_in_mistakes,
+    owner_mistakes,
+)
+from harbourmaster.gates.owners import REPLICA_SET, SUPPORTED
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.evaluations import target_errors
+from harbourmaster.lifecycle.model import EvaluationDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.gates.mistakes import Mistake
+
+
+class _Templated(Struct, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+class _Spec(Struct, frozen=True):
+    template: _Templated | None = None
+
+
+class _Workload(Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+class ChecksDetail(Struct, frozen=True):
+    """What programs read: the mistakes, one line each."""
+
+    mistakes: tuple[str, ...]
+
+
+async def section(context: WhyContext) -> Section | None:
+    """Of a pod, a workload or a KeptnEvaluationDefinition; None where nothing is wrong."""
+    subject = context.subject
+    if subject.kind == EVALUATION_DEFINITIONS.kind:
+        definition = Decoder(EvaluationDefinition).decode(subject.raw)
+        return _section([str(each) for each in target_errors(definition)])
+    if subject.kind not in BY_KIND:
+        return None
+    space = await context.live.read(NAMESPACES, subject.namespace, metadata_in)
+    if space is None:
+        return None
+    if space.annotations.get(OPT_IN_KEY) != OPT_IN:
+        found = opt_in_mistakes(space.name, space.annotations, space.labels)
+        return _section([each.text for each in found])
+    found = tuple(_mistakes(context))
+    return _section([each.text for each in found]) or _unchecked(context)
+
+
+def _section(texts: list[str]) -> Section | None:
+    if not texts:
+        return None
+    lines = tuple(Line(each, label="mistake", tone="bad") for each in texts[1:])
+    detail = ChecksDetail(tuple(texts))
+    return Section(name="checks", state="fault", summary=texts[0], lines=lines, detail=detail)
+
+
+def _mistakes(context: WhyContext) -> Iterator[Mistake]:
+    subject, own = context.subject, metadata_in(context.subject.raw)
+    if subject.kind != REPLICA_SET:
+        yield from key_mistakes(own.annotations, own.labels)
+    if context.is_pod:
+        yield from owner_mistakes(own.annotations, own.labels, own.owner_references)
+    elif template := _template(subject.raw):
+        at = "spec.template.metadata"
+        yield from key_mistakes(template.annotations, template.labels, f"{at}.{{}}")
+        if subject.kind not in SUPPORTED:
+            yield from kind_mistakes(template.annotations, template.labels, subject.kind, at)
+    for each in context.owners:
+        above = metadata_in(each.raw)
+        if each.kind != REPLICA_SET:
+            yield from key_mistakes(
+                above.annotations, above.labels, f"metadata.{{}} of {each.shown}"
+            )
+
+
+def _unchecked(context: WhyContext) -> Section | None:
+    """Where a workload is named, and no check of it."""
+    subject, own = context.subject, metadata_in(context.subject.raw)
+    template = None if context.is_pod else _template(subject.raw)
+    described = template and workload_of(template.annotations, template.labels)
+    described = described or workload_of(own.annotations, own.labels)
+    is_gated = context.is_pod or subject.kind in SUPPORTED
+    if described is None or described.has_checks or not is_gated:
+        return None
+    text = f"no checks: workload {described.workload} names no task and no evaluation"
+    return Section(name="checks", state="note", summary=text, detail=ChecksDetail(()))
+
+
+def _template(raw: bytes) -> Metadata | None:
+    template = Decoder(_Workload).decode(raw).spec.template
+    return None if template is None else template.metadata

@@ -1,0 +1,81 @@
+"""Reports what was meant for us and has no effect, on the objects themselves (decision D19)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from harbourmaster.controller.lifecycle.pod_workloads import Obstacle
+from harbourmaster.controller.lifecycle.signals import HasMetadata, Reference
+from harbourmaster.lifecycle.evaluations import target_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from harbourmaster.controller.lifecycle.context import Context
+    from harbourmaster.kube.caches import Cache
+    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.model import EvaluationDefinition
+
+T = TypeVar("T", bound=HasMetadata)
+
+_STATES: Final = {
+    "gate-key-unknown": "KeyUnknown",
+    "gate-list-empty": "ListEmpty",
+    "gate-owner-unsupported": "OwnerUnsupported",
+}
+"""Of the phase Gate, by the code of the admission warning."""
+
+
+class Mistakes(Generic[T]):
+    """Reports each mistake of each object in a cache once."""
+
+    def __init__(
+        self, context: Context, cache: Cache[T], find: Callable[[T], list[Obstacle]]
+    ) -> None:
+        self._signals = context.signals
+        self._resource = cache.resource
+        self._store = cache.store
+        self._find = find
+        self._told: dict[str, list[Obstacle]] = {}
+
+    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+        """Those with a mistake that was not reported."""
+        for key in list(self._store.keys()) if keys is None else keys:
+            found = self._store.get(key)
+            mistakes = [] if found is None else self._find(found)
+            if not mistakes:
+                self._told.pop(key, None)
+            elif mistakes != self._told.get(key):
+                yield key
+
+    async def reconcile(self, key: str) -> None:
+        """Report what is new."""
+        found = self._store.get(key)
+        if found is None:
+            return
+        told, mistakes = self._told.get(key, []), self._find(found)
+        self._told[key] = mistakes
+        for each in mistakes:
+            if each not in told:
+                about = Reference(self._resource, found.metadata)
+                self._signals.emit(about, each.phase, each.state, each.text, warning=True)
+
+
+def of_definitions(context: Context) -> Mistakes[EvaluationDefinition]:
+    """On targets of KeptnEvaluationDefinitions that cannot be parsed."""
+
+    def find(found: EvaluationDefinition) -> list[Obstacle]:
+        return [Obstacle("EvaluationTarget", "Invalid", str(each)) for each in target_errors(found)]
+
+    return Mistakes(context, context.caches.evaluation_definitions, find)
+
+
+def of_pods(context: Context) -> Mistakes[Pod]:
+    """On keys and owners of unbound pods in namespaces with gates."""
+
+    def find(pod: Pod) -> list[Obstacle]:
+        if not pod.mistakes or not context.has_gates(pod.namespace):
+            return []
+        return [Obstacle("Gate", _STATES[each.code], each.text) for each in pod.mistakes]
+
+    return Mistakes(context, context.caches.pods, find)

@@ -1,0 +1,140 @@
+"""What was probably meant for gates and has no effect, in a line each (decision D19).
+
+Such a mistake lets pods run without their checks, so admission, the controller, ``doctor`` and
+``why`` report it, all from here. A line reads: what is wrong, where, what to do.
+"""
+
+from __future__ import annotations
+
+from string import whitespace
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from harbourmaster.gates import metadata as keys
+from harbourmaster.gates.known_keys import (
+    IS_OFF,
+    TASK_NAME_KEY,
+    WRITTEN_KEYS,
+    meant,
+    mistaken_opt_in,
+    unknown_keys,
+)
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, lookup
+from harbourmaster.gates.owners import supported_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from harbourmaster.api.metadata import OwnerReference
+
+MAX_TOLD: Final = 3
+"""Unknown keys of one place that are named; of the others only the number is told."""
+_LISTS: Final = (
+    keys.PRE_TASKS_KEY,
+    keys.POST_TASKS_KEY,
+    keys.PRE_EVALUATIONS_KEY,
+    keys.POST_EVALUATIONS_KEY,
+)
+_SEPARATORS: Final = f",{whitespace}"
+_SHOWN: Final = 64
+"""Characters of a key or value that are shown."""
+_USE: Final = "use a Deployment, StatefulSet, DaemonSet or Argo Rollout, or remove these keys"
+
+
+class Mistake(Struct, frozen=True, gc=False):
+    """One line for people, and the code of its admission warning."""
+
+    code: str
+    text: str
+
+
+def key_mistakes(
+    annotations: Mapping[str, str], labels: Mapping[str, str], at: str = "metadata.{}"
+) -> tuple[Mistake, ...]:
+    """Unknown keys, and lists that name nothing; ``at`` is where both maps stand."""
+    unknown, labelled = unknown_keys(annotations), unknown_keys(labels)
+    empty = [
+        key for key in _LISTS if (value := annotations.get(key)) and not value.strip(_SEPARATORS)
+    ]
+    # Most have none, and admission asks here for each of them.
+    if not unknown and not labelled and not empty:
+        return ()
+    at_annotations = at.format("annotations")
+    to_do = "name definitions, separated by commas, or remove it"
+    return (
+        *_unknown(unknown, at_annotations),
+        *_unknown(labelled, at.format("labels")),
+        *(
+            Mistake("gate-list-empty", f'key "{key}" names no check: {at_annotations}: {to_do}')
+            for key in empty
+        ),
+    )
+
+
+def owner_mistakes(
+    annotations: Mapping[str, str], labels: Mapping[str, str], owners: Sequence[OwnerReference]
+) -> tuple[Mistake, ...]:
+    """On a pod that asks for checks and is of no kind that can have them.
+
+    A pod without an owner also asks by the recommended labels, as somebody wrote it by hand.
+    """
+    if owners:
+        if supported_owner(owners) is not None:
+            return ()
+        return kind_mistakes(annotations, labels, owners[-1].kind, "metadata.ownerReferences")
+    if not lookup(annotations, labels, keys.WORKLOAD_KEY) and not _asks(annotations, labels):
+        return ()
+    text = f"a pod without an owner is never checked: metadata.ownerReferences: {_USE}"
+    return (Mistake("gate-owner-unsupported", text),)
+
+
+def kind_mistakes(
+    annotations: Mapping[str, str], labels: Mapping[str, str], kind: str, at: str
+) -> tuple[Mistake, ...]:
+    """On keys of pods of a kind that is not supported."""
+    if not _asks(annotations, labels):
+        return ()
+    text = f"pods of the kind {_cut(kind)} are never checked: {at}: {_USE}"
+    return (Mistake("gate-owner-unsupported", text),)
+
+
+def opt_in_mistakes(
+    name: str, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> tuple[Mistake, ...]:
+    """On a namespace that asks for gates and gets none."""
+    for key, value in mistaken_opt_in(annotations).items():
+        if key == OPT_IN_KEY:
+            shown = _cut(value)
+            return _no_gates(name, f'annotation {key} is "{shown}"', f'set it to "{OPT_IN}"')
+        fault = f'its annotation "{_cut(key)}" is unknown'
+        return _no_gates(name, fault, f'did you mean "{OPT_IN_KEY}"?')
+    if OPT_IN_KEY not in annotations and labels.get(OPT_IN_KEY, "false").lower() not in IS_OFF:
+        return _no_gates(name, f"{OPT_IN_KEY} is a label", f'set the annotation to "{OPT_IN}"')
+    return ()
+
+
+def _no_gates(name: str, fault: str, to_do: str) -> tuple[Mistake, ...]:
+    return (Mistake("gate-opt-in-unknown", f'namespace "{name}" has no gates: {fault}: {to_do}'),)
+
+
+def _unknown(unknown: list[str], at: str) -> Iterable[Mistake]:
+    for key in unknown[:MAX_TOLD]:
+        near = meant(key)
+        to_do = f'did you mean "{near}"?' if near else "correct or remove it"
+        text = f'key "{_cut(key)}" is unknown and has no effect: {at}: {to_do}'
+        yield Mistake("gate-key-unknown", text)
+    if len(unknown) > MAX_TOLD:
+        more = f"{len(unknown) - MAX_TOLD} more keys are unknown and have no effect"
+        yield Mistake("gate-key-unknown", f"{more}: {at}: correct or remove them")
+
+
+def _asks(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Whether somebody wrote one of Keptn's keys; our Jobs and Keptn's carry some as well."""
+    found = {*annotations, *labels}
+    return TASK_NAME_KEY not in found and not WRITTEN_KEYS.isdisjoint(found)
+
+
+def _cut(text: str) -> str:
+    printable = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= _SHOWN else f"{printable[: _SHOWN - 3]}..."

@@ -1,0 +1,118 @@
+"""Mistakes that skip checks are lines of ``harbourmaster doctor``, with what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.api.resources import (
+    DEPLOYMENTS,
+    EVALUATION_DEFINITIONS,
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+    NAMESPACES,
+    PODS,
+)
+from harbourmaster.cli.doctor.checks.mistakes import check
+from harbourmaster.cli.live.installation import Installation
+from helpers.broken_installations import ASKED
+from helpers.examined import HOME, ExaminedCluster
+
+TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
+KEPTN = {"keptn.sh/workload": "cart", "keptn.sh/version": "1"}
+
+
+@pytest.fixture
+def cluster():
+    return ExaminedCluster()
+
+
+def put(cluster, resource, name, *, owner=None, annotations=None, namespace="shop", **spec):
+    metadata = {"name": name, "namespace": namespace, "uid": name}
+    if annotations:
+        metadata["annotations"] = annotations
+    if owner:
+        metadata["ownerReferences"] = [{"kind": owner, "name": "o", "uid": "o", "controller": True}]
+    cluster.put(resource, {"metadata": metadata, "spec": spec})
+
+
+def request_gates(cluster, name="shop", annotations=ASKED):
+    cluster.at(NAMESPACES, name)["metadata"]["annotations"] = annotations
+
+
+async def found(cluster):
+    live = Installation(cluster, HOME)
+    try:
+        return [(each.subject, each.text, each.remedy) async for each in check(live)]
+    finally:
+        await live.close()
+
+
+async def test_a_sound_cluster_has_no_mistake(cluster):
+    request_gates(cluster)
+    put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=KEPTN)
+    put(cluster, METRICS_PROVIDERS, "prometheus")
+    put(cluster, KEPTN_METRICS, "load", provider={"name": "prometheus"})
+    assert await found(cluster) == []
+
+
+@pytest.mark.parametrize("value", ["true", "Enabled"])
+async def test_an_opt_in_that_has_no_effect_is_told(cluster, value):
+    request_gates(cluster, annotations={"keptn.sh/lifecycle-toolkit": value})
+    put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=TYPO)
+    fault = f'namespace "shop" has no gates: annotation keptn.sh/lifecycle-toolkit is "{value}"'
+    assert await found(cluster) == [("namespace shop", fault, 'set it to "enabled"')]
+
+
+async def test_unknown_keys_and_empty_lists_are_told_once_for_each_owner(cluster):
+    request_gates(cluster)
+    put(cluster, DEPLOYMENTS, "cart", annotations=TYPO)
+    for name in ("cart-1", "cart-2"):
+        keys = {**KEPTN, "keptn.sh/pre-deployment-tasks": ","}
+        put(cluster, PODS, name, owner="ReplicaSet", annotations=keys)
+    assert await found(cluster) == [
+        (
+            "Deployment shop/cart",
+            'key "keptn.sh/pre-deployment-task" is unknown and has no effect: metadata.annotations',
+            'did you mean "keptn.sh/pre-deployment-tasks"?',
+        ),
+        (
+            "pod shop/cart-1",
+            'key "keptn.sh/pre-deployment-tasks" names no check: metadata.annotations',
+            "name definitions, separated by commas, or remove it",
+        ),
+    ]
+
+
+async def test_pods_that_are_never_checked_are_told(cluster):
+    request_gates(cluster)
+    put(cluster, PODS, "bare", annotations=KEPTN)
+    put(cluster, PODS, "job", owner="Job", annotations=KEPTN)
+    put(cluster, PODS, "elsewhere", annotations=KEPTN, namespace="default")
+    faults = [(subject, text) for subject, text, _ in await found(cluster)]
+    assert faults == [
+        ("pod shop/bare", "a pod without an owner is never checked: metadata.ownerReferences"),
+        ("pod shop/job", "pods of the kind Job are never checked: metadata.ownerReferences"),
+    ]
+
+
+async def test_a_target_and_a_provider_that_cannot_be_used_are_told(cluster):
+    reference = {"keptnMetricRef": {"name": "load"}, "evaluationTarget": "=>5"}
+    put(cluster, EVALUATION_DEFINITIONS, "ready", objectives=[reference])
+    put(cluster, METRICS_PROVIDERS, "prometheus")
+    put(cluster, KEPTN_METRICS, "load", provider={"name": "promtheus"})
+    put(cluster, KEPTN_METRICS, "cost", provider={"name": "billing"})
+    target, load, cost = await found(cluster)
+    assert target[0] == "KeptnEvaluationDefinition shop/ready"
+    assert target[2] == "did you mean '>=5'?"
+    fault = 'KeptnMetricsProvider "promtheus" not found: spec.provider.name'
+    assert load == ("KeptnMetric shop/load", fault, 'did you mean "prometheus"?')
+    assert cost[2] == "create it, or correct the name"
+
+
+async def test_of_many_mistakes_the_first_ten_are_told(cluster):
+    request_gates(cluster)
+    for number in range(14):
+        put(cluster, PODS, f"bare-{number}", annotations=KEPTN)
+    told = await found(cluster)
+    assert len(told) == 11
+    assert told[-1] == ("checks", "4 more mistakes of this kind", "")

@@ -1,0 +1,87 @@
+"""What ``why`` says of mistakes that skip checks, and of workloads without any check."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harbourmaster.api.resources import NAMESPACES
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.why.model import Subject, WhyContext
+from harbourmaster.cli.why.sections import checks
+from helpers.gated import CREATED, PROD, deployment, keptn, owned, pod
+
+TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
+OPT_IN = "keptn.sh/lifecycle-toolkit"
+
+
+@pytest.fixture
+def ask(api, client):
+    async def section(obj, kind="Pod", *, opt_in="enabled", owners=()):
+        api.put(NAMESPACES, {"metadata": {"name": PROD, "annotations": {OPT_IN: opt_in}}})
+        above = tuple(subject(each, its) for its, each in owners)
+        live = Installation(client, "harbourmaster-system")
+        return await checks.section(WhyContext(subject(obj, kind), live, CREATED, above))
+
+    return section
+
+
+def subject(obj, kind):
+    name = obj["metadata"]["name"]
+    return Subject("v1", kind, PROD, name, msgspec.json.encode(obj))
+
+
+def workload(annotations=None, **metadata):
+    template = {"metadata": {"annotations": annotations or {}}}
+    return {"metadata": {"name": "cart", **metadata}, "spec": {"template": template}}
+
+
+async def test_a_pod_with_a_check_and_one_that_asks_for_none_have_nothing_to_tell(ask):
+    assert await ask(pod(annotations=keptn(pre_deployment_tasks="a"))) is None
+    assert await ask(pod(annotations={})) is None
+    assert await ask(pod(annotations=TYPO), opt_in="disabled") is None
+
+
+async def test_the_opt_in_of_the_namespace_is_told(ask):
+    found = await ask(pod(), opt_in="true")
+    assert found.state == "fault"
+    assert found.summary.endswith(f'annotation {OPT_IN} is "true": set it to "enabled"')
+
+
+async def test_mistakes_of_a_pod_and_of_its_owners_are_told_and_copies_are_not(ask):
+    above = [("ReplicaSet", deployment(annotations=TYPO)), ("Deployment", deployment("web"))]
+    assert (await ask(pod(), owners=above)).state == "note"
+    above[1] = ("Deployment", deployment("web", annotations=TYPO))
+    found = await ask(pod(annotations=keptn(post_deployment_tasks=" , ")), owners=above)
+    assert found.summary.startswith('key "keptn.sh/post-deployment-tasks" names no check')
+    (line,) = found.lines
+    assert "metadata.annotations of Deployment prod/web: did you mean" in line.text
+    assert len(found.detail.mistakes) == 2
+
+
+async def test_a_pod_that_is_never_checked_is_told(ask):
+    found = await ask(pod(owners=[owned("Job", "once", "j-1", "batch/v1")]))
+    assert found.summary.startswith("pods of the kind Job are never checked")
+    found = await ask(workload(keptn()), "Job")
+    assert found.summary.startswith("pods of the kind Job are never checked: spec.template")
+
+
+async def test_a_workload_is_told_of_its_template_and_of_having_no_checks(ask):
+    found = await ask(workload({**keptn(), **TYPO}), "Deployment")
+    assert "spec.template.metadata.annotations: did you mean" in found.summary
+    found = await ask(workload(keptn()), "Deployment")
+    assert (found.state, found.summary) == (
+        "note",
+        "no checks: workload waiter names no task and no evaluation",
+    )
+    inherited = deployment("cart", annotations=keptn(pre_deployment_tasks="a"))
+    assert await ask(inherited, "Deployment") is None
+
+
+async def test_a_target_that_cannot_be_parsed_is_told(ask):
+    objective = {"keptnMetricRef": {"name": "load"}, "evaluationTarget": "about 5"}
+    obj = {"metadata": {"name": "ready"}, "spec": {"objectives": [objective]}}
+    found = await ask(obj, "KeptnEvaluationDefinition")
+    assert "spec.objectives[0].evaluationTarget" in found.summary
+    objective["evaluationTarget"] = ">5"
+    assert await ask(obj, "KeptnEvaluationDefinition") is None
