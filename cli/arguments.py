@@ -30,10 +30,12 @@ def add_command(  # noqa: PLR0913 - what a command has
     examples: str = "",
     description: str | None = None,
     settings: type[Struct] | None = None,
+    of_file: type[Struct] | None = None,
 ) -> ArgumentParser:
     """Add a command; ``run`` is the function that does it, as ``module:function``.
 
-    The module is one of ``cli``, unless it is given with all its packages.
+    The module is one of ``cli``, unless it is given with all its packages. A file of settings may
+    have all of ``of_file``, which has those of the command.
     """
     parser = commands.add_parser(
         name,
@@ -44,7 +46,7 @@ def add_command(  # noqa: PLR0913 - what a command has
     )
     if run:
         package = "" if run.startswith("harbourmaster.") else "harbourmaster.cli."
-        parser.set_defaults(command=f"{package}{run}", settings_type=settings)
+        parser.set_defaults(command=f"{package}{run}", settings_type=settings, of_file=of_file)
     if settings is not None:
         add_settings(parser, settings)
     return parser

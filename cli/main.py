@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   harbourmaster serve --policies deploy/samples
   harbourmaster review --policies deploy/samples tests/fixtures/deployment-create.json
-  harbourmaster render --policies deploy/samples -f deploy/samples/workloads --diff
+  harbourmaster render --policies deploy/samples -f deploy/samples/workloads/ledger-main.yaml --diff
   harbourmaster replay cases.jsonl
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster doctor
@@ -74,7 +75,9 @@ def plugin(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     def command() -> int:
         if arguments.settings_type is not None:
-            arguments.settings = settings_from(arguments, arguments.settings_type, describe)
+            arguments.settings = settings_from(
+                arguments, arguments.settings_type, describe, arguments.of_file
+            )
         # Each command loads only what it needs: the server's libraries take half a second.
         module, _, function = arguments.command.partition(":")
         code: int = getattr(import_module(module), function)(arguments)
@@ -118,11 +121,12 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         each.add_parser(commands)
 
     text = "answer one AdmissionReview from a file or standard input"
-    review = add_command(commands, "review", text, run="offline:review", settings=AdmissionSettings)
+    admission = partial(add_command, settings=AdmissionSettings, of_file=WebhookSettings)
+    review = admission(commands, "review", text, run="offline:review")
     add_sources(review)
     add_lines(review)
     text = "print manifests with the changes that policies make"
-    render = add_command(commands, "render", text, run="render:render", settings=AdmissionSettings)
+    render = admission(commands, "render", text, run="render:render")
     add_sources(render)
     render.add_argument(
         "-f",
@@ -136,7 +140,7 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     )
     render.add_argument("--diff", action="store_true", help="print only the differences")
     text = "answer recorded reviews, one JSON object on each line"
-    replay = add_command(commands, "replay", text, run="offline:replay", settings=AdmissionSettings)
+    replay = admission(commands, "replay", text, run="offline:replay")
     add_lines(replay)
     replay.add_argument(
         "--check",

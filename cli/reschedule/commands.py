@@ -15,6 +15,7 @@ from harbourmaster.cli.arguments import (
     reference,
 )
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+from harbourmaster.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -39,7 +40,14 @@ def add_parser(commands: Commands) -> None:
     reschedule = add_command(commands, "reschedule", text, examples=_EXAMPLES)
     actions = reschedule.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "show which node a waiting pod would get and which pods would be evicted"
-    plan = add_command(actions, "plan", text, run="reschedule.plan:plan", settings=PlanSettings)
+    plan = add_command(
+        actions,
+        "plan",
+        text,
+        run="reschedule.plan:plan",
+        settings=PlanSettings,
+        of_file=ControllerSettings,
+    )
     plan.add_argument("--pod", type=reference, required=True, metavar="NAMESPACE/POD")
     add_connection(plan)
     plan.add_argument(

@@ -19,12 +19,11 @@ from harbourmaster.cli.batches import many
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
-    UNUSABLE,
     complain,
     print_out,
     run_with_client,
 )
-from harbourmaster.cli.live.files import Dump, UnreadableError
+from harbourmaster.cli.live.files import Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.reschedule.state import ObservedCluster, survey
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
@@ -34,6 +33,7 @@ from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.model import PendingPod, Toleration
 from harbourmaster.rescheduling.plans import CandidateNode
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -67,21 +67,15 @@ def plan(arguments: Arguments) -> int:
     settings: ReschedulingSettings = arguments.settings.rescheduling
     faults = validate(ControllerSettings(rescheduling=settings))
     if faults:
-        complain("; ".join(map(str, faults)))
-        return UNUSABLE
+        raise StartError("; ".join(map(str, faults)))
     state = ObservedCluster(criteria_of(settings), *arguments.pod)
     if arguments.dump is None:
         return run_with_client(arguments, partial(_live, arguments, state))
-    try:
-        dump = Dump(arguments.dump, state.readers)
-        missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
-        asyncio.run(survey(dump, state))
-        if dump.faults or missing:
-            complain(dump.faults[0] if dump.faults else _lacks(arguments.dump, missing))
-            return UNUSABLE
-    except UnreadableError as error:
-        complain(str(error))
-        return UNUSABLE
+    dump = Dump(arguments.dump, state.readers)
+    missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
+    asyncio.run(survey(dump, state))
+    if dump.faults or missing:
+        raise StartError(dump.faults[0] if dump.faults else _lacks(arguments.dump, missing))
     return _answer(arguments, state)
 
 
