@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.serving.options import add_settings
+from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Collection
 
     from msgspec import Struct
+
+    from harbourmaster.api.resources import Resource
 
     Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
 
@@ -62,22 +68,125 @@ def add_connection(parser: ArgumentParser) -> None:
     )
 
 
-def add_installation(parser: ArgumentParser) -> None:
-    """Which cluster is read, and where in it we are installed."""
+class Subjects(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: SLF001 - no other name
+    """The types of objects, of which one may stand as TYPE/NAME, and with its API group."""
+
+    @staticmethod
+    def choice_in(value: str) -> str:
+        """The type alone."""
+        return value.partition("/")[0].partition(".")[0].lower()
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - as the base class has it
+        option_string: str | None = None,
+    ) -> None:
+        """Take TYPE/NAME as TYPE NAME."""
+        given, *others = values
+        _, slash, name = given.partition("/")
+        words = [self.choice_in(given), *([name] if slash else ()), *others]
+        super().__call__(parser, namespace, words, option_string)
+
+
+class _Deprecated(argparse.Action):
+    """A flag of an older release, which ``const`` replaces."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - as the base class has it
+        option_string: str | None = None,
+    ) -> None:
+        text = f"{parser.prog}: {option_string} is deprecated: use {self.const}"
+        print(text, file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
+def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
+    """Which cluster is read, and where in it we are installed; ``deprecated`` flags say it too."""
     add_connection(parser)
+    flag = "--installed-in"
     parser.add_argument(
-        "--namespace",
-        default=DEFAULT_NAMESPACE,
+        flag,
+        default=parser.argument_default or DEFAULT_NAMESPACE,
         metavar="NAME",
         help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
     )
+    if deprecated:
+        parser.add_argument(
+            *deprecated,
+            action=_Deprecated,
+            dest="installed_in",
+            default=argparse.SUPPRESS,
+            const=flag,
+            help=argparse.SUPPRESS,
+        )
+
+
+def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
+    """Whose namespace an object's is; None is that of the connection, and empty stands for all."""
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="namespace [that of the kubeconfig's context, or default]",
+    )
+    if all_too:
+        parser.add_argument(
+            "-A",
+            "--all-namespaces",
+            dest="namespace",
+            action="store_const",
+            const="",
+            help="list objects of all namespaces",
+        )
+        parser.add_argument(
+            "-l",
+            "--selector",
+            metavar="SELECTOR",
+            help="list only objects with these labels, as in kubectl",
+        )
+
+
+def add_subject(parser: ArgumentParser, name: str, resource: Resource) -> None:
+    """The name of one object of a kind; ``subject_of`` gives its namespace, too."""
+    parser.add_argument(
+        name,
+        type=partial(reference, what=resource.kind, types=names_of(resource)),
+        metavar=f"[NAMESPACE/]{resource.kind.upper()}",
+    )
+    add_namespace(parser)
+
+
+def subject_of(
+    arguments: argparse.Namespace, given: tuple[str, str], default: str
+) -> tuple[str, str]:
+    """Namespace, by default that one, and name of what ``reference`` gave.
+
+    Raises StartError where two namespaces are given.
+    """
+    namespace, name = given
+    if namespace and arguments.namespace not in {None, namespace}:
+        text = f"{namespace}/{name} is not in the namespace {arguments.namespace}"
+        raise StartError(f"{text}: leave out one of them")
+    return namespace or arguments.namespace or default, name
+
+
+def names_of(resource: Resource, *short: str) -> list[str]:
+    """Every name that people have for it, in small letters: its kind, its plural, short ones."""
+    return list(filter(None, (resource.kind.lower(), resource.plural, *short)))
 
 
 def add_output(parser: ArgumentParser, *forms: str, more: str = "") -> None:
     """How to print it; the first form is the default one."""
-    forms = forms or ("text", "json")
+    forms = forms or ("text", "json", "yaml")
     text = f"output format{more} [{forms[0]}]"
-    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=text)
+    parser.add_argument(
+        "-o", "--output", choices=forms, default=parser.argument_default or forms[0], help=text
+    )
 
 
 def add_lines(parser: ArgumentParser) -> None:
@@ -110,13 +219,14 @@ def add_sources(parser: argparse._ActionsContainer, *, required: bool = True) ->
     )
 
 
-def reference(text: str, what: str = "pod", default: str = "") -> tuple[str, str]:
-    """Namespace and name; without a ``default`` for the namespace both must be given."""
+def reference(text: str, what: str, types: Collection[str] = ()) -> tuple[str, str]:
+    """Namespace, empty for the default one, and name; a type of ``types`` may stand before it."""
     namespace, slash, name = text.rpartition("/")
-    if not name or "/" in namespace or (not namespace and (slash or not default)):
-        expected = "[NAMESPACE/]NAME" if default else "NAMESPACE/NAME"
-        raise argparse.ArgumentTypeError(f'invalid {what} "{text}": expected {expected}')
-    return namespace or default, name
+    if namespace.partition(".")[0].lower() in types:
+        namespace = slash = ""
+    if not name or "/" in namespace or (slash and not namespace):
+        raise argparse.ArgumentTypeError(f'invalid {what} "{text}": expected [NAMESPACE/]NAME')
+    return namespace, name
 
 
 def reason(text: str) -> str:

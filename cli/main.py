@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
-from harbourmaster.cli.arguments import add_command, add_lines, add_sources
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_installation,
+    add_lines,
+    add_output,
+    add_sources,
+)
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
@@ -69,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def plugin(argv: Sequence[str] | None = None) -> int:
     """The same for ``kubectl harbourmaster``: kubectl runs kubectl-harbourmaster of the path."""
     program.name.set(program.PLUGIN)
-    return _run(create_parser(_PluginParser).parse_args(argv))
+    return _run(create_parser().parse_args(argv))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -86,8 +92,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return exit_code(program.name.get(), command)
 
 
-def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+def show_help(arguments: argparse.Namespace) -> int:
+    """Print what ``--help`` prints."""
+    create_parser().parse_args([*arguments.words, "--help"])
+    return 0
+
+
+def create_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
+    kind = _PluginParser if program.name.get() == program.PLUGIN else Parser
     parser: argparse.ArgumentParser = kind(
         prog=program.name.get(),
         description="Decide where Kubernetes pods run, when they may be scheduled, which "
@@ -148,6 +161,14 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="print only cases whose answer differs from the recorded one, and exit with 1 "
         "if there are any",
     )
+    text = "print the versions of the command, of the installation and of Kubernetes"
+    versions = add_command(commands, "version", text, run="version:run")
+    versions.add_argument("--client", action="store_true", help="ask no cluster")
+    add_installation(versions)
+    add_output(versions)
+    text = "print the help of a command"
+    helping = add_command(commands, "help", text, run="main:show_help")
+    helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all commands]")
     text = "print a completion script for a shell, or for kubectl harbourmaster"
     completion = add_command(
         commands,

@@ -46,7 +46,7 @@ _kind_of: Final = msgspec.json.Decoder(_Object)
 _decode_list: Final = msgspec.json.Decoder(_List).decode
 
 
-def dump(manifest: dict[str, Any]) -> str:
+def dump(manifest: object) -> str:
     """One document, with its keys in the order that they have."""
     text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text

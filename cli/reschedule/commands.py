@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
     add_lines,
+    add_namespace,
     add_output,
+    names_of,
     reference,
 )
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
@@ -48,7 +52,13 @@ def add_parser(commands: Commands) -> None:
         settings=PlanSettings,
         of_file=ControllerSettings,
     )
-    plan.add_argument("--pod", type=reference, required=True, metavar="NAMESPACE/POD")
+    plan.add_argument(
+        "--pod",
+        type=partial(reference, what="pod", types=names_of(PODS)),
+        required=True,
+        metavar="[NAMESPACE/]POD",
+    )
+    add_namespace(plan)
     add_connection(plan)
     plan.add_argument(
         "--dump",

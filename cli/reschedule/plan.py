@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import NODES, PODS
-from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, subject_of
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.live.cluster import (
     DONE,
@@ -29,6 +29,7 @@ from harbourmaster.cli.reschedule.state import ObservedCluster, survey
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.model import PendingPod, Toleration
@@ -68,9 +69,9 @@ def plan(arguments: Arguments) -> int:
     faults = validate(ControllerSettings(rescheduling=settings))
     if faults:
         raise StartError("; ".join(map(str, faults)))
-    state = ObservedCluster(criteria_of(settings), *arguments.pod)
     if arguments.dump is None:
-        return run_with_client(arguments, partial(_live, arguments, state))
+        return run_with_client(arguments, partial(_live, arguments))
+    state = _state(arguments, FALLBACK_NAMESPACE)
     dump = Dump(arguments.dump, state.readers)
     missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
     asyncio.run(survey(dump, state))
@@ -86,7 +87,13 @@ def _lacks(file: Path, missing: list[str]) -> str:
     )
 
 
-async def _live(arguments: Arguments, state: ObservedCluster, client: Client) -> int:
+def _state(arguments: Arguments, namespace: str) -> ObservedCluster:
+    criteria = criteria_of(arguments.settings.rescheduling)
+    return ObservedCluster(criteria, *subject_of(arguments, arguments.pod, namespace))
+
+
+async def _live(arguments: Arguments, client: Client) -> int:
+    state = _state(arguments, client.connection.namespace)
     try:
         await survey(ClusterReader(client), state)
     except ForbiddenError as error:
@@ -99,9 +106,9 @@ async def _live(arguments: Arguments, state: ObservedCluster, client: Client) ->
 
 
 def _answer(arguments: Arguments, state: ObservedCluster) -> int:
-    report = report_of(state, arguments.settings.rescheduling, "/".join(arguments.pod))
+    report = report_of(state, arguments.settings.rescheduling, state.key)
     if isinstance(report, str):
-        complain(f"{'/'.join(arguments.pod)}: {report}")
+        complain(f"{state.key}: {report}")
         return LEFT
     print_out(arguments, report, lines(report))
     return DONE if report.candidates else LEFT
