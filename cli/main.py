@@ -24,6 +24,7 @@ from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
 from harbourmaster.cli.grant import commands as grant
 from harbourmaster.cli.migrate import commands as migrate
+from harbourmaster.cli.overview import overview, topic
 from harbourmaster.cli.placement import commands as placement
 from harbourmaster.cli.preview import commands as preview
 from harbourmaster.cli.reschedule import commands as reschedule
@@ -94,7 +95,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def show_help(arguments: argparse.Namespace) -> int:
     """Print what ``--help`` prints."""
-    create_parser().parse_args([*arguments.words, "--help"])
+    parser = create_parser()
+    if text := topic(parser, arguments.words):
+        print(text, end="")
+    else:
+        parser.parse_args([*arguments.words, "--help"])
     return 0
 
 
@@ -128,7 +133,15 @@ def create_parser() -> argparse.ArgumentParser:
     add_command(commands, "webhook", text, run=process, settings=WebhookSettings)
     text = "run the controllers in a cluster"
     process = "harbourmaster.controller.process:run"
-    add_command(commands, "controller", text, run=process, settings=ControllerSettings)
+    controller = add_command(
+        commands,
+        "controller",
+        text,
+        run=process,
+        description="Run the controllers in a cluster; one replica at a time works.",
+        settings=ControllerSettings,
+    )
+    controller.format_help = partial(overview, controller, ControllerSettings)  # type: ignore[method-assign]
 
     for each in _COMMANDS:
         each.add_parser(commands)
@@ -168,7 +181,7 @@ def create_parser() -> argparse.ArgumentParser:
     add_output(versions)
     text = "print the help of a command"
     helping = add_command(commands, "help", text, run="main:show_help")
-    helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all commands]")
+    helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all]")
     text = "print a completion script for a shell, or for kubectl harbourmaster"
     completion = add_command(
         commands,

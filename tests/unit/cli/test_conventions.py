@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import re
 import sys
 
 import pytest
@@ -13,6 +15,9 @@ from harbourmaster.api.resources import DEPLOYMENTS, PODS
 from harbourmaster.cli import program
 from harbourmaster.cli.live.cluster import print_out
 from harbourmaster.cli.main import create_parser, main, plugin
+from harbourmaster.controller.registry import CONTROLLERS
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.serving.options import _leaves
 from helpers.commands import kubeconfig
 from helpers.gated import PROD, pod, put
 
@@ -130,6 +135,34 @@ def test_help_prints_what_the_option_prints(words, capsys):
     with pytest.raises(SystemExit):
         main([*words, "--help"])
     assert printed == capsys.readouterr().out
+
+
+def helped(capsys, *words):
+    with contextlib.suppress(SystemExit):
+        main([*words])
+    return capsys.readouterr().out
+
+
+def test_the_help_of_the_controller_names_each_controller_and_each_subject(capsys):
+    text = helped(capsys, "controller", "--help")
+    shown = {line.split()[0] for line in text.splitlines() if re.match(r"  [a-z]", line)}
+    subjects = {leaf.path[0] for leaf in _leaves(ControllerSettings) if len(leaf.path) > 1}
+    assert shown == subjects | set(CONTROLLERS)
+    assert len(text.splitlines()) < 80
+    assert all(each.text.split()[0] in text for each in CONTROLLERS.values())
+
+
+def test_each_setting_of_the_controller_is_in_the_help_of_one_subject(capsys):
+    subjects = {leaf.path[0] for leaf in _leaves(ControllerSettings) if len(leaf.path) > 1}
+    texts = [helped(capsys, "controller", "--help")]
+    texts += [helped(capsys, "help", "controller", subject) for subject in sorted(subjects)]
+    keys = re.findall(r"\[([a-zA-Z.]+): ", " ".join(" ".join(texts).split()))
+    assert sorted(keys) == sorted(".".join(leaf.path) for leaf in _leaves(ControllerSettings))
+
+
+@pytest.mark.parametrize("words", [["controller", "lifecycl"], ["controller", "log", "x"]])
+def test_help_of_no_subject_is_the_help_of_the_command(words, capsys):
+    assert helped(capsys, "help", *words).startswith("usage: harbourmaster controller")
 
 
 def test_help_of_the_plugin_names_the_plugin(capsys):
