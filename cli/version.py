@@ -32,7 +32,7 @@ class Versions(Struct, omit_defaults=True):
 
 
 def run(arguments: Arguments) -> int:
-    """Print them; why no cluster can be asked goes to standard error, and the code is 0 all the same."""
+    """Print them; why no cluster can be asked goes to standard error; returns 0 all the same."""
     found = Versions(our_version())
     if not arguments.client:
         run_with_client(arguments, partial(_ask, arguments, found))
