@@ -139,7 +139,7 @@ def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
         )
 
 
-def add_subject(parser: ArgumentParser, name: str, resource: Resource, **more: bool) -> None:
+def add_subject(parser: ArgumentParser, name: str, resource: Resource, **more: Any) -> None:  # noqa: ANN401
     """The name of one object of a kind; ``subject_of`` gives its namespace, too."""
     parser.add_argument(
         name,
