@@ -10,11 +10,13 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError, decode
 
 
-class LineFailure(Struct, frozen=True):
+class LineFailure(Struct, frozen=True, omit_defaults=True):
     """Why a line is not a case."""
 
     id: Any
     error: str
+    line: int = 0
+    """Counted from 1; 0 where it does not stand in a file."""
 
 
 class _Identified(Struct, frozen=True):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.serving.options import add_settings
+from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Collection
 
     from msgspec import Struct
+
+    from harbourmaster.api.resources import Resource
 
     Commands = argparse._SubParsersAction[ArgumentParser]  # noqa: SLF001 - it has no other name
 
@@ -30,10 +36,12 @@ def add_command(  # noqa: PLR0913 - what a command has
     examples: str = "",
     description: str | None = None,
     settings: type[Struct] | None = None,
+    of_file: type[Struct] | None = None,
 ) -> ArgumentParser:
     """Add a command; ``run`` is the function that does it, as ``module:function``.
 
-    The module is one of ``cli``, unless it is given with all its packages.
+    The module is one of ``cli``, unless it is given with all its packages. A file of settings may
+    have all of ``of_file``, which has those of the command.
     """
     parser = commands.add_parser(
         name,
@@ -44,7 +52,7 @@ def add_command(  # noqa: PLR0913 - what a command has
     )
     if run:
         package = "" if run.startswith("harbourmaster.") else "harbourmaster.cli."
-        parser.set_defaults(command=f"{package}{run}", settings_type=settings)
+        parser.set_defaults(command=f"{package}{run}", settings_type=settings, of_file=of_file)
     if settings is not None:
         add_settings(parser, settings)
     return parser
@@ -60,22 +68,114 @@ def add_connection(parser: ArgumentParser) -> None:
     )
 
 
-def add_installation(parser: ArgumentParser) -> None:
-    """Which cluster is read, and where in it we are installed."""
+class Subjects(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: SLF001 - no other name
+    """The types of objects, of which one may stand as TYPE/NAME, and with its API group."""
+
+    @staticmethod
+    def choice_in(value: str) -> str:
+        """The type alone."""
+        return value.partition("/")[0].partition(".")[0].lower()
+
+    def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
+        """Take TYPE/NAME as TYPE NAME."""
+        parser, namespace, (given, *others), *option = call
+        _, slash, name = given.partition("/")
+        words = [self.choice_in(given), *([name] if slash else ()), *others]
+        super().__call__(parser, namespace, words, *option)
+
+
+class _Deprecated(argparse.Action):
+    """A flag of an older release, which ``const`` replaces."""
+
+    def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
+        parser, namespace, value, option = call
+        print(f"{parser.prog}: {option} is deprecated: use {self.const}", file=sys.stderr)
+        setattr(namespace, self.dest, value)
+
+
+def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
+    """Which cluster is read, and where in it we are installed; ``deprecated`` flags say it too."""
     add_connection(parser)
+    flag = "--installed-in"
     parser.add_argument(
-        "--namespace",
-        default=DEFAULT_NAMESPACE,
+        flag,
+        default=parser.argument_default or DEFAULT_NAMESPACE,
         metavar="NAME",
         help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
     )
+    if deprecated:
+        parser.add_argument(
+            *deprecated,
+            action=_Deprecated,
+            dest="installed_in",
+            default=argparse.SUPPRESS,
+            const=flag,
+            help=argparse.SUPPRESS,
+        )
+
+
+def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
+    """Whose namespace an object's is; None is that of the connection, and empty stands for all."""
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="namespace [that of the kubeconfig's context, or default]",
+    )
+    if all_too:
+        parser.add_argument(
+            "-A",
+            "--all-namespaces",
+            dest="namespace",
+            action="store_const",
+            const="",
+            help="list objects of all namespaces",
+        )
+        parser.add_argument(
+            "-l",
+            "--selector",
+            metavar="SELECTOR",
+            help="list only objects with these labels, as in kubectl",
+        )
+
+
+def add_subject(parser: ArgumentParser, name: str, resource: Resource, **more: Any) -> None:  # noqa: ANN401
+    """The name of one object of a kind; ``subject_of`` gives its namespace, too."""
+    parser.add_argument(
+        name,
+        type=partial(reference, what=resource.kind, types=names_of(resource)),
+        metavar=f"[NAMESPACE/]{resource.kind.upper()}",
+        **more,
+    )
+    add_namespace(parser)
+
+
+def subject_of(
+    arguments: argparse.Namespace, given: tuple[str, str], default: str
+) -> tuple[str, str]:
+    """Namespace, by default that one, and name of what ``reference`` gave.
+
+    Raises StartError where two namespaces are given.
+    """
+    namespace, name = given
+    if namespace and arguments.namespace not in {None, namespace}:
+        text = f"{namespace}/{name} is not in the namespace {arguments.namespace}"
+        raise StartError(f"{text}: leave out one of them")
+    return namespace or arguments.namespace or default, name
+
+
+def names_of(resource: Resource, *short: str) -> list[str]:
+    """Every name that people have for it, in small letters: its kind, its plural, short ones."""
+    return list(filter(None, (resource.kind.lower(), resource.plural, *short)))
 
 
 def add_output(parser: ArgumentParser, *forms: str, more: str = "") -> None:
     """How to print it; the first form is the default one."""
-    forms = forms or ("text", "json")
+    forms = forms or ("text", "json", "yaml")
     text = f"output format{more} [{forms[0]}]"
-    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=text)
+    parser.add_argument(
+        "-o", "--output", choices=forms, default=parser.argument_default or forms[0], help=text
+    )
 
 
 def add_lines(parser: ArgumentParser) -> None:
@@ -108,13 +208,14 @@ def add_sources(parser: argparse._ActionsContainer, *, required: bool = True) ->
     )
 
 
-def reference(text: str, what: str = "pod", default: str = "") -> tuple[str, str]:
-    """Namespace and name; without a ``default`` for the namespace both must be given."""
+def reference(text: str, what: str, types: Collection[str] = ()) -> tuple[str, str]:
+    """Namespace, empty for the default one, and name; a type of ``types`` may stand before it."""
     namespace, slash, name = text.rpartition("/")
-    if not name or "/" in namespace or (not namespace and (slash or not default)):
-        expected = "[NAMESPACE/]NAME" if default else "NAMESPACE/NAME"
-        raise argparse.ArgumentTypeError(f'invalid {what} "{text}": expected {expected}')
-    return namespace or default, name
+    if namespace.partition(".")[0].lower() in types:
+        namespace = slash = ""
+    if not name or "/" in namespace or (slash and not namespace):
+        raise argparse.ArgumentTypeError(f'invalid {what} "{text}": expected [NAMESPACE/]NAME')
+    return namespace, name
 
 
 def reason(text: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.lines import LineFailure, line_failure
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-
+Answer = TypeVar("Answer")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -28,14 +29,18 @@ def answer_file(path: Path, answer: Callable[[bytes], Struct]) -> int:
         return 1 if print_lines(answered(stream, answer), LineFailure) else 0
 
 
-def answered(lines: Iterable[bytes], answer: Callable[[bytes], Struct]) -> Iterator[Struct]:
-    """Answer each line that is not blank; a LineFailure where ``answer`` raises MalformedError."""
-    for line in lines:
+def answered(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> Iterator[Answer]:
+    """Answer each line that is not blank; a LineFailure where ``answer`` raises MalformedError.
+
+    An answer that has a field for it gets the number of its line.
+    """
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield answer(line)
+                found: Any = answer(line)
             except MalformedError as error:
-                yield line_failure(line, error)
+                found = line_failure(line, error)
+            yield replace(found, line=number) if hasattr(found, "line") else found
 
 
 def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
-from harbourmaster.cli.arguments import add_command, add_lines, add_sources
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_installation,
+    add_lines,
+    add_output,
+    add_sources,
+)
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
 from harbourmaster.cli.grant import commands as grant
 from harbourmaster.cli.migrate import commands as migrate
+from harbourmaster.cli.overview import overview, topic
 from harbourmaster.cli.placement import commands as placement
 from harbourmaster.cli.preview import commands as preview
 from harbourmaster.cli.reschedule import commands as reschedule
@@ -25,6 +32,7 @@ from harbourmaster.cli.why import commands as why
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import settings_from
 from harbourmaster.serving.process import Parser, exit_code
+from harbourmaster.webhook.canary import our_version
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = """examples:
   harbourmaster serve --policies deploy/samples
   harbourmaster review --policies deploy/samples tests/fixtures/deployment-create.json
-  harbourmaster render --policies deploy/samples -f deploy/samples/workloads --diff
+  harbourmaster render --policies deploy/samples -f deploy/samples/workloads/ledger-main.yaml --diff
   harbourmaster replay cases.jsonl
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster doctor
@@ -68,13 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def plugin(argv: Sequence[str] | None = None) -> int:
     """The same for ``kubectl harbourmaster``: kubectl runs kubectl-harbourmaster of the path."""
     program.name.set(program.PLUGIN)
-    return _run(create_parser(_PluginParser).parse_args(argv))
+    return _run(create_parser().parse_args(argv))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     def command() -> int:
         if arguments.settings_type is not None:
-            arguments.settings = settings_from(arguments, arguments.settings_type, describe)
+            arguments.settings = settings_from(
+                arguments, arguments.settings_type, describe, arguments.of_file
+            )
         # Each command loads only what it needs: the server's libraries take half a second.
         module, _, function = arguments.command.partition(":")
         code: int = getattr(import_module(module), function)(arguments)
@@ -83,8 +93,19 @@ def _run(arguments: argparse.Namespace) -> int:
     return exit_code(program.name.get(), command)
 
 
-def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
+def show_help(arguments: argparse.Namespace) -> int:
+    """Print what ``--help`` prints."""
+    parser = create_parser()
+    if text := topic(parser, arguments.words):
+        print(text, end="")
+    else:
+        parser.parse_args([*arguments.words, "--help"])
+    return 0
+
+
+def create_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
+    kind = _PluginParser if program.name.get() == program.PLUGIN else Parser
     parser: argparse.ArgumentParser = kind(
         prog=program.name.get(),
         description="Decide where Kubernetes pods run, when they may be scheduled, which "
@@ -93,7 +114,7 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=our_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     text = "serve admission reviews over TLS, with policies from files"
@@ -112,17 +133,26 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     add_command(commands, "webhook", text, run=process, settings=WebhookSettings)
     text = "run the controllers in a cluster"
     process = "harbourmaster.controller.process:run"
-    add_command(commands, "controller", text, run=process, settings=ControllerSettings)
+    controller = add_command(
+        commands,
+        "controller",
+        text,
+        run=process,
+        description="Run the controllers in a cluster; one replica at a time works.",
+        settings=ControllerSettings,
+    )
+    controller.format_help = partial(overview, controller, ControllerSettings)  # type: ignore[method-assign]
 
     for each in _COMMANDS:
         each.add_parser(commands)
 
     text = "answer one AdmissionReview from a file or standard input"
-    review = add_command(commands, "review", text, run="offline:review", settings=AdmissionSettings)
+    admission = partial(add_command, settings=AdmissionSettings, of_file=WebhookSettings)
+    review = admission(commands, "review", text, run="offline:review")
     add_sources(review)
     add_lines(review)
     text = "print manifests with the changes that policies make"
-    render = add_command(commands, "render", text, run="render:render", settings=AdmissionSettings)
+    render = admission(commands, "render", text, run="render:render")
     add_sources(render)
     render.add_argument(
         "-f",
@@ -136,7 +166,7 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
     )
     render.add_argument("--diff", action="store_true", help="print only the differences")
     text = "answer recorded reviews, one JSON object on each line"
-    replay = add_command(commands, "replay", text, run="offline:replay", settings=AdmissionSettings)
+    replay = admission(commands, "replay", text, run="offline:replay")
     add_lines(replay)
     replay.add_argument(
         "--check",
@@ -144,6 +174,14 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="print only cases whose answer differs from the recorded one, and exit with 1 "
         "if there are any",
     )
+    text = "print the versions of the command, of the installation and of Kubernetes"
+    versions = add_command(commands, "version", text, run="version:run")
+    versions.add_argument("--client", action="store_true", help="ask no cluster")
+    add_installation(versions)
+    add_output(versions)
+    text = "print the help of a command"
+    helping = add_command(commands, "help", text, run="main:show_help")
+    helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all]")
     text = "print a completion script for a shell, or for kubectl harbourmaster"
     completion = add_command(
         commands,
@@ -159,13 +197,6 @@ def create_parser(kind: type[Parser] = Parser) -> argparse.ArgumentParser:
         help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
     )
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("harbourmaster")
-    except PackageNotFoundError:
-        return "unknown: not installed, see README.md"
 
 
 if __name__ == "__main__":

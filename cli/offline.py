@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec import Raw, Struct
 
 from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli import program
-from harbourmaster.cli.lines import opened, print_lines
+from harbourmaster.cli.lines import answered, opened, print_lines
 from harbourmaster.cli.terminal import printable
 from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
 from harbourmaster.webhook.engine import Engine
@@ -32,6 +33,7 @@ class ReplayDifference(Struct, frozen=True):
     id: Any
     recorded: Raw | None
     answered: Raw | None
+    line: int = 0
 
 
 def review(arguments: Arguments) -> int:
@@ -60,16 +62,10 @@ def replay(arguments: Arguments) -> int:
 
 
 def _check(stream: BinaryIO, arguments: Arguments) -> int:
-    count = 0
-
-    def cases() -> Iterator[bytes]:
-        nonlocal count
-        for line in stream:
-            if line.strip():
-                count += 1
-                yield line
-
-    wrong = print_lines(compared(cases(), arguments.settings), LineFailure, ReplayDifference)
+    count = wrong = 0
+    compare = partial(_compared, settings=arguments.settings)
+    for count, each in enumerate(answered(stream, compare), 1):  # noqa: B007 - used below
+        wrong += print_lines(filter(None, (each,)), LineFailure, ReplayDifference)
     if not count:
         # A check of nothing must not succeed.
         print(f"{program.name.get()}: {arguments.file}: no case in it", file=sys.stderr)
@@ -82,9 +78,7 @@ def replayed(
     lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
 ) -> Iterator[ReplayResult | LineFailure]:
     """Answer each line that is not blank, in order."""
-    for line in lines:
-        if line.strip():
-            yield replay_case(line, settings)
+    return answered(lines, partial(replay_case, settings=settings))
 
 
 def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> ReplayResult | LineFailure:
@@ -93,17 +87,14 @@ def replay_case(line: bytes, settings: AdmissionSettings = DEFAULTS) -> ReplayRe
     return case if isinstance(case, LineFailure) else answer_case(case, settings)
 
 
-def compared(
-    lines: Iterable[bytes], settings: AdmissionSettings = DEFAULTS
-) -> Iterator[ReplayDifference | LineFailure]:
-    """The cases whose answer is not, byte by byte, the one that was recorded."""
-    for line in lines:
-        case = read_case(line)
-        if isinstance(case, LineFailure):
-            yield case
-        elif not bytes(case.response):
-            yield LineFailure(case.id, "the case has no response to compare with")
-        else:
-            now = answer_case(case, settings).response
-            if now is None or bytes(now) != bytes(case.response):
-                yield ReplayDifference(case.id, case.response, now)
+def _compared(line: bytes, settings: AdmissionSettings) -> ReplayDifference | LineFailure | None:
+    """A case whose answer is not, byte by byte, the one that was recorded; None for others."""
+    case = read_case(line)
+    if isinstance(case, LineFailure):
+        return case
+    if not bytes(case.response):
+        return LineFailure(case.id, "the case has no response to compare with")
+    now = answer_case(case, settings).response
+    if now is None or bytes(now) != bytes(case.response):
+        return ReplayDifference(case.id, case.response, now)
+    return None

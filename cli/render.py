@@ -6,7 +6,7 @@ import difflib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.cli.live.files import dump, read_paths
+from harbourmaster.cli.live.files import dump, manifests_in
 from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in, patched
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
@@ -34,7 +34,7 @@ def render(arguments: Arguments) -> int:
     engine = Engine(loaded.snapshot, arguments.settings)
     failed = bool(loaded.problems)
     separator = ""
-    for item in read_paths(arguments.manifests):
+    for item in manifests_in(arguments.manifests):
         if isinstance(item, Problem):
             print(item, file=sys.stderr)
             failed = True

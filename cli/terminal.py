@@ -36,6 +36,18 @@ def json_text(value: object) -> bytes:
     return printable(msgspec.json.format(msgspec.json.encode(value), indent=2)) + b"\n"
 
 
+def yaml_text(value: object) -> bytes:
+    """The same as YAML, which escapes such characters."""
+    # Only those who ask for it wait for its import.
+    from harbourmaster.cli.live.files import dump  # noqa: PLC0415
+
+    return dump(msgspec.to_builtins(value)).encode()
+
+
+FORMATS: Final = {"json": json_text, "yaml": yaml_text}
+"""How a report is printed for programs."""
+
+
 def printable(data: bytes) -> bytes:
     """The same JSON, without characters that control a terminal.
 

@@ -28,8 +28,9 @@ PLACEMENT: Final = "placement"
 
 
 class Registered(NamedTuple):
-    """A controller: its module, and whether the settings switch it on."""
+    """A controller: what it does, its module, and whether the settings switch it on."""
 
+    text: str
     module: str
     """Imported when the controller starts."""
     is_on: Callable[[ControllerSettings], bool] = lambda _settings: True
@@ -38,16 +39,27 @@ class Registered(NamedTuple):
 
 
 CONTROLLERS: Final = {
-    REGISTRATION: Registered("registration.controller", lambda found: found.register_webhooks),
-    NAMESPACES: Registered("namespaces"),
-    METRICS: Registered("evaluation.controller"),
-    LIFECYCLE: Registered("lifecycle.controller"),
+    REGISTRATION: Registered(
+        "create and repair webhook configurations and their certificates",
+        "registration.controller",
+        lambda found: found.register_webhooks,
+    ),
+    NAMESPACES: Registered("label namespaces that opt in to gates", "namespaces"),
+    METRICS: Registered("query metric providers and run analyses", "evaluation.controller"),
+    LIFECYCLE: Registered(
+        "run tasks and evaluations, and release pods whose checks passed", "lifecycle.controller"
+    ),
     RESCHEDULING: Registered(
+        "make room for critical add-ons; off unless rescheduling.enabled",
         "rescheduling.controller",
         lambda found: found.rescheduling.enabled,
         "rescheduling.switched_off",
     ),
-    PLACEMENT: Registered("placement.controller", lambda found: found.placement.enabled),
+    PLACEMENT: Registered(
+        "select a cluster for each application and apply it there; off unless placement.enabled",
+        "placement.controller",
+        lambda found: found.placement.enabled,
+    ),
 }
 
 

@@ -25,6 +25,7 @@ HOME_KUBECONFIG: Final = Path("~/.kube/config")
 _TOKEN: Final = "token"  # noqa: S105 - a file's name
 _AUTHORITY: Final = "ca.crt"
 _NAMESPACE: Final = "namespace"
+FALLBACK_NAMESPACE: Final = "default"
 
 
 class Connection(Struct, frozen=True, kw_only=True):
@@ -46,6 +47,8 @@ class Connection(Struct, frozen=True, kw_only=True):
     """The name in the server's certificate, where it is not the host."""
     connector: Callable[[], BaseConnector] | None = None
     """Creates the connector, if only some addresses are allowed."""
+    namespace: str = FALLBACK_NAMESPACE
+    """The one of objects whose namespace is not given."""
 
 
 def server_url(text: str, schemes: Collection[str], source: str) -> URL:
@@ -112,6 +115,7 @@ def in_cluster(
         refused=token.expire,
         user=subject_of(token.read()),
         source=str(service_account_dir),
+        namespace=own_namespace(service_account_dir) or FALLBACK_NAMESPACE,
     )
 
 

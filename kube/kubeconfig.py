@@ -20,7 +20,7 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 from kubernetes_asyncio.config.exec_provider import ExecProvider
 from kubernetes_asyncio.config.kube_config import ConfigNode, FileOrData, KubeConfigMerger
 
-from harbourmaster.kube.connection import Connection, server_url
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE, Connection, server_url
 from harbourmaster.kube.credentials import TokenFile, fixed_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.oidc import OidcToken, Provider
@@ -86,6 +86,7 @@ def _connection(config: ConfigNode, paths: str, context: str | None) -> Connecti
     chosen, _ = _section(config, "context", str(name), source)
     cluster, cluster_path = _section(config, "cluster", str(chosen.get("cluster") or ""), source)
     user_name = str(chosen.get("user") or "")
+    namespace = str(chosen.get("namespace") or FALLBACK_NAMESPACE)
     user, user_path = _section(config, "user", user_name, source) if user_name else ({}, "")
     server = str(cluster.get("server") or "")
     url = server_url(server, {"http", "https"}, source)
@@ -94,7 +95,7 @@ def _connection(config: ConfigNode, paths: str, context: str | None) -> Connecti
         raise _fault(source, "proxy-url is not supported")
     if url.scheme == "http":
         # No credentials where anybody can read them, as kubectl does it.
-        return Connection(server=server, user=user_name, source=source)
+        return Connection(server=server, user=user_name, source=source, namespace=namespace)
     tls = _context(cluster, _folder(cluster_path), source)
     _load_certificate(tls, user, _folder(user_path), source)
     credentials = _credentials(user, _folder(user_path), cluster, tls, source)
@@ -106,6 +107,7 @@ def _connection(config: ConfigNode, paths: str, context: str | None) -> Connecti
         user=user_name,
         source=source,
         server_name=cluster.get("tls-server-name") or None,
+        namespace=namespace,
     )
 
 

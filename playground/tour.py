@@ -150,7 +150,7 @@ class Tour(Demo):
             "Two commands show it, for all waiting pods and for one. They cannot read the settings"
         )
         self._say("of our processes, because these run outside the cluster here.")
-        self.harbourmaster("gate", "list")
+        self.harbourmaster("gate", "list", "-A")
         self.harbourmaster("why", "pod", f"{NAMESPACE}/{self._waiting_pod()}")
 
     def place(self) -> None:
@@ -189,7 +189,7 @@ class Tour(Demo):
         self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
         version = f"keptnworkloadversion/{NAME}-{NAME}-{LAST}"
         self.wait_for(version, "preDeploymentStatus", "Pending")
-        self.harbourmaster("gate", "list")
+        self.harbourmaster("gate", "list", "-A")
 
     def show_pages(self, address: str, kubectl: Path) -> None:
         """Let somebody in who may look at everything, and say where."""

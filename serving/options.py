@@ -56,16 +56,20 @@ def settings_from(
     arguments: argparse.Namespace,
     settings: type[Struct],
     describe: Callable[[msgspec.ValidationError], str],
+    of_file: type[Struct] | None = None,
 ) -> Any:  # noqa: ANN401
     """Build the settings. Raises SettingsError with the key and what is wrong with it.
 
-    ``describe`` turns an error of msgspec into ``key.path: what is wrong``.
+    ``describe`` turns an error of msgspec into ``key.path: what is wrong``. ``of_file`` are all
+    settings that a file may have, if these are a part of them.
     """
     values = _from_file(arguments.config) if arguments.config else {}
     try:
-        msgspec.convert(values, settings)
+        msgspec.convert(values, of_file or settings)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{arguments.config}: {describe(error)}") from None
+    known = {field.encode_name for field in fields(settings)}
+    values = {name: value for name, value in values.items() if name in known}
     for leaf in _leaves(settings):
         given = getattr(arguments, _destination(leaf.path))
         if given is not None:

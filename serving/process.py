@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
@@ -28,6 +29,15 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the base class has them all
         super().__init__(allow_abbrev=False, **options)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
+        """Name the choice that is meant, or all of them."""
+        value = getattr(action, "choice_in", str)(value)
+        if action.choices is None or value in action.choices:
+            return
+        meant = did_you_mean(value, map(str, action.choices))
+        known = meant or f"choose from {', '.join(map(str, action.choices))}"
+        raise argparse.ArgumentError(action, f'invalid choice "{value}": {known}')
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line, like every other error: the usage of some commands fills a screen."""

@@ -23,7 +23,7 @@ def add_parser(commands: Commands) -> None:
     """Add ``doctor``."""
     text = "check the installation and print what to do about problems"
     parser = add_command(commands, "doctor", text, run="doctor.commands:run", examples=_EXAMPLES)
-    add_installation(parser)
+    add_installation(parser, "--namespace")
     parser.add_argument(
         "--canary-namespace",
         metavar="NAME",

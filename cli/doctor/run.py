@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harbourmaster.cli.diagnosis import Severity
+    from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
 
 _LABELS: Final[dict[Severity, str]] = {
@@ -45,6 +46,13 @@ _LABELS: Final[dict[Severity, str]] = {
     "note": "note",
     "ok": "ok",
 }
+_TONES: Final[dict[str, Tone]] = {
+    "FAULT": "bad",
+    "WARNING": "waiting",
+    "NOT": "waiting",
+    "ok": "good",
+}
+"""By the first word of a line."""
 _LABEL: Final = 9
 _CHECK: Final = 15
 
@@ -72,11 +80,15 @@ def run(arguments: Arguments) -> int:
 
 async def _run(arguments: Arguments, client: Client) -> int:
     try:
-        report = await diagnose(client, arguments.namespace, arguments.canary_namespace or "")
+        report = await diagnose(client, arguments.installed_in, arguments.canary_namespace or "")
     except NoPermissionError as error:
         complain(str(error))
         return UNUSABLE
-    print_out(arguments, report, lines(report))
+    print_out(
+        arguments,
+        report,
+        [(line, _TONES.get(line.partition(" ")[0], "")) for line in lines(report)],
+    )
     bad = any(one.severity in {"fault", "unread"} for one in report.findings)
     return LEFT if bad else DONE
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import add_command, add_connection, add_output, reason, reference
+from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_connection,
+    add_namespace,
+    add_output,
+    add_subject,
+    reason,
+)
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
@@ -14,7 +22,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES: Final = """examples:
   harbourmaster gate list
-  harbourmaster gate list -n shop --output json
+  harbourmaster gate list -A
+  harbourmaster gate list -n shop -l app=cart -o wide
   harbourmaster gate release shop/cart-5d4f8-x7k2p --reason "incident 4711, checks are down"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
@@ -29,13 +38,13 @@ def add_parser(commands: Commands) -> None:
     show = add_command(actions, "list", text, run="gate.show:show")
     add_connection(show)
     _add_scheduler(show)
-    show.add_argument("-n", "--namespace", metavar="NAME", help="list only pods of this namespace")
-    add_output(show)
+    add_namespace(show, all_too=True)
+    add_output(show, "text", "wide", "json", "yaml", "name")
     text = "release one pod, whatever the state of its checks"
     release = add_command(actions, "release", text, run="gate.show:release")
     add_connection(release)
     _add_scheduler(release)
-    release.add_argument("pod", type=reference, metavar="NAMESPACE/POD")
+    add_subject(release, "pod", PODS)
     release.add_argument(
         "--reason",
         type=reason,
@@ -46,7 +55,7 @@ def add_parser(commands: Commands) -> None:
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate.show:clear")
     add_connection(clear)
-    clear.add_argument("version", type=_version, metavar="NAMESPACE/KEPTNWORKLOADVERSION")
+    add_subject(clear, "version", WORKLOAD_VERSIONS)
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:
@@ -56,7 +65,3 @@ def _add_scheduler(parser: ArgumentParser) -> None:
         metavar="NAME",
         help=f"scheduler in which pods without a gate wait [{SCHEDULER_NAME}]",
     )
-
-
-def _version(text: str) -> tuple[str, str]:
-    return reference(text, "KeptnWorkloadVersion")

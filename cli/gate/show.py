@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client, say
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.gates.gate import GATE
@@ -48,12 +49,16 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Sequence
 
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gated_pods import Pod
 
 TRIES: Final = 3
 """How often a pod is tried again after it was changed by somebody else."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
+_BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
+"""Codes of pods that will not go on without a person."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -95,14 +100,21 @@ def clear(arguments: Arguments) -> int:
 
 
 async def _show(arguments: Arguments, client: Client) -> int:
-    namespace: str | None = arguments.namespace
+    given: str | None = arguments.namespace
+    namespace = client.connection.namespace if given is None else given
     unread: list[str] = []
     reader = ClusterReader(client)
     try:
         pick = partial(_waiting_pod, arguments.scheduler)
-        pods = await reader.listed(PODS, pick, namespace, field_selector=PENDING_PODS)
+        pods = await reader.listed(
+            PODS,
+            pick,
+            namespace or None,
+            field_selector=PENDING_PODS,
+            label_selector=arguments.selector or "",
+        )
         versions = await reader.items(
-            WORKLOAD_VERSIONS, _decode_version, namespace, skipped=unread.append
+            WORKLOAD_VERSIONS, _decode_version, namespace or None, skipped=unread.append
         )
     except ApiError as error:
         complain(str(error))
@@ -110,7 +122,17 @@ async def _show(arguments: Arguments, client: Client) -> int:
     for line in unread:
         complain(line)
     found = waiting(pods, versions, datetime.now(UTC))
-    print_out(arguments, found, table(found))
+    lines: list[str | tuple[str, Tone]]
+    if arguments.output == "name":
+        lines = [f"pod/{one.pod}" for one in found]
+    elif found:
+        head, *rows = table(found, is_wide=arguments.output == "wide")
+        tones: list[Tone] = ["bad" if one.code in _BLOCKED else "" for one in found]
+        lines = [head, *zip(rows, tones, strict=True)]
+    else:
+        place = f"in namespace {namespace} " if namespace else ""
+        lines = [f"No pod {place}waits at a gate or in its scheduler."]
+    print_out(arguments, found, lines)
     return LEFT if unread else DONE
 
 
@@ -142,22 +164,23 @@ def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> W
     )
 
 
-def table(found: Sequence[WaitingPod]) -> list[str]:
+def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
     """The lines of the text output."""
-    if not found:
-        return ["No pod waits at a gate or in its scheduler."]
-    rows = [("POD", "AGE", "WORKLOAD", "WAITS FOR")]
+    rows = [("POD", "AGE", "APP", "WORKLOAD", "CODE", "WAITS FOR")]
     rows += [
         (
             f"{one.namespace}/{one.pod}",
             short_age(one.age),
+            one.app or "-",
             f"{one.workload}@{one.version}" if one.workload else "-",
+            one.code,
             f"{'ORPHANED, ' if one.orphaned else ''}{one.waits_for}",
         )
         for one in found
     ]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    return ["  ".join([*(row[at].ljust(widths[at]) for at in range(3)), row[3]]) for row in rows]
+    shown = range(6) if is_wide else (0, 1, 3, 5)
+    widths = [max(len(row[at]) for row in rows) for at in range(5)] + [0]
+    return ["  ".join(row[at].ljust(widths[at]) for at in shown) for row in rows]
 
 
 def short_age(seconds: int) -> str:
@@ -177,13 +200,13 @@ def _waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
 
 
 async def _release(arguments: Arguments, client: Client) -> int:
-    namespace, name = arguments.pod
+    namespace, name = subject_of(arguments, arguments.pod, client.connection.namespace)
     shown = f"{namespace}/{name}"
     try:
         who = await caller_name(client)
-        pod = await _let_go(client, arguments, who)
+        pod = await _let_go(client, arguments, namespace, name, who)
     except ApiError as error:
-        return _refused(error, shown, "pod", "released")
+        return await _refused(client, error, PODS, (namespace, name), "released")
     if pod is None:
         where = (
             f"does not have the gate {GATE} and does not wait in the scheduler "
@@ -200,7 +223,7 @@ async def _release(arguments: Arguments, client: Client) -> int:
 
 
 async def _clear(arguments: Arguments, client: Client) -> int:
-    namespace, name = arguments.version
+    namespace, name = subject_of(arguments, arguments.version, client.connection.namespace)
     shown = f"{namespace}/{name}"
     patch = MergePatch({"metadata": {"annotations": {CLEAR_KEY: _WANTED}}})
     try:
@@ -211,26 +234,31 @@ async def _clear(arguments: Arguments, client: Client) -> int:
             return DONE
         await client.patch(WORKLOAD_VERSIONS, name, patch, namespace)
     except ApiError as error:
-        return _refused(error, shown, "KeptnWorkloadVersion", "cleared")
+        return await _refused(client, error, WORKLOAD_VERSIONS, (namespace, name), "cleared")
     say(f"{shown}: the controller will clear the failed nodes {', '.join(nodes)}")
     return DONE
 
 
-def _refused(error: ApiError, shown: str, kind: str, done: str) -> int:
+async def _refused(
+    client: Client, error: ApiError, resource: Resource, key: tuple[str, str], done: str
+) -> int:
     """Say why something could not be done; returns the exit code."""
+    namespace, name = key
     if isinstance(error, NotFoundError):
-        why = f"there is no such {kind}"
-    elif isinstance(error, ForbiddenError):
+        complain(await ClusterReader(client).not_found(error, resource, name, namespace))
+        return LEFT
+    if isinstance(error, ForbiddenError):
         why = f"not {done}: missing permission: {error.message}"
     else:
         why = f"not {done}: {error}"
-    complain(f"{shown}: {why}")
+    complain(f"{namespace}/{name}: {why}")
     return LEFT
 
 
-async def _let_go(client: Client, arguments: Arguments, who: str) -> Pod | None:
+async def _let_go(
+    client: Client, arguments: Arguments, namespace: str, name: str, who: str
+) -> Pod | None:
     """Release the pod; returns it as it was, None if it does not wait. Raises ApiError."""
-    namespace, name = arguments.pod
     add = {
         RELEASED_KEY: BY_HAND,
         RELEASED_BY_KEY: who,

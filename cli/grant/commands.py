@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_command, add_connection
+from harbourmaster.cli.arguments import add_command, add_installation
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -23,7 +23,7 @@ def add_parser(commands: Commands) -> None:
     kinds = grant.add_subparsers(title="permissions", required=True, metavar="PERMISSION")
     text = "let the controller read Secrets of a namespace, each by its name"
     secrets = add_command(kinds, "secrets", text, run="grant.secrets:run", examples=_EXAMPLES)
-    add_connection(secrets)
+    add_installation(secrets, "--installation")
     secrets.add_argument(
         "-n",
         "--namespace",
@@ -37,12 +37,6 @@ def add_parser(commands: Commands) -> None:
         default=[],
         metavar="SECRET",
         help="only this Secret; can be repeated; a further grant replaces the list [all]",
-    )
-    secrets.add_argument(
-        "--installation",
-        default=DEFAULT_NAMESPACE,
-        metavar="NAME",
-        help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
     )
     secrets.add_argument("--revoke", action="store_true", help="delete the Role and RoleBinding")
     secrets.add_argument(

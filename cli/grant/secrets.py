@@ -14,10 +14,11 @@ import yaml
 from harbourmaster.api.names import dns_label, dns_subdomain
 from harbourmaster.api.patches import ApplyPatch
 from harbourmaster.cli.installed import CONTROLLER, ROLE_BINDINGS, ROLES, is_ours_by_name
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -55,14 +56,13 @@ def manifests(
 def run(arguments: Arguments) -> int:
     """Grant or revoke; 0 done, 1 the API server refused, 2 no cluster or names that are none."""
     names = [("namespace", arguments.namespace, dns_label)]
-    names += [("namespace of the installation", arguments.installation, dns_label)]
+    names += [("namespace of the installation", arguments.installed_in, dns_label)]
     names += [("Secret name", each, dns_subdomain) for each in arguments.name]
     for what, name, check in names:
         if faults := check(name):
-            complain(f'invalid {what} "{name}": {"; ".join(faults)}')
-            return UNUSABLE
+            raise StartError(f'invalid {what} "{name}": {"; ".join(faults)}')
     if arguments.output == "yaml":
-        made = manifests(arguments.namespace, arguments.installation, arguments.name)
+        made = manifests(arguments.namespace, arguments.installed_in, arguments.name)
         yaml.safe_dump_all([body for _, body in made], sys.stdout, sort_keys=False)
         return DONE
     return run_with_client(arguments, partial(_run, arguments))
@@ -70,7 +70,7 @@ def run(arguments: Arguments) -> int:
 
 async def _run(arguments: Arguments, client: Client) -> int:
     namespace, done = arguments.namespace, " (dry run)" if arguments.dry_run else ""
-    made = manifests(namespace, arguments.installation, arguments.name)
+    made = manifests(namespace, arguments.installed_in, arguments.name)
     # The binding goes first, and comes last: it never refers to a role that is not there.
     for resource, body in reversed(made) if arguments.revoke else made:
         what = f"{resource.kind} {namespace}/{NAME}"
@@ -91,7 +91,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
             return LEFT
         say(f"{what}: {said}{done}")
     which = ", ".join(sorted(set(arguments.name))) or "all Secrets"
-    account = f"ServiceAccount {arguments.installation}/{CONTROLLER}"
+    account = f"ServiceAccount {arguments.installed_in}/{CONTROLLER}"
     if not arguments.revoke:
         say(f"{account} can read in namespace {namespace}: {which}{done}")
     return DONE

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.terminal import json_text
+from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.kube.client import PAGE_SIZE, Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect
 from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
     from harbourmaster.kube.streams import WatchEvent
@@ -63,6 +64,14 @@ def run_with_client(arguments: Arguments, work: Callable[[Client], Awaitable[int
     except (ConnectionSettingsError, UnreachableError, UnauthorizedError) as error:
         complain(str(error))
         return UNUSABLE
+
+
+def context_namespace(arguments: Arguments) -> str:
+    """The namespace of the connection; that it cannot be had is said when it is used."""
+    try:
+        return connect(arguments.kubeconfig, context=arguments.context).namespace
+    except ConnectionSettingsError:
+        return FALLBACK_NAMESPACE
 
 
 class _Counted(Struct, frozen=True, rename="camel"):
@@ -101,13 +110,18 @@ def say(line: str) -> None:
     print(clean(line), flush=True)
 
 
-def print_out(arguments: Arguments, report: object, lines: Iterable[str]) -> None:
-    """Print a report as ``--output`` says: as JSON, or as these lines."""
-    if arguments.output == "json":
-        sys.stdout.buffer.write(json_text(report))
+def print_out(
+    arguments: Arguments, report: object, lines: Iterable[str | tuple[str, Tone]]
+) -> None:
+    """Print a report as ``--output`` says: as JSON, as YAML, or as these lines, in their tones."""
+    if arguments.output in FORMATS:
+        sys.stdout.buffer.write(FORMATS[arguments.output](report))
         return
+    terminal = Terminal.of(sys.stdout)
+    # Columns stay columns on a narrow terminal.
+    terminal.width = 0
     for line in lines:
-        say(line)
+        print(terminal.line(line) if isinstance(line, str) else terminal.line(*line), flush=True)
 
 
 def complain(line: str) -> None:

@@ -10,7 +10,14 @@ import yaml
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.serving.documents import Problem, files_in, parse_documents, read_documents
+from harbourmaster.serving.documents import (
+    Document,
+    Problem,
+    files_in,
+    parse_documents,
+    read_documents,
+)
+from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
@@ -18,12 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.serving.documents import Document
 
 STANDARD_INPUT: Final = "-"
+_KUSTOMIZE: Final = "kustomize.config.k8s.io"
 
 
-class UnreadableError(Exception):
+class UnreadableError(StartError):
     """A dump that is none; the text is one line with the file and what is wrong with it."""
 
 
@@ -39,7 +46,7 @@ _kind_of: Final = msgspec.json.Decoder(_Object)
 _decode_list: Final = msgspec.json.Decoder(_List).decode
 
 
-def dump(manifest: dict[str, Any]) -> str:
+def dump(manifest: object) -> str:
     """One document, with its keys in the order that they have."""
     text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
@@ -52,15 +59,37 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def read_paths(paths: list[Path]) -> Iterator[Document | Problem]:
-    """The documents of files, of folders, and of standard input for ``-``."""
+    """The documents of files, of folders, and of standard input for ``-``.
+
+    Raises StartError where a path leads nowhere.
+    """
     for path in paths:
         if str(path) == STANDARD_INPUT:
             yield from parse_documents(sys.stdin.buffer.read(), "standard input")
+        elif not path.exists():
+            raise StartError(f"{path}: no such file or directory")
         elif path.is_dir():
             for file in files_in(path):
                 yield from read_documents(file)
         else:
             yield from read_documents(path)
+
+
+def manifests_in(paths: list[Path]) -> Iterator[Document | Problem]:
+    """The same of objects to create; one that no cluster can create is a problem."""
+    for item in read_paths(paths):
+        fault = "" if isinstance(item, Problem) else _not_created(item.value)
+        yield item.problem(fault) if isinstance(item, Document) and fault else item
+
+
+def _not_created(manifest: dict[str, Any]) -> str:
+    missing = [name for name in ("apiVersion", "kind") if not manifest.get(name)]
+    if missing:
+        return f"{missing[0]}: required"
+    if str(manifest["apiVersion"]).startswith(f"{_KUSTOMIZE}/"):
+        kind = manifest["kind"]
+        return f"kind: {kind} is not an object of a cluster: give the output of kubectl kustomize"
+    return ""
 
 
 class Dump:

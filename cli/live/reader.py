@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.cli.live.cluster import collect, complain, count
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.kube.errors import (
@@ -216,6 +217,19 @@ class ClusterReader:
     ) -> list[Metadata]:
         """The metadata of every object. Raises an ApiError."""
         return await self.listed(resource, metadata_in, namespace, metadata_only=True, **options)
+
+    async def not_found(
+        self, error: NotFoundError, resource: Resource, name: str, namespace: str
+    ) -> str:
+        """What to say of an object that is not there: which one may be meant, or where to look."""
+        if is_kind_missing(error):
+            return f"the cluster does not know the kind {resource.kind}"
+        try:
+            known = [each.name for each in await self.metadata(resource, namespace)]
+        except ApiError:
+            known = []
+        look = f"kubectl -n {namespace} get {resource.plural} lists those that exist"
+        return f"{resource.kind} {namespace}/{name} not found: {did_you_mean(name, known) or look}"
 
     async def count(self, resource: Resource, namespace: str | None = None) -> int:
         """How many objects there are. Raises an ApiError."""

@@ -14,5 +14,5 @@ def add_parser(commands: Commands) -> None:
     """Add ``migrate``."""
     text = "find objects of kupid and Keptn in a cluster, and print how to migrate"
     parser = add_command(commands, "migrate", text, run="migrate.run:run")
-    add_installation(parser)
+    add_installation(parser, "--namespace")
     add_output(parser)

@@ -35,7 +35,7 @@ def run(arguments: Arguments) -> int:
 
 
 async def _run(arguments: Arguments, client: Client) -> int:
-    live = Installation(client, arguments.namespace)
+    live = Installation(client, arguments.installed_in)
     try:
         observed = await observe(live)
     finally:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
     add_lines,
     add_output,
-    reference,
+    add_subject,
 )
 from harbourmaster.cli.placement.new_commands import add_import, add_new
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
 
-_NAMESPACE: Final = "default"
 _EXAMPLES: Final = """examples:
   echo '{"id": 1, "kind": "label", "expression": "location==DE"}' | harbourmaster placement parse
   harbourmaster placement decide cases.jsonl
@@ -36,12 +35,7 @@ def add_parser(commands: Commands) -> None:
         add_lines(add_command(actions, name, text, run=f"placement.decide:{name}"))
     text = "explain why an application is on its cluster, from the recorded decision"
     why = add_command(actions, "why", text, run="placement.why:why")
-    why.add_argument(
-        "application",
-        type=partial(reference, what="application", default=_NAMESPACE),
-        metavar="[NAMESPACE/]APPLICATION",
-        help=f"the default namespace is {_NAMESPACE}",
-    )
+    add_subject(why, "application", APPLICATIONS)
     add_connection(why)
     add_output(why)
     add_new(actions)

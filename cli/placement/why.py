@@ -13,7 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
+from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.model import (
     FALSE,
@@ -54,14 +56,14 @@ def why(arguments: Arguments) -> int:
 
 
 async def _why(arguments: Arguments, client: Client) -> int:
-    namespace, name = arguments.application
+    namespace, name = subject_of(arguments, arguments.application, client.connection.namespace)
     shown = f"{namespace}/{name}"
     try:
         found = msgspec.json.decode(
             await client.get(APPLICATIONS, name, namespace), type=Application
         )
-    except NotFoundError:
-        complain(f"there is no application {shown}, or the cluster does not know the kind")
+    except NotFoundError as error:
+        complain(await ClusterReader(client).not_found(error, APPLICATIONS, name, namespace))
         return LEFT
     except ApiError as error:
         complain(str(error))

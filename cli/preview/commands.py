@@ -12,7 +12,7 @@ from harbourmaster.cli.arguments import (
     add_output,
 )
 from harbourmaster.registration.settings import RegistrationSettings
-from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -42,6 +42,7 @@ def add_parser(commands: Commands) -> None:
         run="preview.run:preview",
         examples=_EXAMPLES,
         settings=AdmissionSettings,
+        of_file=WebhookSettings,
     )
     preview.add_argument(
         "-f",

@@ -38,6 +38,7 @@ from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.rescheduling.wire import decode_namespace, decode_node, decode_present
 from harbourmaster.serving.documents import Document, Problem
+from harbourmaster.serving.settings import StartError
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.policy_objects import decode_policy, source_of
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
@@ -77,7 +78,7 @@ THEN: Final = (
 _NOTES: Final = 10
 
 
-class UnusableError(Exception):
+class UnusableError(StartError):
     """No preview can be made; the text is one line."""
 
 

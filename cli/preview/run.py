@@ -15,12 +15,11 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, NODES, PODS, POLICIES
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
-    UNUSABLE,
     complain,
     print_out,
     run_with_client,
 )
-from harbourmaster.cli.live.files import STANDARD_INPUT, Dump, UnreadableError
+from harbourmaster.cli.live.files import STANDARD_INPUT, Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.preview.inputs import (
     FIRST,
@@ -53,14 +52,10 @@ _NO_POLICIES: Final = "no current policies: all count as added"
 
 def preview(arguments: Arguments) -> int:
     """Show it; 0 done, 1 what --fail-on names or some input was bad, 2 nothing to compare."""
-    try:
-        run = _Run(arguments)
-        if arguments.cluster:
-            return run_with_client(arguments, lambda client: run.compare(ClusterReader(client)))
-        return asyncio.run(run.compare(run.dump()))
-    except (UnusableError, UnreadableError) as error:
-        complain(str(error))
-        return UNUSABLE
+    run = _Run(arguments)
+    if arguments.cluster:
+        return run_with_client(arguments, lambda client: run.compare(ClusterReader(client)))
+    return asyncio.run(run.compare(run.dump()))
 
 
 class _Run:
@@ -84,9 +79,6 @@ class _Run:
         policies = (*arguments.policies, *filter(None, (arguments.policies_now,)))
         if [str(path) for path in (*policies, arguments.dump)].count(STANDARD_INPUT) > 1:
             raise UnusableError("standard input can be read once: use - for one file only")
-        for path in policies:
-            if str(path) != STANDARD_INPUT and not path.exists():
-                raise UnusableError(f"{path}: no such file or directory")
         self._given = of_files(arguments.policies, self._problems)
         if arguments.policies_now is not None:
             self._inputs.policies.update(of_files([arguments.policies_now], self._problems))

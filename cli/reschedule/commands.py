@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
     add_lines,
     add_output,
-    reference,
+    add_subject,
 )
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+from harbourmaster.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -39,8 +41,15 @@ def add_parser(commands: Commands) -> None:
     reschedule = add_command(commands, "reschedule", text, examples=_EXAMPLES)
     actions = reschedule.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "show which node a waiting pod would get and which pods would be evicted"
-    plan = add_command(actions, "plan", text, run="reschedule.plan:plan", settings=PlanSettings)
-    plan.add_argument("--pod", type=reference, required=True, metavar="NAMESPACE/POD")
+    plan = add_command(
+        actions,
+        "plan",
+        text,
+        run="reschedule.plan:plan",
+        settings=PlanSettings,
+        of_file=ControllerSettings,
+    )
+    add_subject(plan, "--pod", PODS, required=True)
     add_connection(plan)
     plan.add_argument(
         "--dump",

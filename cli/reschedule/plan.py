@@ -14,26 +14,27 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import NODES, PODS
-from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
+from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, subject_of
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
-    UNUSABLE,
     complain,
     print_out,
     run_with_client,
 )
-from harbourmaster.cli.live.files import Dump, UnreadableError
+from harbourmaster.cli.live.files import Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.reschedule.state import ObservedCluster, survey
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.model import PendingPod, Toleration
 from harbourmaster.rescheduling.plans import CandidateNode
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -67,21 +68,15 @@ def plan(arguments: Arguments) -> int:
     settings: ReschedulingSettings = arguments.settings.rescheduling
     faults = validate(ControllerSettings(rescheduling=settings))
     if faults:
-        complain("; ".join(map(str, faults)))
-        return UNUSABLE
-    state = ObservedCluster(criteria_of(settings), *arguments.pod)
+        raise StartError("; ".join(map(str, faults)))
     if arguments.dump is None:
-        return run_with_client(arguments, partial(_live, arguments, state))
-    try:
-        dump = Dump(arguments.dump, state.readers)
-        missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
-        asyncio.run(survey(dump, state))
-        if dump.faults or missing:
-            complain(dump.faults[0] if dump.faults else _lacks(arguments.dump, missing))
-            return UNUSABLE
-    except UnreadableError as error:
-        complain(str(error))
-        return UNUSABLE
+        return run_with_client(arguments, partial(_live, arguments))
+    state = _state(arguments, FALLBACK_NAMESPACE)
+    dump = Dump(arguments.dump, state.readers)
+    missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
+    asyncio.run(survey(dump, state))
+    if dump.faults or missing:
+        raise StartError(dump.faults[0] if dump.faults else _lacks(arguments.dump, missing))
     return _answer(arguments, state)
 
 
@@ -92,7 +87,13 @@ def _lacks(file: Path, missing: list[str]) -> str:
     )
 
 
-async def _live(arguments: Arguments, state: ObservedCluster, client: Client) -> int:
+def _state(arguments: Arguments, namespace: str) -> ObservedCluster:
+    criteria = criteria_of(arguments.settings.rescheduling)
+    return ObservedCluster(criteria, *subject_of(arguments, arguments.pod, namespace))
+
+
+async def _live(arguments: Arguments, client: Client) -> int:
+    state = _state(arguments, client.connection.namespace)
     try:
         await survey(ClusterReader(client), state)
     except ForbiddenError as error:
@@ -105,9 +106,9 @@ async def _live(arguments: Arguments, state: ObservedCluster, client: Client) ->
 
 
 def _answer(arguments: Arguments, state: ObservedCluster) -> int:
-    report = report_of(state, arguments.settings.rescheduling, "/".join(arguments.pod))
+    report = report_of(state, arguments.settings.rescheduling, state.key)
     if isinstance(report, str):
-        complain(f"{'/'.join(arguments.pod)}: {report}")
+        complain(f"{state.key}: {report}")
         return LEFT
     print_out(arguments, report, lines(report))
     return DONE if report.candidates else LEFT

@@ -29,7 +29,7 @@ class ObservedCluster:
         self.cluster = Cluster()
         self.asked: Pod | PendingPod | None = None
         self._criteria = criteria
-        self._key = f"{namespace}/{name}"
+        self.key = f"{namespace}/{name}"
         self.readers: Final[dict[Resource, Callable[[Raw], None]]] = {
             NODES: lambda raw: self.cluster.put_node(decode_node(raw)),
             NAMESPACES: lambda raw: self.cluster.put_namespace(*decode_namespace(raw)),
@@ -55,7 +55,7 @@ class ObservedCluster:
     def _pod(self, raw: Raw) -> None:
         found = decode_pod(raw, self._criteria)
         key = found.pod.key if isinstance(found, PendingPod) else found.key
-        if key == self._key:
+        if key == self.key:
             self.asked = found
         self.cluster.put_pod(found)
 

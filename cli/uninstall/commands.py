@@ -17,7 +17,7 @@ def add_parser(commands: Commands) -> None:
     """Add ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
     text = "remove Harbourmaster from a cluster, even if it does not work any more"
     parser = add_command(commands, "uninstall", text, run="uninstall.run:run")
-    add_installation(parser)
+    add_installation(parser, "--namespace")
     parser.add_argument(
         "--delete-crds",
         action="store_true",

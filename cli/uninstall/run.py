@@ -77,7 +77,7 @@ def run(arguments: Arguments) -> int:
 
 async def _run(arguments: Arguments, client: Client) -> int:
     options = Options(
-        namespace=arguments.namespace,
+        namespace=arguments.installed_in,
         delete_definitions=arguments.delete_crds,
         dry_run=arguments.dry_run,
         patience=arguments.timeout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,22 +23,29 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
-from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, add_command, add_connection, add_sources
+from harbourmaster.cli.arguments import (
+    Subjects,
+    add_command,
+    add_installation,
+    add_namespace,
+    add_output,
+    add_sources,
+    names_of,
+    reference,
+)
 
 if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.arguments import Commands
 
-NAMESPACE: Final = "default"
-"""Of a name or manifest without one."""
 _FILES: Final = "instead of a cluster"
 _UNSET: Final = argparse.SUPPRESS
 """What is given before stays."""
 _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
-  harbourmaster why deployment shop/cart
+  harbourmaster why deployment/cart
   harbourmaster why analysis shop/release
-  harbourmaster why pod cart-5d4f8-x7k2p -n shop -o json
+  harbourmaster why pods -n shop -l app=cart -o json
   harbourmaster why -f deployment.yaml                            with policies of the cluster
   harbourmaster why -f deployment.yaml --policies deploy/samples  with policies from files
   harbourmaster why review tests/fixtures/pod-create.json --policies deploy/samples
@@ -77,13 +85,12 @@ _HELP: Final = {
 """The others work as these do and are not listed."""
 
 
-def names_of(resource: Resource) -> list[str]:
-    """Every name that people have for it, in small letters: its kind, its plural, its short one."""
-    return list(filter(None, (resource.kind.lower(), resource.plural, RESOURCES.get(resource))))
+def _names(resource: Resource) -> list[str]:
+    return names_of(resource, RESOURCES.get(resource, ""))
 
 
 KINDS: Final = {
-    name: resource for resource in (*RESOURCES, *REFERRING) for name in names_of(resource)
+    name: resource for resource in (*RESOURCES, *REFERRING) for name in _names(resource)
 }
 """Resources by every name that people have for them."""
 
@@ -108,13 +115,17 @@ def add_parser(commands: Commands) -> None:
         help="manifests, as if they were created now; can be repeated",
     )
     subjects = why.add_subparsers(
-        title="of what", metavar="WHAT", dest="what", description="objects to explain, or -f FILE"
+        action=Subjects,
+        title="of what",
+        metavar="WHAT",
+        dest="what",
+        description="objects to explain, as TYPE NAME or TYPE/NAME, or -f FILE",
     )
     for resource in (*RESOURCES, *REFERRING):
-        kind, *aliases = names_of(resource)
+        kind, *aliases = _names(resource)
         listed: dict[str, Any] = {"help": _HELP[resource]} if resource in _HELP else {}
         one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, **listed)
-        one.add_argument("name", metavar="[NAMESPACE/]NAME")
+        _add_name(one)
         one.set_defaults(kind=kind)
         _add_common(one)
     workload = subjects.add_parser(
@@ -127,7 +138,7 @@ def add_parser(commands: Commands) -> None:
         metavar="KIND",
         help=", ".join(resource.kind.lower() for resource in RESOURCES),
     )
-    workload.add_argument("name", metavar="[NAMESPACE/]NAME")
+    _add_name(workload)
     _add_common(workload)
     review = subjects.add_parser(
         "review",
@@ -139,27 +150,22 @@ def add_parser(commands: Commands) -> None:
     add_sources(review.add_argument_group(_FILES), required=False)
     _add_common(why)
     add_sources(why.add_argument_group(_FILES), required=False)
-    why.set_defaults(output="text", has_all=False, installed_in=DEFAULT_NAMESPACE)
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    """The name of one object, unless labels select them."""
+    named = partial(reference, what="name")
+    parser.add_argument("name", type=named, nargs="?", default=None, metavar="[NAMESPACE/]NAME")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    """Arguments that stand before or after what is asked about; none has a default of its own."""
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="namespace of a name or manifest without one [default]",
-    )
-    parser.add_argument("-o", "--output", choices=("text", "json"), help="output format [text]")
+    """Arguments that stand before or after what is asked about."""
+    add_namespace(parser, all_too=True)
+    add_output(parser)
     parser.add_argument(
         "--all",
         action="store_true",
         dest="has_all",
         help="list all policies that do not match",
     )
-    parser.add_argument(
-        "--installed-in",
-        metavar="NAME",
-        help=f"namespace of the installation [{DEFAULT_NAMESPACE}]",
-    )
-    add_connection(parser)
+    add_installation(parser)

@@ -12,7 +12,13 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.lines import LineFailure
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    complain,
+    context_namespace,
+    run_with_client,
+)
 from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
@@ -26,11 +32,11 @@ from harbourmaster.cli.why.asking import (
     policies_of,
     review_of,
 )
-from harbourmaster.cli.why.commands import NAMESPACE
 from harbourmaster.cli.why.model import Report, Subject
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, read_case
@@ -62,7 +68,9 @@ class _Question(Struct, frozen=True):
 
 def manifests(arguments: Arguments) -> int:
     """Explain what would become of manifests that are created now."""
-    namespace = arguments.namespace or NAMESPACE
+    namespace = arguments.namespace or (
+        FALLBACK_NAMESPACE if arguments.policies else context_namespace(arguments)
+    )
     nothing = "no pod and no workload in it: nothing to explain"
     return _explain(arguments, _created(arguments.manifests, namespace), nothing)
 
@@ -191,7 +199,7 @@ async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], clie
         inputs = AdmissionInputs()
         if question.case is None:
             request = decode_review(question.body).request
-            namespace = (request.namespace if request else None) or NAMESPACE
+            namespace = (request.namespace if request else None) or FALLBACK_NAMESPACE
             inputs = await inputs_of(live, namespace)
         show(arguments, _report(arguments, question, inputs))
     return DONE

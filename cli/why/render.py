@@ -6,7 +6,7 @@ import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from harbourmaster.cli.terminal import Terminal, json_text
+from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.cli.why.model import State
 
 if TYPE_CHECKING:
@@ -27,14 +27,16 @@ _TONES: Final[dict[State, Tone]] = {
 }
 _STATES: Final = get_args(State)
 _FOR_PROGRAMS: Final = ("name", "state", "code", "summary", "detail")
-"""The fields of a section that are printed as JSON."""
+"""The fields of a section that are printed for programs."""
 
 
 def show(arguments: Arguments, report: Report) -> None:
     """Print one report; several JSON documents follow each other."""
     sections = sorted(report.sections, key=lambda each: _STATES.index(each.state))
-    if arguments.output == "json":
-        sys.stdout.buffer.write(json_text(_for_programs(report, sections)))
+    if arguments.output in FORMATS:
+        begin = b"---\n" if arguments.output == "yaml" else b""
+        found = _for_programs(report, sections)
+        sys.stdout.buffer.write(begin + FORMATS[arguments.output](found))
         sys.stdout.buffer.flush()
         return
     for line in _text(report, sections, Terminal.of(sys.stdout)):
@@ -43,7 +45,7 @@ def show(arguments: Arguments, report: Report) -> None:
 
 
 def _for_programs(report: Report, sections: Sequence[Section]) -> dict[str, Any]:
-    """What ``-o json`` prints of one object; state and summary are the most urgent section's."""
+    """What programs get of one object; state and summary are the most urgent section's."""
     subject = report.subject
     return {
         "apiVersion": subject.api_version,

@@ -401,7 +401,7 @@ def test_uninstalling_leaves_nothing_of_any_component(
     )
     parser = argparse.ArgumentParser()
     add_parser(parser.add_subparsers())
-    where = [f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}"]
+    where = [f"--kubeconfig={plane.kubeconfig}", f"--installed-in={namespace}"]
     arguments = parser.parse_args(["uninstall", "--delete-crds", "--yes", PATIENT, *where])
     code = uninstall.run(arguments)
     # Of a definition that stays, its conditions say why.

@@ -81,11 +81,11 @@ def test_without_a_cluster_one_line_says_so(deployed, tmp_path):
 
 
 def test_where_it_is_not_installed_one_line_says_where_it_is(deployed):
-    done = doctor(deployed.plane.kubeconfig, "--namespace=elsewhere")
+    done = doctor(deployed.plane.kubeconfig, "--installed-in=elsewhere")
     assert done.returncode == 1
     fault, remedy, empty, verdict = done.stdout.splitlines()
     assert fault.endswith(f"is not installed in namespace elsewhere, but in {HOME}")
-    assert remedy.endswith(f"-> set --namespace {HOME}")
+    assert remedy.endswith(f"-> set --installed-in {HOME}")
     assert (empty, verdict) == ("", "Harbourmaster is not healthy: 1 fault.")
 
 

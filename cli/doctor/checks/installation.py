@@ -45,8 +45,8 @@ async def absent(live: Installation) -> Finding | None:
         pass
     where = f", but in {', '.join(sorted(places))}" if places else ""
     text = f"is not installed in namespace {live.namespace}{where}"
-    install = "install it: docs/howto/installing.md, or set --namespace"
-    remedy = f"set --namespace {min(places)}" if places else install
+    install = "install it: docs/howto/installing.md, or set --installed-in"
+    remedy = f"set --installed-in {min(places)}" if places else install
     return msgspec.structs.replace(fault("Harbourmaster", text, remedy), check="installation")
 
 

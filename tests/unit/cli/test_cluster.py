@@ -27,7 +27,7 @@ def arguments(kubeconfig):
     return argparse.Namespace(
         kubeconfig=kubeconfig,
         context=None,
-        namespace="harbourmaster-system",
+        installed_in="harbourmaster-system",
         output="text",
         delete_crds=False,
         dry_run=False,

@@ -19,7 +19,10 @@ CASES = {
     "why whatever": set(),
     "why deploymen": {"deployment", "deployments"},
     "gate list --kubec": {"--kubeconfig"},
-    "gate list --output ": {"text", "json"},
+    "gate list --output ": {"text", "wide", "json", "yaml", "name"},
+    "gate list --all-n": {"--all-namespaces"},
+    "doctor --inst": {"--installed-in"},
+    "vers": {"version"},
     "controller --lifecycle-on-expiry ": {"Keep", "Release"},
     "render --policies pol": {"policies.yaml"},
 }

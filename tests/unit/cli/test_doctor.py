@@ -299,7 +299,7 @@ async def test_where_nothing_of_ours_is_one_finding_says_so(cluster):
     report = await examined(cluster)
     (found,) = report.findings
     assert found.text == f"is not installed in namespace {HOME}, but in elsewhere"
-    assert found.remedy == "set --namespace elsewhere"
+    assert found.remedy == "set --installed-in elsewhere"
     assert report.summary == "Harbourmaster is not healthy: 1 fault."
 
 
@@ -307,7 +307,7 @@ async def test_configurations_tell_where_it_is(cluster):
     report = await diagnose(cluster, "elsewhere")
     (found,) = report.findings
     assert found.text == f"is not installed in namespace elsewhere, but in {HOME}"
-    assert found.remedy == f"set --namespace {HOME}"
+    assert found.remedy == f"set --installed-in {HOME}"
 
 
 async def test_an_api_server_that_goes_away_ends_it(cluster):
@@ -426,7 +426,7 @@ async def test_the_exit_code_and_both_outputs(monkeypatch, capfdbinary, severity
         return DoctorReport(severity in {"ok", "note"}, "verdict", "1", (finding,))
 
     monkeypatch.setattr(doctor, "diagnose", diagnosed)
-    arguments = type("A", (), {"namespace": HOME, "canary_namespace": None, "output": output})
+    arguments = type("A", (), {"installed_in": HOME, "canary_namespace": None, "output": output})
     assert await doctor._run(arguments, None) == code
     out, _ = capfdbinary.readouterr()
     assert b"\x1b" not in out

@@ -7,6 +7,8 @@ from datetime import datetime
 
 import msgspec
 import pytest
+import yaml
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.gate import show as gate_module
@@ -143,7 +145,7 @@ def run(api, monkeypatch, capsys):
     """Return a function that runs the command line against the fake API server."""
 
     def connect(_kubeconfig, *, context):
-        return api.connection
+        return replace(api.connection, namespace=PROD)
 
     monkeypatch.setattr("harbourmaster.cli.live.cluster.connect", connect)
 
@@ -172,6 +174,46 @@ async def test_the_list(api, run):
     assert lines[2].endswith("the checks of the app shop")
 
 
+@pytest.fixture
+def three(api):
+    """Three waiting pods: two of the namespace of the context, one of another one."""
+    put(api, PODS, pod(labels={"app": "waiter"}))
+    put(api, PODS, pod("till-1", labels={"app": "till"}))
+    other = pod("other-1", labels={"app": "waiter"})
+    other["metadata"]["namespace"] = "other"
+    put(api, PODS, other)
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ((), {"waiter-1", "till-1"}),
+        (("-n", "other"), {"other-1"}),
+        (("-A",), {"waiter-1", "till-1", "other-1"}),
+        (("-l", "app=waiter"), {"waiter-1"}),
+        (("-A", "--selector=app=waiter"), {"waiter-1", "other-1"}),
+    ],
+)
+async def test_the_list_has_the_scope_that_kubectl_would_give_it(run, three, flags, names):
+    code, out, err = await run("list", "-o", "name", *flags)
+    assert (code, set(out.splitlines()), err) == (0, {f"pod/{name}" for name in names}, "")
+
+
+async def test_the_wide_list_adds_columns(api, run):
+    put(api, PODS, pod())
+    (head, line) = (await run("list", "-o", "wide"))[1].splitlines()
+    assert head.split() == ["POD", "AGE", "APP", "WORKLOAD", "CODE", "WAITS", "FOR"]
+    assert line.split()[0] == "prod/waiter-1"
+    assert line.split()[2:5] == ["shop", "waiter@1.0", "waits-for-version"]
+
+
+async def test_the_list_as_yaml_says_the_same_as_json(api, run):
+    put(api, PODS, pod())
+    (found,) = yaml.safe_load((await run("list", "-o", "yaml"))[1])
+    (same,) = json.loads((await run("list", "-o", "json"))[1])
+    assert found | {"age": 0} == same | {"age": 0}
+
+
 async def test_the_list_as_json(api, run):
     put(api, PODS, pod())
     code, out, _ = await run("list", "--output", "json", "-n", PROD)
@@ -191,7 +233,9 @@ async def test_the_list_as_json(api, run):
 
 
 async def test_the_list_of_nothing_and_of_a_cluster_without_the_kinds(api, run):
-    assert (await run("list"))[:2] == (0, "No pod waits at a gate or in its scheduler.\n")
+    nothing = "No pod waits at a gate or in its scheduler.\n"
+    assert (await run("list", "-A"))[:2] == (0, nothing)
+    assert (await run("list"))[:2] == (0, nothing.replace(" waits", " in namespace prod waits"))
     api.undefine(WORKLOAD_VERSIONS)
     put(api, PODS, pod())
     code, out, err = await run("list")
@@ -247,6 +291,43 @@ async def test_a_release(api, run, annotations):
     assert event["note"] == f"released without its checks by {who}: {REASON}"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("waiter-1",),
+        ("pod/waiter-1",),
+        ("pods/waiter-1", "-n", PROD),
+        ("pods.v1./waiter-1",),
+        ("prod/waiter-1", "--namespace", PROD),
+    ],
+)
+async def test_a_pod_to_release_is_named_as_for_kubectl(api, run, words):
+    put(api, PODS, pod())
+    code, out, _ = await run("release", *words, "--reason", REASON)
+    assert code == 0
+    assert out.startswith("released prod/waiter-1 for ")
+
+
+async def test_two_namespaces_for_one_pod_are_refused(api, run):
+    put(api, PODS, pod())
+    code, out, err = await run("release", "prod/waiter-1", "-n", "other", "--reason", REASON)
+    assert (code, out) == (2, "")
+    assert err == (
+        "harbourmaster: prod/waiter-1 is not in the namespace other: leave out one of them\n"
+    )
+    assert gates(api) == [GATE]
+
+
+async def test_a_mistyped_pod_is_answered_with_the_one_that_is_meant(api, run):
+    put(api, PODS, pod())
+    code, _, err = await run("release", "watier-1", "--reason", REASON)
+    assert (code, err) == (
+        1,
+        'harbourmaster: Pod prod/watier-1 not found: did you mean "waiter-1"?\n',
+    )
+    assert gates(api) == [GATE]
+
+
 async def test_a_release_of_an_orphan_and_of_a_provisional_pod(api, run):
     put(api, PODS, pod("orphan-1", {"a": "b"}, owners=[]))
     provisional = {"gates.harbourmaster.dev/parent": "unresolved"}
@@ -272,7 +353,7 @@ async def test_a_pod_that_changes_meanwhile(api, run):
 @pytest.mark.parametrize(
     ("prepare", "text"),
     [
-        (lambda api: None, "prod/waiter-1: there is no such pod"),
+        (lambda api: None, "Pod prod/waiter-1 not found: kubectl -n prod get pods lists those"),
         (
             lambda api: put(api, PODS, pod(gates=("example.com/a",))),
             (
@@ -369,14 +450,14 @@ async def test_without_failed_nodes_nothing_is_asked_for(api, run):
 @pytest.mark.parametrize(
     ("prepare", "text"),
     [
-        (lambda api: None, "there is no such KeptnWorkloadVersion"),
+        (lambda api: None, "KeptnWorkloadVersion {} not found: kubectl -n prod get"),
         (
             lambda api: api.forbid("patch", WORKLOAD_VERSIONS),
-            "not cleared: missing permission: keptnworkloadversions",
+            "{}: not cleared: missing permission: keptnworkloadversions",
         ),
         (
             lambda api: api.fail_next("patch", "/keptnworkloadversions/", 1, status=409),
-            "not cleared: patch",
+            "{}: not cleared: patch",
         ),
     ],
     ids=["missing", "forbidden", "conflict"],
@@ -387,7 +468,7 @@ async def test_nodes_that_can_not_be_cleared_are_one_line(api, run, prepare, tex
     prepare(api)
     code, out, err = await run(*CLEAR)
     assert (code, out) == (1, "")
-    assert err.startswith(f"harbourmaster: prod/shop-waiter-1.0: {text}")
+    assert err.startswith(f"harbourmaster: {text.format('prod/shop-waiter-1.0')}")
     assert len(err.splitlines()) == 1
 
 
@@ -403,15 +484,12 @@ async def test_an_event_that_is_forbidden_is_no_failure(api, run):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (
-            ["release", "waiter-1", "--reason", "x"],
-            'invalid pod "waiter-1": expected NAMESPACE/NAME',
-        ),
-        (["release", "a/b/c", "--reason", "x"], 'invalid pod "a/b/c"'),
+        (["release", "a/b/c", "--reason", "x"], 'invalid Pod "a/b/c": expected [NAMESPACE/]NAME'),
+        (["release", "pod/", "--reason", "x"], 'invalid Pod "pod/"'),
         (["release", "a/b", "--reason", " "], "the reason is empty"),
         (["release", "a/b", "--reason", "x" * 513], "longer than 512"),
         (["release", "a/b"], "required: --reason"),
-        (["clear-nodes", "a"], 'invalid KeptnWorkloadVersion "a": expected NAMESPACE/NAME'),
+        (["clear-nodes", "/a"], 'invalid KeptnWorkloadVersion "/a": expected [NAMESPACE/]NAME'),
         ([], "ACTION"),
     ],
 )

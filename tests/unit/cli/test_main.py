@@ -47,7 +47,7 @@ def test_no_command_takes_a_secret_as_an_argument():
     [
         (["preview", "-f", "a"], "harbourmaster preview: one of the arguments --cluster --dump"),
         (["gate", "release", "a/b"], "harbourmaster gate release: the following arguments are"),
-        (["wyh"], "harbourmaster: argument COMMAND: invalid choice: 'wyh'"),
+        (["wyh"], 'harbourmaster: argument COMMAND: invalid choice "wyh": did you mean "why"?'),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments, said, capsys):

@@ -110,13 +110,31 @@ def test_replay_reports_what_is_no_case_and_goes_on(feed, capsysbinary):
     )
     assert main(["replay"]) == 1
     found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    assert found[0] == {"id": 1, "error": "object missing required field review"}
+    assert found[0] == {"id": 1, "error": "object missing required field review", "line": 1}
     assert found[1]["id"] is None
     assert "malformed" in found[1]["error"]
-    assert found[2] == {"id": 2, "error": "settings.nope: unknown field"}
-    assert found[3] == {"id": 3, "error": "policies: expected array, got integer"}
+    assert found[1]["line"] == 2
+    # The blank line counts, as in an editor.
+    assert found[2] == {"id": 2, "error": "settings.nope: unknown field", "line": 4}
+    assert found[3] == {"id": 3, "error": "policies: expected array, got integer", "line": 5}
     assert (found[4]["id"], found[4]["httpStatus"]) == ("good", 200)
     assert found[5] == {"id": "large", "httpStatus": 413, "response": None}
+
+
+def test_replay_check_names_the_lines_that_differ(tmp_path, capsysbinary):
+    given = lines({"id": "a", "review": review(workload())}, {"id": "b", "review": {}})
+    (answer,) = replayed(given[:1])
+    same, other = (
+        given[0].removesuffix(b"}\n") + b', "response": %b}\n' % response
+        for response in (bytes(answer.response), b'{"allowed": false}')
+    )
+    file = tmp_path / "cases.jsonl"
+    file.write_bytes(b"\n".join((same, other, given[1])))
+    assert main(["replay", "--check", str(file)]) == 1
+    out, err = capsysbinary.readouterr()
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(each["id"], each["line"]) for each in found] == [("a", 3), ("b", 5)]
+    assert err == b"1 of 3 answered as recorded\n"
 
 
 def test_replay_of_the_recorded_cases_succeeds(capsysbinary):
@@ -148,6 +166,40 @@ def test_render_diff_shows_only_what_changes(tmp_path, policies, capsys):
     assert main(["render", "--policies", policies, "-f", str(manifest), "--diff"]) == 0
     added = [line for line in capsys.readouterr().out.splitlines() if line.startswith("+ ")]
     assert added == ["+      nodeSelector:", "+        disk: ssd"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "says"),
+    [
+        (
+            {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"},
+            (
+                "kind: Kustomization is not an object of a cluster: give the output of kubectl "
+                "kustomize"
+            ),
+        ),
+        ({"kind": "Pod"}, "apiVersion: required"),
+        ({"apiVersion": "v1", "resources": []}, "kind: required"),
+    ],
+)
+def test_render_passes_nothing_through_that_no_cluster_can_create(
+    tmp_path, policies, capsys, manifest, says
+):
+    file = tmp_path / "w.yaml"
+    file.write_text(yaml.safe_dump_all([manifest, workload()]))
+    assert main(["render", "--policies", policies, "-f", str(file)]) == 1
+    printed = capsys.readouterr()
+    (rendered,) = yaml.safe_load_all(printed.out)
+    assert rendered["kind"] == "Deployment"
+    assert printed.err == f"{file}, document 1: {says}\n"
+
+
+def test_a_kustomization_of_flux_is_an_object_like_others(tmp_path, policies, capsys):
+    file = tmp_path / "w.yaml"
+    manifest = {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization"}
+    file.write_text(yaml.safe_dump(manifest))
+    assert main(["render", "--policies", policies, "-f", str(file)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == manifest
 
 
 def test_render_reports_bad_manifests_and_policies(tmp_path, policies, capsys):
@@ -237,6 +289,10 @@ def test_a_recorded_policy_may_have_fields_that_are_unknown():
             ["review", "--policies", ".", "absent.json"],
             "harbourmaster: absent.json: No such file or directory",
         ),
+        (["render", "--policies", ".", "-f", "absent"], "absent: no such file or directory"),
+        (["why", "-f", "absent", "--policies", "."], "absent: no such file or directory"),
+        (["import", "krake", "absent"], "absent: no such file or directory"),
+        (["preview", "-f", "absent", "--dump", "x"], "absent: no such file or directory"),
         (
             ["review", "--policies", ".", "--on-required-affinity-conflict", "or"],
             "--on-required-affinity-conflict: invalid enum value 'or', expected and|skip",
@@ -276,6 +332,60 @@ def test_a_bad_settings_file_names_the_key(tmp_path, capsys, text, says):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"harbourmaster: {config}: ")
     assert says in line
+
+
+OFFLINE = {
+    "render": ["--policies={folder}/policy.yaml", "-f={folder}/w.yaml"],
+    "review": ["--policies={folder}/policy.yaml", str(FIXTURES / "deployment-create.json")],
+    "replay": [str(FIXTURES / "cases.jsonl")],
+    "preview": ["-f={folder}/policy.yaml", "--dump={folder}/w.yaml"],
+    "reschedule plan": ["--pod=kube-system/dns", "--dump={folder}/dump.json"],
+}
+OF_SERVERS = {"log": {"level": "debug"}, "server": {"healthPort": 1}, "cluster": {"namespace": "a"}}
+
+
+@pytest.fixture
+def offline(tmp_path):
+    """Return ``offline(command, settings)``, the exit code with a file of these settings."""
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(cluster_policy(schedulerName="s1")))
+    (tmp_path / "w.yaml").write_text(yaml.safe_dump(workload(schedulerName="default-scheduler")))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    items = [node, workload("Pod")]
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "items": items}))
+
+    def offline(command, settings):
+        config = tmp_path / "settings.yaml"
+        config.write_text(yaml.safe_dump(settings))
+        given = [each.format(folder=tmp_path) for each in OFFLINE[command]]
+        return main([*command.split(), *given, "--config", str(config)])
+
+    return offline
+
+
+@pytest.mark.parametrize("command", OFFLINE)
+def test_offline_commands_take_the_settings_file_of_a_server(offline, capfdbinary, command):
+    offline(command, {})
+    plain = capfdbinary.readouterr()
+    offline(command, OF_SERVERS)
+    assert capfdbinary.readouterr() == plain
+
+
+@pytest.mark.parametrize("command", OFFLINE)
+@pytest.mark.parametrize("settings", [{"lg": {}}, {"log": {"levl": "info"}}, {"server": 1}])
+def test_offline_commands_refuse_what_no_server_takes(offline, capsys, command, settings):
+    assert offline(command, settings) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "unknown field" in line or "server: expected object" in line
+
+
+def test_offline_commands_use_their_part_of_a_servers_settings(offline, capsys):
+    for settings, scheduler in (
+        (OF_SERVERS, "s1"),
+        ({**OF_SERVERS, "treatDefaultSchedulerAsUnset": False}, "default-scheduler"),
+    ):
+        offline("render", settings)
+        (found,) = yaml.safe_load_all(capsys.readouterr().out)
+        assert found["spec"]["template"]["spec"]["schedulerName"] == scheduler
 
 
 def test_a_flag_wins_over_the_file(tmp_path, policies, feed, capsysbinary):

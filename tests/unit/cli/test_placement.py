@@ -54,7 +54,8 @@ def test_lines_that_are_no_cases_are_answered_and_counted(run, action):
     code, found = run(action, "nonsense", {"id": "x"}, {"id": 7, "kind": "label", "expression": 5})
     assert code == 1
     assert [each["id"] for each in found] == [None, "x", 7]
-    assert all(set(each) == {"id", "error"} for each in found)
+    assert [each["line"] for each in found] == [1, 2, 3]
+    assert all(set(each) == {"id", "error", "line"} for each in found)
     assert all("\n" not in each["error"] for each in found)
 
 

@@ -137,7 +137,7 @@ def test_the_kinds_of_openstack(new):
     ("options", "text"),
     [
         (["application", "a", "-f", "FILE", "-L", "a IS b"], "spec.constraints.cluster.labels[0]"),
-        (["application", "a", "-f", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
+        (["application", "a", "-f", "/nowhere.yaml"], "/nowhere.yaml: no such file"),
         (["application", "_", "-f", "FILE"], "name _: none of its characters is valid in a name"),
         (["cluster", "a", "--kubeconfig", "/nowhere.yaml"], "/nowhere.yaml: No such file"),
         (["cluster", "a", "--metric", "b", "-1"], "spec.metrics[0].weight"),

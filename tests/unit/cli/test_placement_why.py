@@ -144,7 +144,8 @@ async def test_without_a_record_there_is_a_hint(api, capsys):
 async def test_one_that_is_not_there_is_one_line(api, capsys):
     assert await why(api) == 1
     assert capsys.readouterr().err == (
-        "harbourmaster: there is no application shop/app, or the cluster does not know the kind\n"
+        "harbourmaster: Application shop/app not found: "
+        "kubectl -n shop get applications lists those that exist\n"
     )
 
 

@@ -146,7 +146,7 @@ def test_namespaces_are_looked_at_where_they_are_given():
 )
 def test_a_line_that_is_no_case_is_answered_by_what_is_wrong(text, name, error):
     (found,) = answers_to([text], judge)
-    assert _plain(found) == {"id": name, "error": error}
+    assert _plain(found) == {"id": name, "error": error, "line": 1}
 
 
 def test_nesting_without_end_is_refused():
@@ -163,7 +163,7 @@ def test_a_file_is_answered_and_a_bad_line_does_not_end_it(tmp_path, capsysbinar
     found = [json.loads(each) for each in capsysbinary.readouterr().out.splitlines()]
     assert found == [
         {"id": "a", "fits": True, "reasons": []},
-        {"id": None, "error": "JSON is malformed: invalid character (byte 0)"},
+        {"id": None, "error": "JSON is malformed: invalid character (byte 0)", "line": 4},
         {"id": "a", "fits": True, "reasons": []},
     ]
 

@@ -101,6 +101,10 @@ def test_then_the_pods(account):
     write_kubeconfig(Path("~/.kube/config").expanduser())
     found = connect(service_account_dir=account)
     assert (found.server, found.source) == ("https://10.0.0.1:443", str(account))
+    (account / "namespace").unlink(missing_ok=True)
+    assert connect(service_account_dir=account).namespace == "default"
+    (account / "namespace").write_text("shop\n")
+    assert connect(service_account_dir=account).namespace == "shop"
     # A context is one of a kubeconfig's.
     assert connect(context="b", service_account_dir=account).source.endswith("context b")
 

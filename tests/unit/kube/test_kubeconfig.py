@@ -298,3 +298,14 @@ def test_a_file_in_the_home_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write(tmp_path / "config", cluster=CLUSTER)
     assert connect("~/config").server == CLUSTER["server"]
+
+
+@pytest.mark.parametrize("server", ["http://kube.example.com:80", "https://kube.example.com:443"])
+def test_the_namespace_is_that_of_the_context(tmp_path, server):
+    contexts = [
+        {"name": "shop", "context": {"cluster": "one", "namespace": "shop"}},
+        {"name": "c", "context": {"cluster": "one"}},
+    ]
+    path = write(tmp_path / "config", cluster={"server": server}, contexts=contexts)
+    assert connect(path).namespace == "default"
+    assert connect(path, context="shop").namespace == "shop"

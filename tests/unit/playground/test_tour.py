@@ -88,7 +88,7 @@ def test_the_pod_that_waits_is_asked_about(started):
     plane = Plane(pods=[pod("new", "1.1"), pod("old", "1.0")])
     steps, lines, ours = started(plane)
     steps.explain()
-    assert ours == [["gate", "list"], ["why", "pod", f"{NAMESPACE}/old"]]
+    assert ours == [["gate", "list", "-A"], ["why", "pod", f"{NAMESPACE}/old"]]
     assert lines.count("  said") == 2
     assert f"$ harbourmaster why pod {NAMESPACE}/old" in lines
 

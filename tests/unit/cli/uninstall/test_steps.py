@@ -225,7 +225,7 @@ def parsed(*given):
 def test_the_arguments_name_the_function_and_bad_ones_are_refused(capsys):
     arguments = parsed("--kubeconfig=x", "--yes")
     assert arguments.command == "harbourmaster.cli.uninstall.run:run"
-    assert (arguments.namespace, arguments.delete_crds) == (DEFAULT_NAMESPACE, False)
+    assert (arguments.installed_in, arguments.delete_crds) == (DEFAULT_NAMESPACE, False)
     assert arguments.scheduler == "keptn-scheduler"
     for bad in ("0", "nan", "soon"):
         with pytest.raises(SystemExit):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
@@ -18,6 +19,8 @@ from harbourmaster.api.resources import (
     POLICIES,
     REPLICA_SETS,
 )
+from harbourmaster.cli.main import main
+from helpers.commands import kubeconfig
 from helpers.explained import NAMESPACE, pod, put_owner, reference, registration, template
 from helpers.objects import cluster_policy
 
@@ -341,9 +344,7 @@ async def test_control_characters_are_escaped(api, why):
     "words",
     [
         (),
-        ("pod", "a/b/c"),
-        ("pod", "/b"),
-        ("pod", f"{NAMESPACE}/cart-1", "-n", "other"),
+        ("pod",),
         ("-f", "y", "pod", "x"),
         ("--policies", "y", "pod", "x"),
     ],
@@ -353,3 +354,67 @@ async def test_arguments_that_do_not_go_together_are_one_line(why, words):
     assert (code, out) == (2, "")
     assert err.startswith("harbourmaster: why: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "/b", ""])
+@pytest.mark.parametrize("form", ["pod {}", "pod/{}"])
+def test_what_names_no_object_is_one_line(capsys, form, name):
+    with pytest.raises(SystemExit) as ended:
+        main(["why", *form.format(name).split(" ")])
+    assert ended.value.code == 2
+    assert f'invalid name "{name}": expected [NAMESPACE/]NAME' in capsys.readouterr().err
+
+
+async def test_two_namespaces_for_one_object_are_refused(why):
+    code, out, err = await why("pod", f"{NAMESPACE}/cart-1", "-n", "other")
+    assert (code, out) == (2, "")
+    assert f"{NAMESPACE}/cart-1 is not in the namespace other" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["pod cart-1", "pod/cart-1", "pods/cart-1", "po/cart-1", "Pod/cart-1", "pods.v1/cart-1"],
+)
+async def test_an_object_is_named_as_for_kubectl(api, why, words):
+    api.put(PODS, pod())
+    for given in (["-n", NAMESPACE, *words.split()], [*words.split(), "-n", NAMESPACE]):
+        code, out, _ = await why(*given)
+        assert (code, out.splitlines()[0]) == (0, f"Pod {NAMESPACE}/cart-1")
+
+
+async def test_the_namespace_of_the_context_is_used(api, tmp_path, why):
+    api.put(PODS, pod())
+    assert (await why("pod/cart-1"))[0] == 1
+    kubeconfig(tmp_path, api.url, namespace=NAMESPACE)
+    code, out, _ = await why("pod/cart-1")
+    assert (code, out.splitlines()[0]) == (0, f"Pod {NAMESPACE}/cart-1")
+
+
+async def test_labels_select_several_objects(api, why):
+    for name, place in (("cart-1", NAMESPACE), ("cart-2", NAMESPACE), ("cart-3", "other")):
+        found = pod()
+        found["metadata"] |= {"name": name, "namespace": place}
+        api.put(PODS, found)
+    code, out, _ = await why("pods", "-l", "app=cart", "-n", NAMESPACE, "-o", "yaml")
+    assert (code, [each["name"] for each in yaml.safe_load_all(out)]) == (0, ["cart-1", "cart-2"])
+    code, out, _ = await why("pods", "-l", "app=cart", "-A", "-o", "yaml")
+    assert (code, len(list(yaml.safe_load_all(out)))) == (0, 3)
+    code, out, err = await why("pods", "-l", "app=none", "-n", NAMESPACE)
+    assert (code, out) == (1, "")
+    assert err == f"harbourmaster: no Pod matches app=none in namespace {NAMESPACE}\n"
+    api.forbid("list", PODS)
+    code, out, err = await why("pods", "-l", "app=cart", "-A")
+    assert (code, out) == (1, "")
+    said = "harbourmaster: pods could not be read: missing permission to list pods"
+    assert err.startswith(said)
+    assert err.count("\n") == 1
+
+
+async def test_a_mistyped_name_or_type_is_answered_with_what_is_meant(api, why, capsys):
+    api.put(PODS, pod())
+    code, _, err = await why("pod", "crat-1", "-n", NAMESPACE)
+    said = f'harbourmaster: Pod {NAMESPACE}/crat-1 not found: did you mean "cart-1"?\n'
+    assert (code, err) == (1, said)
+    with pytest.raises(SystemExit):
+        main(["why", "deploymnet/cart"])
+    assert 'invalid choice "deploymnet": did you mean "deployment"?' in capsys.readouterr().err

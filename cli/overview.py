@@ -1,0 +1,61 @@
+"""The help of the controller, which has many settings: by subject, each on request."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from msgspec.structs import fields
+
+from harbourmaster.cli import program
+from harbourmaster.controller.registry import CONTROLLERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from msgspec import Struct
+
+
+def overview(parser: argparse.ArgumentParser, settings: type[Struct]) -> str:
+    """What each controller does, the general options, and each subject of the settings."""
+    subjects = [
+        (field.encode_name, str(field.type.__doc__).partition("\n")[0])
+        for field in fields(settings)
+        if hasattr(field.type, "__struct_fields__")
+    ]
+    command = parser.prog.removeprefix(program.name.get())
+    return (
+        f"usage: {parser.prog} [OPTIONS] [SETTINGS]\n\n{parser.description}\n"
+        f"\ncontrollers:\n{_rows((name, each.text) for name, each in CONTROLLERS.items())}"
+        f"\n{_section(parser, 'options', '')}"
+        f"\nsettings by subject, each a key of the file and a flag:\n{_rows(subjects)}"
+        f"\n{program.name.get()} help{command} SUBJECT describes those of one subject.\n"
+    )
+
+
+def topic(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """The settings of the command and the subject that the words name; empty for other words."""
+    *command, subject = words or ("",)
+    for word in command:
+        choices = [each.choices for each in parser._actions if each.nargs == argparse.PARSER]  # noqa: SLF001
+        below = dict(choices[0] or {}).get(word) if choices else None
+        if below is None:
+            return ""
+        parser = below
+    return _section(parser, subject, subject) if subject else ""
+
+
+def _section(parser: argparse.ArgumentParser, title: str, subject: str) -> str:
+    """The options of one subject, whose keys their destinations have; empty for none."""
+    formatter = parser._get_formatter()  # noqa: SLF001 - argparse offers no other way
+    formatter.start_section(title)
+    for action in parser._actions:  # noqa: SLF001
+        first, dot, _ = action.dest.removeprefix("setting ").partition(".")
+        if (first if dot else "") == subject:
+            formatter.add_argument(action)
+    formatter.end_section()
+    return formatter.format_help()
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"  {name:15} {text}\n" for name, text in rows)
