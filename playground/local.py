@@ -122,11 +122,15 @@ def up(directory: Path, arguments: Arguments) -> int:
 
 def _revive(directory: Path, wanted: set[str]) -> None:
     """Start what ended since a start that had come to its end."""
-    records = {record.name: record for record in _records(directory)}
-    if not {KUBELET, *ROLES} <= records.keys() or not all(one.command for one in records.values()):
-        alive = ", ".join(name for name, record in records.items() if lives(record))
+    found = _records(directory)
+    records = {record.name: record for record in found}
+    # Before 0.3, records had no command.
+    if not {KUBELET, *ROLES} <= records.keys() or not all(
+        one.command or lives(one) for one in found
+    ):
+        alive = ", ".join(one.name for one in found if lives(one))
         raise PlaygroundError(
-            f"{alive} of an earlier start still running: {directory}: "
+            f"{directory}: {alive} of an earlier start still running: "
             f"harbourmaster local down --dir {directory}"
         )
     missing = wanted - enabled(records["controller"].command)
