@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # Nodes, where the command line does not say how many.
 SIMULATED = 2
-# Member clusters, likewise, with placement.
+# Member clusters, where it does not say how many and placement is on.
 MEMBERS = 2
 
 
@@ -228,19 +228,19 @@ def status(directory: Path) -> int:
     layout = Layout(directory)
     parts = [*_parts(directory), _Part(layout, directory / WORKERS, layout.logs)]
     # The first is the control plane, which is one of the playground's own command too.
-    if not any(part.records.exists() for part in parts[1:]):
+    found = [(record, part) for part in parts for record in read_records(part.records) or []]
+    if not found or not any(part.records.exists() for part in parts[1:]):
         _say(f"harbourmaster is not running in {directory}")
         return 1
     good = True
-    for part in parts:
-        for record in read_records(part.records) or []:
-            fine, what = _state(record, part)
-            if not fine:
-                what = f"{what}: see {part.logs / record.name}.log"
-            ports = ", ".join(f"{name} {port}" for name, port in record.ports.items())
-            name = f"{part.prefix}{record.name}"
-            print(f"{name:24} {what}{f'; ports {ports}' if ports else ''}")
-            good &= fine
+    for record, part in found:
+        fine, what = _state(record, part)
+        if not fine:
+            what = f"{what}: see {part.logs / record.name}.log"
+        ports = ", ".join(f"{name} {port}" for name, port in record.ports.items())
+        name = f"{part.prefix}{record.name}"
+        print(f"{name:24} {what}{f'; ports {ports}' if ports else ''}")
+        good &= fine
     return 0 if good else 1
 
 

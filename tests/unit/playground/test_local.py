@@ -148,6 +148,11 @@ def test_down_of_a_stopped_one_says_so(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_status_after_a_failed_start_fails(tmp_path):
+    record(tmp_path)
+    assert run("status", "--dir", tmp_path) == 1
+
+
 def test_status_of_a_stopped_one_fails(tmp_path, capsys):
     assert run("status", "--dir", tmp_path) == 1
     assert capsys.readouterr().err == f"harbourmaster is not running in {tmp_path}\n"
