@@ -15,8 +15,10 @@ from harbourmaster.serving.settings import StartError
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
 
+_CAPABILITIES: Final = ("dashboard", "monitoring", "placement", "rescheduling")
 _EXAMPLES: Final = """examples:
   eval "$(harbourmaster local up --dir /tmp/harbour)"
+  eval "$(harbourmaster local up --dir /tmp/harbour --with dashboard,placement --members 2)"
   harbourmaster local up --dir /tmp/harbour --audit --webhook-args="--log-level=debug"
   eval "$(harbourmaster local up --node --dir /tmp/harbour)"
   harbourmaster local status --dir /tmp/harbour
@@ -29,7 +31,9 @@ def add_parser(commands: Commands) -> None:
     text = "run Harbourmaster on this machine, on a real control plane with simulated or real nodes"
     local = add_command(commands, "local", text, run="local:run", examples=_EXAMPLES)
     actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
-    up = actions.add_parser("up", help="start all processes, and return when they are ready")
+    up = actions.add_parser(
+        "up", help="start all processes, or those that ended, and return when they are ready"
+    )
     down = actions.add_parser("down", help="stop all processes; data is kept for the next up")
     status = actions.add_parser(
         "status", help="print the state of each process; exit with 1 if one is not ready"
@@ -50,6 +54,28 @@ def add_parser(commands: Commands) -> None:
         default=Path("build/images"),
         metavar="DIR",
         help="image archives for real nodes, from make node-images [build/images]",
+    )
+    up.add_argument(
+        "--with",
+        dest="capabilities",
+        type=_capabilities,
+        action="extend",
+        default=[],
+        metavar="NAME,...",
+        help=f"also start {', '.join(_CAPABILITIES)}",
+    )
+    up.add_argument(
+        "--dashboard",
+        dest="capabilities",
+        action="append_const",
+        const="dashboard",
+        help="the same as --with dashboard",
+    )
+    up.add_argument(
+        "--members",
+        type=_count,
+        metavar="N",
+        help="number of member clusters for placement [2 with placement, or 0]",
     )
     up.add_argument("--audit", action="store_true", help="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):
@@ -82,6 +108,15 @@ def _flags(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+
+def _capabilities(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in _CAPABILITIES:
+            known = ", ".join(_CAPABILITIES)
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {known}")
+    return names
 
 
 def _count(text: str) -> int:

@@ -54,7 +54,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
     Raises PlaygroundError where something goes otherwise than it should.
     """
-    interrupt_on(signal.SIGINT, signal.SIGTERM)
+    interrupt_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     binaries = ensure_binaries(progress=say)
     program = ensure_prometheus(progress=say)
     with ExitStack() as stack:

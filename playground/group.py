@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from msgspec import structs
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 # A wait also ends when its process does, so this only paces the questions.
 PROBE_SECONDS = 0.05
 LOG_LINES = 10
+REVIVED_SECONDS = 120.0
+# What a user's shell may have, and our processes must not read.
+FOREIGN = ("KUBECONFIG", "ETCD_", "KWOK_")
 
 
 class Started(ABC):
@@ -65,6 +70,25 @@ class Group:
                 group._records[record.name] = record
         return group
 
+    def revive(self, why_not: Callable[[str], str | None]) -> list[str]:
+        """Start what an earlier process recorded and has ended, as it was; return its names.
+
+        ``why_not`` says why what answers at a URL is not ready.
+        """
+        known = {record.name: record for record in read_records(self._file) or []}
+        ended = [record for name, record in known.items() if name not in self._processes]
+        # What is not started yet must stay in the file.
+        self._records = known
+        for record in ended:
+            ours = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+            environment = {**ours, **record.environment}
+            self.start(
+                record.name, record.command, environment, ready=record.ready, ports=record.ports
+            )
+            if record.ready:
+                self.wait_until(record.name, partial(why_not, record.ready), REVIVED_SECONDS)
+        return [record.name for record in ended]
+
     @property
     def names(self) -> list[str]:
         """All that were started and neither killed nor ended by us."""
@@ -107,7 +131,15 @@ class Group:
             pass_fds=pass_fds,
         )
         self._processes[name] = process
-        self._records[name] = structs.replace(process.record, ready=ready, ports=dict(ports or {}))
+        self._records[name] = structs.replace(
+            process.record,
+            ready=ready,
+            ports=dict(ports or {}),
+            command=list(command),
+            environment={
+                key: value for key, value in environment.items() if os.environ.get(key) != value
+            },
+        )
         self.write()
 
     def wait_until(

@@ -9,10 +9,24 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
 
 from harbourmaster.playground import api
-from harbourmaster.playground.build import NODE, ensure, ensure_binaries
+from harbourmaster.playground.build import NODE, ensure, ensure_binaries, ensure_prometheus
+from harbourmaster.playground.capabilities import (
+    LIFETIME,
+    MONITORING,
+    controller_flags,
+    dashboard_url,
+    enabled,
+    harbourmaster,
+    overlay,
+    visitor_token,
+)
 from harbourmaster.playground.commands import Layout
 from harbourmaster.playground.control_plane import ControlPlane, shut_down
 from harbourmaster.playground.errors import PlaygroundError
@@ -22,18 +36,21 @@ from harbourmaster.playground.manifests import DEPLOY
 from harbourmaster.playground.node import host
 from harbourmaster.playground.node.machine import WORKERS, Machine, check
 from harbourmaster.playground.processes import interrupt_on, read_records
-from harbourmaster.playground.workloads import KUBELET, Files
+from harbourmaster.playground.prometheus import NAME as PROMETHEUS
+from harbourmaster.playground.prometheus import RECORDS as PROMETHEUS_RECORDS
+from harbourmaster.playground.prometheus import Prometheus
+from harbourmaster.playground.workloads import KUBELET, LOOPBACK, Files
 from harbourmaster.serving.process import failure
 
 if TYPE_CHECKING:
-    import ssl
     from argparse import Namespace as Arguments
-    from pathlib import Path
 
     from harbourmaster.playground.processes import Record
 
 # Nodes, where the command line does not say how many.
 SIMULATED = 2
+# Member clusters, where it does not say how many and placement is on.
+MEMBERS = 2
 
 
 def run(arguments: Arguments) -> int:
@@ -56,51 +73,108 @@ def run(arguments: Arguments) -> int:
 
 
 def up(directory: Path, arguments: Arguments) -> int:
-    """Start everything and leave it running; what fails leaves nothing running."""
+    """Start everything, or what ended, and leave it running; a first start that fails ends it."""
     if arguments.node:
+        if arguments.capabilities or arguments.members:
+            raise PlaygroundError("--with and --members need simulated nodes: --node: leave it out")
         return _up_node(directory, arguments)
-    records = _records(directory)
-    alive = [record.name for record in records if lives(record)]
-    if len(alive) == len(records) and {KUBELET, *ROLES} <= set(alive):
-        _say(f"harbourmaster in {directory} is running already")
-        _print_export(directory)
+    wanted = {*arguments.capabilities, *(["placement"] if arguments.members else [])}
+    if any(map(lives, _records(directory))):
+        _revive(directory, wanted)
         return 0
-    if alive:
-        raise PlaygroundError(
-            f"{directory}: {', '.join(alive)} of an earlier start still running: "
-            f"harbourmaster local down --dir {directory}"
-        )
     binaries = ensure_binaries(progress=_say)
-    interrupt_on(signal.SIGTERM)
+    program = ensure_prometheus(progress=_say) if MONITORING in wanted else None
+    interrupt_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     start = time.monotonic()
     plane = ControlPlane(directory, binaries=binaries, audit=arguments.audit, detached=True)
-    installation = Installation(
-        plane,
-        arguments={
-            "controller": arguments.controller_args,
-            "webhook": arguments.webhook_args,
-        },
-        detached=True,
-        progress=_say,
-    )
-    try:
+    with ExitStack() as stack:
         with step("control plane: etcd, API server, controllers, scheduler, kwok", _say):
-            plane.start()
+            stack.enter_context(plane)
         nodes = plane.create_nodes(SIMULATED if arguments.nodes is None else arguments.nodes)
-        installation.start()
+        installation = Installation(
+            plane,
+            arguments={
+                "controller": [*controller_flags(), *arguments.controller_args],
+                "webhook": arguments.webhook_args,
+            },
+            folder=overlay(directory / "overlay", wanted),
+            detached=True,
+            progress=_say,
+        )
+        stack.enter_context(installation)
         with step(f"{len(nodes)} nodes ready", _say):
             plane.await_nodes(nodes)
-    except BaseException:
-        installation.stop()
-        plane.stop()
-        raise
+        if "placement" in wanted:
+            count = MEMBERS if arguments.members is None else arguments.members
+            _start_members(stack, plane, binaries, count)
+        if program is not None:
+            _start_prometheus(stack, installation, program)
+        # All of it runs on.
+        stack.pop_all()
     _say(
         f"ready after {time.monotonic() - start:.1f} s at {plane.server}, logs in {directory}/logs"
     )
-    _print_export(directory)
+    _print_access(directory)
     for line in _suggestions(directory):
         _say(line)
     return 0
+
+
+def _revive(directory: Path, wanted: set[str]) -> None:
+    """Start what ended since a start that had come to its end."""
+    found = _records(directory)
+    records = {record.name: record for record in found}
+    # Before 0.3, records had no command.
+    if not {KUBELET, *ROLES} <= records.keys() or not all(
+        one.command or lives(one) for one in found
+    ):
+        alive = ", ".join(one.name for one in found if lives(one))
+        raise PlaygroundError(
+            f"{directory}: {alive} of an earlier start still running: "
+            f"harbourmaster local down --dir {directory}"
+        )
+    missing = wanted - enabled(records["controller"].command)
+    if PROMETHEUS in records:
+        missing -= {MONITORING}
+    if missing:
+        raise PlaygroundError(
+            f"running without {', '.join(sorted(missing))}: {directory}: "
+            f"harbourmaster local down --dir {directory}, then up again"
+        )
+    interrupt_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    started = []
+    for part in _parts(directory):
+        group = Group.find(part.records, part.logs)
+        started += [f"{part.prefix}{name}" for name in group.revive(part.why_not_ready)]
+    what = f"started again: {', '.join(started)}" if started else "is running already"
+    _say(f"harbourmaster in {directory} {what}")
+    _print_access(directory)
+
+
+def _start_members(stack: ExitStack, plane: ControlPlane, binaries: Path, count: int) -> None:
+    """Start member clusters with a node each, and let the controller know them."""
+    for number in range(1, count + 1):
+        name = f"member-{number}"
+        with step(f"member cluster {name} with a node", _say):
+            member = ControlPlane(plane.layout.directory / name, binaries=binaries, detached=True)
+            stack.enter_context(member)
+            member.add_nodes(1)
+            command = ("placement", "new", "cluster", name, "--namespace=default")
+            made = harbourmaster(plane.kubeconfig, (*command, f"--kubeconfig={member.kubeconfig}"))
+            plane.kubectl("apply", "--filename=-", stdin=made)
+
+
+def _start_prometheus(stack: ExitStack, installation: Installation, program: Path) -> None:
+    """Start what scrapes all processes, with the rules of the component ``monitoring``."""
+    scrapes = {
+        name: f"{workload.health}/metrics" for name, workload in installation.workloads.items()
+    }
+    rules = yaml.safe_load((DEPLOY / "components/monitoring/prometheusrule.yaml").read_text())
+    folder = installation.files.directory / PROMETHEUS
+    prometheus = Prometheus(folder, scrapes, rules=rules["spec"], program=program, detached=True)
+    with step(f"Prometheus, which scrapes {', '.join(scrapes)}", _say):
+        stack.enter_context(prometheus)
+        prometheus.await_targets()
 
 
 def _up_node(directory: Path, arguments: Arguments) -> int:
@@ -132,11 +206,14 @@ def _up_node(directory: Path, arguments: Arguments) -> int:
 
 def down(directory: Path) -> int:
     """End all, in the reverse of the order in which it was started; data stays."""
-    files = Files(directory)
     ended = host.end(directory)
-    ended += end_in_order(Group.find(files.records, files.logs))
-    files.records.unlink(missing_ok=True)
-    ended += shut_down(directory)
+    for part in reversed(_parts(directory)):
+        if part.records == part.layout.records:
+            names = shut_down(part.layout.directory)
+        else:
+            names = end_in_order(Group.find(part.records, part.logs))
+            part.records.unlink(missing_ok=True)
+        ended += [f"{part.prefix}{name}" for name in names]
     _say(f"ended {', '.join(ended)}" if ended else f"nothing is running in {directory}")
     return 0
 
@@ -148,35 +225,61 @@ def status(directory: Path) -> int:
         again = (sys.executable, "-P", "-m", "harbourmaster.cli.main", "local", "status")
         command = host.enter(directory, *again, f"--dir={directory}")
         return subprocess.run(command, check=False).returncode  # noqa: S603 -- our own
-    records = _records(directory)
-    files = (Files(directory).records, directory / WORKERS)
-    if not records or not any(file.exists() for file in files):
+    layout = Layout(directory)
+    parts = [*_parts(directory), _Part(layout, directory / WORKERS, layout.logs)]
+    # The first is the control plane, which is one of the playground's own command too.
+    found = [(record, part) for part in parts for record in read_records(part.records) or []]
+    if not found or not any(part.records.exists() for part in parts[1:]):
         _say(f"harbourmaster is not running in {directory}")
         return 1
-    context = api.client_context(Layout(directory).pki, "admin")
     good = True
-    for record in records:
-        fine, what = _state(record, context)
+    for record, part in found:
+        fine, what = _state(record, part)
         if not fine:
-            what = f"{what}: see {Files(directory).logs / record.name}.log"
+            what = f"{what}: see {part.logs / record.name}.log"
         ports = ", ".join(f"{name} {port}" for name, port in record.ports.items())
-        print(f"{record.name:24} {what}{f'; ports {ports}' if ports else ''}")
+        name = f"{part.prefix}{record.name}"
+        print(f"{name:24} {what}{f'; ports {ports}' if ports else ''}")
         good &= fine
     return 0 if good else 1
 
 
-def _state(record: Record, context: ssl.SSLContext) -> tuple[bool, str]:
+def _state(record: Record, part: _Part) -> tuple[bool, str]:
     if not lives(record):
         return False, "ended"
-    reason = api.why_not_ready(record.ready, context) if record.ready else None
+    reason = part.why_not_ready(record.ready) if record.ready else None
     if reason is not None:
         return False, f"running, not ready ({reason})"
     return True, "running, ready" if record.ready else "running"
 
 
+class _Part(NamedTuple):
+    """Processes that are recorded together, and the control plane that they belong to."""
+
+    layout: Layout
+    records: Path
+    logs: Path
+    prefix: str = ""
+
+    def why_not_ready(self, url: str) -> str | None:
+        """Why what answers at a URL is not ready, or None."""
+        return api.why_not_ready(url, api.client_context(self.layout.pki, "admin"))
+
+
+def _parts(directory: Path) -> list[_Part]:
+    """In the order in which they are started."""
+    layout, files, prometheus = Layout(directory), Files(directory), directory / PROMETHEUS
+    members = map(Layout, sorted(directory.glob("member-*")))
+    return [
+        _Part(layout, layout.records, layout.logs),
+        _Part(layout, files.records, files.logs),
+        *(_Part(each, each.records, each.logs, f"{each.directory.name} ") for each in members),
+        _Part(layout, prometheus / PROMETHEUS_RECORDS, prometheus),
+    ]
+
+
 def _records(directory: Path) -> list[Record]:
-    files = (Layout(directory).records, Files(directory).records, directory / WORKERS)
-    return [record for file in files for record in read_records(file) or []]
+    return [one for part in _parts(directory) for one in read_records(part.records) or []]
 
 
 def _suggestions(
@@ -190,6 +293,19 @@ def _suggestions(
         f"  kubectl run ledger --image={image} --labels={labels} -o yaml{command}",
         f"  harbourmaster local down --dir {directory}",
     )
+
+
+def _print_access(directory: Path) -> None:
+    """Say where Prometheus and the dashboard are, and how to get in; the export line is last."""
+    records = {record.name: record for record in _records(directory)}
+    if PROMETHEUS in records:
+        _say(f"Prometheus: http://{LOOPBACK}:{records[PROMETHEUS].ports['http']}")
+    command = records["controller"].command
+    if "dashboard" in enabled(command):
+        plane = ControlPlane(directory, binaries=Path(sys.executable).parent)
+        _say(f"dashboard: {dashboard_url(command)}")
+        _say(f"token, for {LIFETIME}: {visitor_token(plane.kubectl)}")
+    _print_export(directory)
 
 
 def _print_export(directory: Path) -> None:

@@ -34,6 +34,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A process as it is recorded in a file; ``identity`` tells it from a later one with its pid.
 
     ``ready`` is the URL that answers 200 when the process is ready, ``ports`` are others of its.
+    ``environment`` has the variables that its starter did not have.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     identity: str
     ready: str = ""
     ports: dict[str, int] = {}
+    command: list[str] = []
+    environment: dict[str, str] = {}
 
 
 class _Records(msgspec.Struct, frozen=True):
@@ -159,9 +162,12 @@ def end_all(processes: Iterable[Process], grace: float) -> None:
 
 
 def interrupt_on(*numbers: signal.Signals) -> None:
-    """Have signals raise KeyboardInterrupt, also where who started us ignores one of them."""
+    """Have the first signal raise KeyboardInterrupt, also where who started us ignores it."""
 
     def interrupt(*_: object) -> NoReturn:
+        # What ends and removes things now must come to its end.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     # The default would end this process and leave the others.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "prometheus"
+RECORDS = "prometheus.json"
 READY_SECONDS = 30.0
 GRACE_SECONDS = 5.0
 
@@ -49,7 +50,7 @@ class Prometheus(Started):
 
     ``scrapes`` has for each job the URL of its metrics, which are fetched every ``interval`` (as
     Prometheus writes durations). The port is chosen when this is made, and stays; the process ends
-    with this one, however it ends.
+    with this one, however it ends, unless ``detached``. ``rules`` is the content of a rule file.
     """
 
     def __init__(
@@ -58,14 +59,17 @@ class Prometheus(Started):
         scrapes: Mapping[str, str],
         *,
         interval: str = "1s",
+        rules: Mapping[str, object] | None = None,
         program: Path | None = None,
+        detached: bool = False,
     ) -> None:
         self.directory = directory.absolute()
         (self.port,) = free_ports(1)
         self._scrapes = dict(scrapes)
         self._interval = interval
+        self._rules = rules
         self._program = program
-        self._group = Group(self.directory / "prometheus.json", self.directory, detached=False)
+        self._group = Group(self.directory / RECORDS, self.directory, detached=detached)
 
     @property
     def url(self) -> str:
@@ -84,16 +88,18 @@ class Prometheus(Started):
 
     def start(self) -> None:
         """Start it on its data and wait until it answers queries; on failure nothing stays."""
-        alive = living(self.directory / "prometheus.json")
+        alive = living(self.directory / RECORDS)
         if alive:
             raise PlaygroundError(f"{self.directory}: an earlier prometheus is still running")
         program = self._program or ensure_prometheus()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # JSON is YAML.
         configuration = self.directory / "prometheus.yml"
-        configuration.write_bytes(
-            msgspec.json.format(msgspec.json.encode(configured(self._scrapes, self._interval)))
-        )
+        content = configured(self._scrapes, self._interval)
+        if self._rules is not None:
+            (self.directory / "rules.yml").write_bytes(msgspec.json.encode(self._rules))
+            content["rule_files"] = ["rules.yml"]
+        configuration.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
         command = [
             str(program),
             f"--config.file={configuration}",

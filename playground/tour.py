@@ -7,10 +7,8 @@ is a command that a user would give, with what it prints.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,9 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.playground import api
 from harbourmaster.playground.build import ensure_binaries, ensure_prometheus, find_kubectl
+from harbourmaster.playground.capabilities import (
+    VISITOR,
+    controller_flags,
+    dashboard_url,
+    harbourmaster,
+    overlay,
+)
 from harbourmaster.playground.control_plane import ControlPlane
 from harbourmaster.playground.demo import (
-    CONTROLLER_FLAGS,
     FIRST,
     NAME,
     NAMESPACE,
@@ -30,27 +34,19 @@ from harbourmaster.playground.demo import (
 )
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.installation import Installation, step
-from harbourmaster.playground.manifests import DEPLOY
-from harbourmaster.playground.ports import free_ports
 from harbourmaster.playground.processes import interrupt_on
 from harbourmaster.playground.prometheus import Prometheus
-from harbourmaster.playground.workloads import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 STEPS: Final = 9
-COMPONENTS: Final = ("placement", "rescheduling", "dashboard")
 MEMBERS: Final = {"north": "wind", "south": "sun"}
 """Member clusters, and the metric that counts for each."""
 LAST: Final = "2.0"
 APPLICATION: Final = "ferry"
-VISITOR: Final = "visitor"
 FLAGS: Final = (
-    *CONTROLLER_FLAGS,
-    # Member clusters in a data centre have no loopback addresses, and nobody waits for them there.
-    f"--placement-members-allowed-addresses={LOOPBACK}/32",
-    "--placement-members-probe-interval-seconds=1",
+    "--certificates-publish-seconds=0",
     "--placement-sample-interval-seconds=1",
     "--placement-reschedule-after=5",
 )
@@ -61,7 +57,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
 
     Raises PlaygroundError where something goes otherwise than it should.
     """
-    interrupt_on(signal.SIGINT, signal.SIGTERM)
+    interrupt_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     binaries = ensure_binaries(progress=say)
     program = ensure_prometheus(progress=say)
     with ExitStack() as stack:
@@ -70,9 +66,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         with step("control plane: etcd, API server, controllers, scheduler, kwok", say):
             stack.enter_context(plane)
         nodes = plane.create_nodes(2)
-        (port,) = free_ports(1)
-        dashboard = f"http://{LOOPBACK}:{port}/"
-        flags = (*FLAGS, f"--dashboard-host={LOOPBACK}", f"--dashboard-port={port}")
+        flags = (*controller_flags(), *FLAGS)
         installation = Installation(
             plane,
             arguments={"controller": flags},
@@ -98,29 +92,13 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         say(f'$ export KUBECONFIG={plane.kubeconfig} PATH="{programs}:$PATH"')
         tour = Tour(plane, say, members)
         tour.go(prometheus.url)
-        tour.show_pages(dashboard, find_kubectl(binaries))
+        tour.show_pages(dashboard_url(flags), find_kubectl(binaries))
         if keep:
             say("Ctrl-C stops everything.")
             with suppress(KeyboardInterrupt):
                 signal.pause()
         else:
             say("Everything stops now; KEEP=1 keeps it running until Ctrl-C.")
-
-
-def overlay(folder: Path) -> Path:
-    """Write the kustomization of a user who wants these components; returns its folder."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Bases must be named relative to it.
-    deploy = os.path.relpath(DEPLOY.resolve(), folder.resolve())
-    content = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [f"{deploy}/default"],
-        "components": [f"{deploy}/components/{name}" for name in COMPONENTS],
-    }
-    # JSON is YAML.
-    (folder / "kustomization.yaml").write_text(json.dumps(content, indent=2))
-    return folder
 
 
 class Tour(Demo):
@@ -246,15 +224,4 @@ class Tour(Demo):
 
     def _ask(self, arguments: Sequence[str]) -> str:
         """What a command of ours prints, run as the administrator. Raises PlaygroundError."""
-        result = subprocess.run(  # noqa: S603 -- ours
-            # -P: a folder named cli may lie where the user stands.
-            [sys.executable, "-P", "-m", "harbourmaster.cli.main", *arguments],
-            env={**os.environ, "KUBECONFIG": str(self._plane.kubeconfig)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if result.returncode > 1:
-            command = shlex.join(arguments)
-            raise PlaygroundError(f"harbourmaster {command} failed: {result.stderr.strip()}")
-        return result.stdout
+        return harbourmaster(self._plane.kubeconfig, arguments)

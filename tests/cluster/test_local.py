@@ -168,10 +168,16 @@ def test_the_certificate_is_mounted_as_the_secret_has_it(directory, kubectl):
     assert mounted == {key: base64.b64decode(data[key]) for key in CERTIFICATE_KEYS}
 
 
-def test_parts_that_ended_show_and_down_ends_the_rest(tmp_path):
+def test_parts_that_ended_show_and_start_again_and_down_ends_the_rest(tmp_path):
     directory = tmp_path / "harbour"
     up = local("up", directory, "--nodes=0")
     assert up.returncode == 0, up.stderr
+    for name in ("etcd", "kubelet", "webhook"):
+        end(directory, name)
+    again = local("up", directory)
+    assert (again.returncode, again.stdout) == (0, up.stdout)
+    assert again.stderr == f"harbourmaster in {directory} started again: etcd, kubelet, webhook\n"
+    assert local("status", directory).returncode == 0
     end(directory, "webhook")
     status = local("status", directory)
     assert status.returncode == 1

@@ -42,6 +42,7 @@ NOT_RUN = {
     ],
     "docs/howto/local.md": [
         "needs the files of a release",
+        "tests/cluster/test_local_capabilities.py runs it",
         "needs root, and takes minutes",
     ],
     "docs/howto/playground.md": ["tests/cluster/test_demo_evaluation.py runs it"],

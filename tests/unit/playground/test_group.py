@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, lives, living
-from harbourmaster.playground.processes import read_records
+from harbourmaster.playground.processes import Process, read_records, write_records
 
 SLEEP = ["/bin/sleep", "60"]
 
@@ -41,6 +43,44 @@ def test_a_killed_process_leaves_its_record_too(group, tmp_path):
     group.kill("a")
     assert not lives(record)
     assert group.names == living(tmp_path / "records.json") == ["b"]
+
+
+def test_what_ended_is_started_again_as_it_was_and_what_lives_is_left_alone(
+    group, tmp_path, monkeypatch
+):
+    environment = {**os.environ, "OURS": "1"}
+    command = ["/bin/sh", "-c", "env; exec sleep 60"]
+    group.start("a", command, environment, ports={"health": 1})
+    start(group, "b")
+    before = {record.name: record for record in read_records(tmp_path / "records.json")}
+    Process.find(before["a"]).finish(0)
+    monkeypatch.setenv("KUBECONFIG", "/admin")
+    again = Group.find(tmp_path / "records.json", tmp_path)
+    assert again.revive(lambda _: None) == ["a"]
+    after = {record.name: record for record in read_records(tmp_path / "records.json")}
+    assert list(after) == ["a", "b"]
+    assert after["b"] == before["b"]
+    assert after["a"].pid != before["a"].pid
+    assert structs.replace(after["a"], pid=0, identity="") == structs.replace(
+        before["a"], pid=0, identity=""
+    )
+    variables = Path(f"/proc/{after['a'].pid}/environ").read_text().split("\0")
+    assert "OURS=1" in variables
+    assert "KUBECONFIG=/admin" not in variables
+    again.end(["a"], 5)
+
+
+def test_what_cannot_be_started_again_leaves_the_rest_recorded(group, tmp_path):
+    start(group, "a", "b", ready="http://127.0.0.1:1/readyz")
+    for record in read_records(tmp_path / "records.json"):
+        Process.find(record).finish(0)
+    again = Group.find(tmp_path / "records.json", tmp_path)
+    records = read_records(tmp_path / "records.json")
+    failing = structs.replace(records[0], command=["/bin/false"])
+    write_records(tmp_path / "records.json", [failing, records[1]])
+    with pytest.raises(PlaygroundError, match=r"^a ended with exit code 1"):
+        again.revive(lambda _: "no answer")
+    assert [record.name for record in read_records(tmp_path / "records.json")] == ["a", "b"]
 
 
 def test_killing_what_does_not_run_is_an_error(group, tmp_path):

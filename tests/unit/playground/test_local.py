@@ -33,6 +33,7 @@ def me(name, **fields):
 def record(directory, *records):
     """Put the records into the file of the control plane or of the installation."""
     planes = [one for one in records if one.name in {"etcd", "kube-apiserver"}]
+    directory.mkdir(exist_ok=True)
     write_records(directory / "pids.json", planes)
     write_records(directory / "harbourmaster.json", [one for one in records if one not in planes])
     write_pki(directory / "pki", "10.96.0.1")
@@ -91,6 +92,38 @@ def test_up_on_a_bare_control_plane_asks_for_down(tmp_path, capsys):
     assert "etcd, kube-apiserver of an earlier start" in capsys.readouterr().err
 
 
+def test_up_without_what_runs_is_fine_and_with_more_asks_for_down(tmp_path, capsys):
+    enabled = ["--placement-enabled=true"]
+    record(tmp_path, *(me(name, command=enabled) for name in ALL))
+    assert run("up", "--dir", tmp_path, "--with", "placement") == 0
+    assert run("up", "--dir", tmp_path, "--members", "1") == 0
+    capsys.readouterr()
+    assert run("up", "--dir", tmp_path, "--with", "placement,monitoring", "--dashboard") == 1
+    assert capsys.readouterr().err == (
+        f"harbourmaster local: running without dashboard, monitoring: {tmp_path}: "
+        f"harbourmaster local down --dir {tmp_path}, then up again\n"
+    )
+
+
+def test_a_capability_that_does_not_exist_is_refused_with_those_that_do(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run("up", "--dir", tmp_path, "--with", "placement,dashbord")
+    known = "dashboard, monitoring, placement, rescheduling"
+    assert f"'dashbord' is not one of {known}" in capsys.readouterr().err
+
+
+def test_a_real_node_has_the_default_installation(tmp_path, capsys):
+    assert run("up", "--dir", tmp_path, "--node", "--with", "placement") == 1
+    assert "--with and --members need simulated nodes" in capsys.readouterr().err
+
+
+def test_status_names_the_member_cluster_of_a_process(tmp_path, capsys):
+    record(tmp_path, *map(me, ALL))
+    record(tmp_path / "member-1", me("etcd"))
+    assert run("status", "--dir", tmp_path) == 0
+    assert "member-1 etcd            running\n" in capsys.readouterr().out
+
+
 def test_up_in_a_folder_with_other_files_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(local, "ensure_binaries", lambda **_: tmp_path)
     monkeypatch.setattr(local.signal, "signal", lambda *_: None)
@@ -113,6 +146,11 @@ def test_down_of_a_stopped_one_says_so(tmp_path, capsys):
     assert run("down", "--dir", tmp_path) == 0
     assert capsys.readouterr().err == f"nothing is running in {tmp_path}\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_status_after_a_failed_start_fails(tmp_path):
+    record(tmp_path)
+    assert run("status", "--dir", tmp_path) == 1
 
 
 def test_status_of_a_stopped_one_fails(tmp_path, capsys):

@@ -108,6 +108,22 @@ def test_a_process_keeps_its_identity_when_it_becomes_the_program(started, tmp_p
     assert identity(process.record.pid) == process.record.identity
 
 
+def test_a_second_signal_does_not_interrupt_what_the_first_one_began():
+    """A second Ctrl-C must not leave files and processes behind."""
+    code = (
+        "import os, signal\n"
+        "from harbourmaster.playground.processes import interrupt_on\n"
+        "interrupt_on(signal.SIGINT, signal.SIGHUP)\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "except KeyboardInterrupt:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('removed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "removed\n"
+
+
 def test_ending_asks_first(started):
     process = started()
     end_all([process], 5)

@@ -84,6 +84,14 @@ def test_each_job_is_one_url_and_the_interval_is_for_all():
     }
 
 
+def test_rules_are_a_file_that_the_configuration_names(tmp_path, program):
+    rules = {"groups": []}
+    with Prometheus(tmp_path / "data", SCRAPES, rules=rules, program=program) as server:
+        content = json.loads((server.directory / "prometheus.yml").read_text())
+        assert content == {**configured(SCRAPES, "1s"), "rule_files": ["rules.yml"]}
+        assert json.loads((server.directory / "rules.yml").read_text()) == rules
+
+
 def test_it_is_ready_when_it_says_so_and_listens_on_this_machine_only(server, program):
     flags = (program.parent / "flags").read_text().splitlines()
     assert f"--web.listen-address=127.0.0.1:{server.port}" in flags

@@ -10,9 +10,10 @@ import yaml
 
 from harbourmaster.placement.model import Application
 from harbourmaster.playground import tour
+from harbourmaster.playground.capabilities import COMPONENTS, overlay
 from harbourmaster.playground.demo import NAMESPACE, SAMPLES
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.tour import APPLICATION, COMPONENTS, MEMBERS, Tour, overlay
+from harbourmaster.playground.tour import APPLICATION, MEMBERS, Tour
 from helpers.manifests import kustomize, of_kind, parsed, settings_of
 
 FERRY = list(yaml.safe_load_all((SAMPLES / "demo" / "ferry.yaml").read_text()))
@@ -51,7 +52,7 @@ def started(monkeypatch):
             ours.append(command[4:])
             return CompletedProcess(command, 0, "said\n", "")
 
-        monkeypatch.setattr("harbourmaster.playground.tour.subprocess.run", run)
+        monkeypatch.setattr("harbourmaster.playground.capabilities.subprocess.run", run)
         members = {name: f"/members/{name}/kubeconfig" for name in MEMBERS}
         return Tour(plane, lines.append, members), lines, ours
 
@@ -119,7 +120,9 @@ def test_an_application_in_the_wrong_place_ends_the_demo(started, where):
 
 def test_a_command_of_ours_that_can_t_be_used_ends_the_demo(monkeypatch):
     failed = CompletedProcess([], 2, "", "harbourmaster: no cluster\n")
-    monkeypatch.setattr("harbourmaster.playground.tour.subprocess.run", lambda *_, **__: failed)
+    monkeypatch.setattr(
+        "harbourmaster.playground.capabilities.subprocess.run", lambda *_, **__: failed
+    )
     with pytest.raises(PlaygroundError, match="gate list failed: harbourmaster: no cluster"):
         Tour(Plane(), [].append, {}).harbourmaster("gate", "list")
 

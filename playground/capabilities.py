@@ -1,0 +1,105 @@
+"""What an installation on this machine may have besides the default, and what it takes there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.playground import manifests
+from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.ports import free_ports
+from harbourmaster.playground.workloads import LOOPBACK, NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from harbourmaster.playground.manifests import Kubectl
+
+COMPONENTS: Final = ("placement", "rescheduling", "dashboard")
+# Prometheus is here in the place of its operator.
+MONITORING: Final = "monitoring"
+DASHBOARD_PORT: Final = "--dashboard-port="
+VISITOR: Final = "visitor"
+LIFETIME: Final = "24h"
+
+
+def overlay(folder: Path, components: Collection[str] = COMPONENTS) -> Path:
+    """Write the kustomization of a user who wants these components; returns its folder."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Bases must be named relative to it.
+    deploy = os.path.relpath(DEPLOY.resolve(), folder.resolve())
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{deploy}/default"],
+        "components": [f"{deploy}/components/{name}" for name in COMPONENTS if name in components],
+    }
+    # JSON is YAML.
+    (folder / "kustomization.yaml").write_text(json.dumps(content, indent=2))
+    return folder
+
+
+def controller_flags() -> list[str]:
+    """What the controller needs where all that it connects to has a loopback address."""
+    (port,) = free_ports(1)
+    return [
+        f"--metrics-allowed-addresses={LOOPBACK}/32",
+        f"--placement-members-allowed-addresses={LOOPBACK}/32",
+        "--placement-members-probe-interval-seconds=1",
+        f"--dashboard-host={LOOPBACK}",
+        f"{DASHBOARD_PORT}{port}",
+    ]
+
+
+def enabled(command: Sequence[str]) -> set[str]:
+    """The components of a controller that was started with this command line."""
+    return {name for name in COMPONENTS if f"--{name}-enabled=true" in command}
+
+
+def dashboard_url(command: Sequence[str]) -> str:
+    """Where the controller that was started with this command line serves the dashboard."""
+    (*_, port) = [each for each in command if each.startswith(DASHBOARD_PORT)]
+    return f"http://{LOOPBACK}:{port.removeprefix(DASHBOARD_PORT)}/"
+
+
+def visitor_token(kubectl: Kubectl) -> str:
+    """A token of somebody who sees all pages of the dashboard."""
+    account = {"kind": "ServiceAccount", "name": VISITOR, "namespace": NAMESPACE}
+    role = {"kind": "ClusterRole", "name": "harbourmaster-dashboard-viewer"}
+    metadata = {"name": VISITOR, "namespace": NAMESPACE}
+    manifests.apply(
+        kubectl,
+        [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": VISITOR},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
+                "subjects": [account],
+            },
+        ],
+    )
+    lifetime = f"--duration={LIFETIME}"
+    return kubectl("create", "token", VISITOR, f"--namespace={NAMESPACE}", lifetime).stdout.strip()
+
+
+def harbourmaster(kubeconfig: Path, arguments: Sequence[str]) -> str:
+    """What a command of ours prints. Raises PlaygroundError."""
+    result = subprocess.run(  # noqa: S603 -- ours
+        # -P: a folder named cli may lie where the user stands.
+        [sys.executable, "-P", "-m", "harbourmaster.cli.main", *arguments],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode > 1:
+        command = " ".join(arguments)
+        raise PlaygroundError(f"harbourmaster {command} failed: {result.stderr.strip()}")
+    return result.stdout

@@ -1,0 +1,84 @@
+"""What ``kubectl get`` shows of each kind, on a real API server."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harbourmaster.playground.control_plane import ControlPlane
+from helpers.schemas import CRDS, apply_definitions
+
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+OBJECTS = yaml.safe_load((FIXTURES / "columns.yaml").read_text())
+EXPECTED = (FIXTURES / "columns.txt").read_text()
+TIMES = {"AGE", "UPDATED", "MOVED"}
+# Keptn's own columns leave no room, and an error is the last column of a metric.
+WIDER = {"KeptnEvaluation", "KeptnTask", "KeptnMetric"}
+
+
+def one_kind(each):
+    return f"{each['kind'].lower()}.{each['apiVersion'].partition('/')[0]}"
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory):
+    with ControlPlane(tmp_path_factory.mktemp("columns"), optional=()) as plane:
+        apply_definitions(plane.kubectl)
+        for each in OBJECTS:
+            plane.kubectl("create", "-f=-", stdin=json.dumps(each))
+            if "status" in each:
+                patch = json.dumps({"status": each["status"]})
+                name = each["metadata"]["name"]
+                flags = ("--subresource=status", "--type=merge", f"--patch={patch}")
+                plane.kubectl("patch", one_kind(each), name, *flags)
+        yield plane.kubectl
+
+
+def shown(output):
+    """The cells of each line, with ``TIME`` for what changes by itself."""
+    header, *lines = output.splitlines()
+    spans = [(each[0].rstrip(), *each.span()) for each in re.finditer(r"\S+( \S+)* *", header)]
+    text = " | ".join(name for name, _, _ in spans) + "\n"
+    for line in lines:
+        cells = {name: line[start:end].strip() for name, start, end in spans[:-1]}
+        cells[spans[-1][0]] = line[spans[-1][1] :].strip()
+        text += " | ".join("TIME" if name in TIMES else cells[name] for name in cells).rstrip()
+        text += "\n"
+    return text
+
+
+def test_kubectl_get_shows_the_columns_of_each_kind(kubectl):
+    found = []
+    for each in OBJECTS:
+        narrow, wide = (
+            shown(kubectl("get", one_kind(each), *flags).stdout)
+            for flags in ((), ("--output=wide",))
+        )
+        found.append(f"$ kubectl get {each['kind']}\n{narrow}")
+        if wide != narrow:
+            found.append(f"$ kubectl get {each['kind']} --output=wide\n{wide}")
+    assert "\n".join(found) == EXPECTED
+
+
+def test_a_table_fits_in_120_columns(kubectl):
+    tables = {
+        each["kind"]: kubectl("get", one_kind(each)).stdout
+        for each in OBJECTS
+        if each["kind"] not in WIDER
+    }
+    widths = {kind: max(map(len, text.splitlines())) for kind, text in tables.items()}
+    assert {kind: width for kind, width in widths.items() if width > 120} == {}
+
+
+def test_the_category_names_every_kind(kubectl):
+    found = kubectl("get", "harbourmaster", "--output=name").stdout.split()
+    assert sorted(found) == sorted(
+        f"{one_kind(each)}/{each['metadata']['name']}" for each in OBJECTS
+    )
+    assert len(OBJECTS) == len(list(CRDS.glob("*.yaml"))) - 1
