@@ -1,4 +1,4 @@
-"""What ``kubectl describe`` says of pods that wait, on a real control plane with a real controller."""
+"""What ``kubectl describe`` says of pods that wait, on a real control plane."""
 
 from __future__ import annotations
 
