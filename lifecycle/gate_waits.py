@@ -1,6 +1,6 @@
 """Which event tells users why the pods of a version wait, and when it is due. Pure.
 
-What makes an event is its reason, its check and its version. A value that changes is no news; the
+What makes an event is its reason, its check and its version. A changed value gives no new one; the
 next repetition has it.
 """
 

@@ -157,7 +157,7 @@ class WaitEvents:
         annotations = pod.annotations if pod.has_annotations else None
         added = {HELD_BY_KEY: version}
         operations = nudge(pod.uid, annotations, added, revision=pod.resource_version)
-        # A pod that goes is no news, and who may not say it here still says it in the event.
+        # A pod that goes needs none, and an event is sent without the permission, too.
         with contextlib.suppress(NotFoundError, ForbiddenError):
             await self._context.client.patch(
                 PODS, pod.name, JsonPatch(operations or []), pod.namespace
