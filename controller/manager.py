@@ -19,7 +19,6 @@ from harbourmaster.controller.registry import start
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
-from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.serving.background import running
 from harbourmaster.serving.health import health_app
 from harbourmaster.serving.limits import Heartbeat
@@ -204,11 +203,7 @@ def _dashboard(
         certificate=None
         if settings.is_local
         else process.serving_certificate("dashboard", CLIENTS),
-        rules=GateWaitRules(
-            max_age_seconds=lifecycle.max_gate_age_seconds,
-            on_expiry=lifecycle.on_expiry,
-            stale_after_intervals=lifecycle.stale_after_intervals,
-        ),
+        rules=lifecycle.wait_rules,
         definition_namespaces=(process.namespace, *lifecycle.definition_namespaces),
         note_crash=note_crash,
     )

@@ -38,6 +38,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     metadata.PARENT_KEY,
     metadata.APP_TYPE_KEY,
     release.CHECKS_KEY,
+    release.HELD_BY_KEY,
     release.RELEASED_KEY,
     release.RELEASED_BY_KEY,
     release.RELEASED_REASON_KEY,

@@ -23,6 +23,8 @@ RELEASED_KEY: Final = f"{OURS}released"
 EXPIRED: Final = "expired"
 BY_HAND: Final = "by-hand"
 RELEASED_BY_KEY: Final = f"{OURS}released-by"
+HELD_BY_KEY: Final = f"{OURS}held-by"
+"""On a pod whose wait was reported: the name of its KeptnWorkloadVersion."""
 RELEASED_REASON_KEY: Final = f"{OURS}released-reason"
 CHECKS_KEY: Final = f"{OURS}checks"
 """On a pod that waits in its scheduler: the last state of its checks, one of those below.

@@ -43,11 +43,14 @@ class Occurrence(Struct, frozen=True, gc=False):
     reason: str
     note: str
     action: str
+    identity: str = ""
+    """What stands for the note in a series; empty for the note itself."""
 
     @property
     def key(self) -> Occurrence:
         """What two of one series have in common: an object is the same in each version."""
-        return replace(self, regarding=replace(self.regarding, resource_version=""))
+        regarding = replace(self.regarding, resource_version="")
+        return replace(self, regarding=regarding, note="" if self.identity else self.note)
 
 
 class Details(Struct, frozen=True, gc=False):
@@ -58,7 +61,12 @@ class Details(Struct, frozen=True, gc=False):
 
 
 def occurrence(
-    regarding: ObjectReference, kind: EventType, reason: str, note: str, action: str
+    regarding: ObjectReference,
+    kind: EventType,
+    reason: str,
+    note: str,
+    action: str,
+    identity: str = "",
 ) -> Occurrence:
     """An occurrence as the API takes it: no text is too long."""
     return Occurrence(
@@ -67,6 +75,7 @@ def occurrence(
         shortened(reason, MAX_TEXT),
         shortened(note, MAX_NOTE),
         shortened(action, MAX_TEXT),
+        identity,
     )
 
 

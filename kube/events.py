@@ -122,14 +122,16 @@ class EventRecorder:
         *,
         related: ObjectReference | None = None,
         annotations: Mapping[str, str] | None = None,
+        identity: str = "",
     ) -> None:
         """Queue an event. Never waits and never raises.
 
         ``reason`` and ``action`` are words in CamelCase, ``note`` is a sentence for people.
-        Repetitions keep the first one's ``related`` object and ``annotations``.
+        Repetitions keep the first one's ``related`` object and ``annotations``; with an
+        ``identity``, another note is a repetition too.
         """
         try:
-            what = occurrence(regarding, type, reason, note, action)
+            what = occurrence(regarding, type, reason, note, action, identity)
             self._take(what, Details(related, annotations or {}))
         except Exception:  # noqa: BLE001 - an event must not break what it reports
             self._log.exception("event lost")

@@ -13,7 +13,7 @@ from harbourmaster.api.times import parse, stamp
 from harbourmaster.evaluation.freshness import newest, read
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.objectives import Objective, Result, keyed
+from harbourmaster.evaluation.objectives import INCONCLUSIVE, Objective, Result, keyed
 from harbourmaster.evaluation.progress import Progress, allowed
 from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
 from harbourmaster.lifecycle.model import (
@@ -41,6 +41,7 @@ _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
 """As ``staleAfterIntervals`` by default."""
 Kind: TypeAlias = Literal["task", "evaluation"]
+CheckFault: TypeAlias = Literal["", "definition-missing", "metric-unavailable", "task-stuck"]
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -113,6 +114,8 @@ class CheckReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """What that value must be."""
     message: str = ""
     """Its own message about its state."""
+    fault: CheckFault = ""
+    """Why it cannot end while it is open; empty where it only takes its time."""
     next_try: str = ""
     """The time of its next try, if known; empty where only a change or its Job decides."""
     tries: int = 0
@@ -178,14 +181,18 @@ def _check(phase: Phase, definition: str, version: Version, look: _Look) -> Chec
 def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> CheckReport:
     found = facts.tasks.get(item.name)
     message = ""
+    fault: CheckFault = ""
     retries = None
     if found is not None:
         retries = found.spec.retries
         message = found.status.message or found.status.reason
         if not message and found.status.job_name and item.status not in COMPLETED:
             message = f"its Job {found.status.job_name} runs"
+        if found.status.reason and item.status not in COMPLETED:
+            fault = "task-stuck"
     elif not (item.name or item.status in COMPLETED or definition in facts.task_definitions):
         message = _missing("KeptnTaskDefinition", definition, facts)
+        fault = "definition-missing" if message else ""
     return CheckReport(
         kind="task",
         phase=phase.name,
@@ -195,6 +202,7 @@ def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> Chec
         since=item.start_time,
         ended=item.end_time,
         message=message,
+        fault=fault,
         retries=retries,
     )
 
@@ -207,8 +215,13 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
     objectives = tuple(_objectives(progress, defined, look))
     shown = next((each for each in objectives if each.state != SUCCEEDED), None)
     message = "" if shown is None else shown.message
-    if defined is None and not progress.is_over and item.status not in COMPLETED:
-        message = _missing("KeptnEvaluationDefinition", definition, facts) or message
+    fault: CheckFault = ""
+    is_open = not progress.is_over and item.status not in COMPLETED
+    if is_open and message.startswith(INCONCLUSIVE):
+        fault = "metric-unavailable"
+    if is_open and defined is None:
+        missing = _missing("KeptnEvaluationDefinition", definition, facts)
+        message, fault = (missing, "definition-missing") if missing else (message, fault)
     retries, next_try = None, ""
     if found is not None:
         retries = allowed(RETRIES if found.spec.retries is None else found.spec.retries)
@@ -230,6 +243,7 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
         value=first.value if first is not None else "",
         threshold=first.threshold if first is not None else "",
         message=message,
+        fault=fault,
         next_try=next_try,
         tries=progress.tries,
         retries=retries,

@@ -97,7 +97,11 @@ def _changes(
         text = f"{word.lower()} status changed from {was} to {new.status}"
         failed = new.name if new.status == FAILED and phase.kind == TASK else ""
         yield PhaseNotice(
-            phase=f"Reconcile{word}", state="StatusChanged", text=text, failed_task=failed
+            phase=f"Reconcile{word}",
+            state="StatusChanged",
+            text=text,
+            failed_task=failed,
+            is_minor=new.status == PENDING,
         )
         if new.status == FAILED and phase.kind == EVALUATION:
             yield PhaseNotice(phase="ReconcileEvaluation", state="Failed", about=new.name)

@@ -33,9 +33,7 @@ def deploy_app(version: AppVersion, status: AppVersionStatus, inputs: Inputs) ->
     for entry in dict.fromkeys(version.spec.workloads):
         if entry not in inputs.workloads and before.get(entry) != PENDING:
             text = f"could not find KeptnWorkloadVersion for KeptnWorkload: {entry.name}"
-            notices.append(
-                PhaseNotice(phase="ReconcileWorkload", state="NotFound", text=text, warning=True)
-            )
+            notices.append(PhaseNotice(phase="ReconcileWorkload", state="NotFound", text=text))
     found = tuple(
         WorkloadState(workload=entry, status=inputs.workloads.get(entry) or PENDING)
         for entry in version.spec.workloads

@@ -176,7 +176,8 @@ _TEXTS: Final = {
     FAILED: "has failed",
     "AppVersionNotFound": "has no KeptnAppVersion yet",
 }
-_NORMAL: Final = frozenset((STARTED, FINISHED, "StatusChanged"))
+_NORMAL: Final = frozenset((STARTED, FINISHED, "StatusChanged", "ReconcileWorkloadNotFound"))
+"""States, and the reason of a workload that may come after its app."""
 
 
 class LifecycleEvent(Struct, frozen=True, gc=False):
@@ -197,8 +198,8 @@ def events_of(
     not in REASONS.
     """
     text = text or _TEXTS.get(state, "")
-    is_warning = state not in _NORMAL if warning is None else warning
     reason = f"{phase}{state}"
+    is_warning = _NORMAL.isdisjoint((state, reason)) if warning is None else warning
     documented = _TIMED_OUT if state == FINISHED and is_warning else REASONS[reason]
     reasons = {
         "keptn": (reason,),

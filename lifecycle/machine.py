@@ -51,9 +51,10 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
         is_wanted = phase is not PROMOTION or rules.has_promotion
         if not is_wanted or state_of(status, phase) in PASSED:
             continue
+        is_idle = bool(phase.kind) and not getattr(version.spec, phase.checks)
         if status.current_phase != phase.name:
             status = _entered(phase, version, status, rules)
-            notices.append(PhaseNotice(phase=phase.name, state="Started"))
+            notices.append(PhaseNotice(phase=phase.name, state="Started", is_minor=is_idle))
         step = _run(phase, version, status, inputs, rules, now)
         status = step.status
         notices += step.notices
@@ -69,7 +70,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
             notices.append(PhaseNotice(phase=phase.name, state="Failed"))
             status = _failed(status, phases[number + 1 :], stamp(now))
             return VersionStep(status=status, notices=tuple(notices))
-        notices.append(PhaseNotice(phase=phase.name, state="Finished"))
+        notices.append(PhaseNotice(phase=phase.name, state="Finished", is_minor=is_idle))
     ended = replace(status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=stamp(now))
     return VersionStep(status=ended, notices=tuple(notices))
 

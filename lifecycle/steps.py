@@ -54,7 +54,7 @@ class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
     """An event to emit once the status is written, about the child ``about`` or the version.
 
     ``text`` and ``warning`` have defaults by phase and state. ``failed_task`` is the name of a task
-    whose message the text ends with.
+    whose message the text ends with. What ``is_minor`` gives a CloudEvent and no event.
     """
 
     phase: str
@@ -63,6 +63,7 @@ class PhaseNotice(Struct, frozen=True, gc=False, kw_only=True):
     warning: bool | None = None
     about: str = ""
     failed_task: str = ""
+    is_minor: bool = False
 
 
 class Creation(Struct, frozen=True):

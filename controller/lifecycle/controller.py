@@ -25,6 +25,7 @@ from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle.versions import AppVersions
+from harbourmaster.controller.lifecycle.wait_events import WaitEvents
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
 from harbourmaster.controller.parts import Part
@@ -50,6 +51,7 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.EVALUATION_DEFINITIONS: of_definitions,
     watches.MISTAKES: of_pods,
     watches.FAILED_NODES: FailedNodes,
+    watches.WAIT_EVENTS: WaitEvents,
 }
 """All but that of gated pods, which is also given its queue."""
 _SHARED: Final = {
@@ -109,7 +111,8 @@ def start(process: Process) -> Part:
             name,
             partial(_reconciler, context, name),
             metrics,
-            workers=settings.workers,
+            # Those events share an allowance, which one worker keeps.
+            workers=1 if name == watches.WAIT_EVENTS else settings.workers,
             reflectors=caches.reflectors,
         )
         for name in (watches.GATES, *RECONCILERS)

@@ -7,6 +7,7 @@ and stays.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ from harbourmaster.gates.version import Container
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from harbourmaster.lifecycle.gate_verdict import why_orphaned
+from harbourmaster.lifecycle.gate_waits import REPEAT
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.telemetry.logging import get_logger
@@ -80,7 +82,7 @@ class GatedPods:
         # Workloads that are being reconciled, with the keys of the pods that wait for that.
         self._busy: dict[str, set[str]] = {}
         # What was reported of waiting pods, and released pods that the watch still shows waiting.
-        self._told: dict[str, Obstacle] = {}
+        self._told: dict[str, tuple[Obstacle, float]] = {}
         self._overdue: dict[str, str] = {}
         self._gone: dict[str, Pod] = {}
         self._elsewhere: set[str] = set()
@@ -131,7 +133,7 @@ class GatedPods:
         owner = supported_owner(pod.owner_references)
         if orphaned or described is None or owner is None:
             self._orphaned(pod, orphaned)
-            return None
+            return REPEAT
         return await self._track(pod, owner, described)
 
     async def _track(
@@ -264,9 +266,11 @@ class GatedPods:
         self._tell(pod, Obstacle("Gate", "Orphaned", text))
 
     def _tell(self, pod: Pod, what: Obstacle) -> None:
-        """Report it once as long as it does not change."""
-        if self._told.get(pod.key) != what:
-            self._told[pod.key] = what
+        """Report it if it changes, and again before its event expires."""
+        now = asyncio.get_running_loop().time()
+        told, at = self._told.get(pod.key, (None, 0.0))
+        if told != what or now - at >= REPEAT:
+            self._told[pod.key] = (what, now)
             self._emit(pod, what)
 
     def _tell_elsewhere(self, name: str) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+
 Vocabulary = Literal["keptn", "documented", "both"]
 
 
@@ -86,3 +88,12 @@ class LifecycleSettings(
         int,
         Meta(ge=1, le=64, description="objects of one kind that are reconciled concurrently"),
     ] = 8
+
+    @property
+    def wait_rules(self) -> GateWaitRules:
+        """What these settings say of waiting pods."""
+        return GateWaitRules(
+            max_age_seconds=self.max_gate_age_seconds,
+            on_expiry=self.on_expiry,
+            stale_after_intervals=self.stale_after_intervals,
+        )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.channels import Channels
     from harbourmaster.kube.event_series import EventType, ObjectReference
+    from harbourmaster.lifecycle.gate_waits import GateWait
     from harbourmaster.lifecycle.subjects import Finishable
 
 P = ParamSpec("P")
@@ -105,15 +106,30 @@ class Signals:
         text: str = "",
         *,
         warning: bool | None = None,
+        is_minor: bool = False,
     ) -> None:
         """Report that ``phase`` (a short name) of ``obj`` is in ``state`` now.
 
         Both together are a reason of ``harbourmaster.lifecycle.events.REASONS``. ``text`` and the
-        type (``warning``) have defaults by state. Several lines of text become one.
+        type (``warning``) have defaults by state. Several lines of text become one. What
+        ``is_minor`` gives no event (keptn-spec 5.1).
         """
         self._spans.phase(obj, phase, state, is_warning=bool(warning))
         found = events.events_of(phase, state, _one_line(text), self._vocabulary, warning=warning)
-        self._send(obj, phase, found)
+        self._send(obj, phase, found, is_minor=is_minor)
+
+    @_harmless
+    def waits(self, about: ObjectReference, wait: GateWait) -> None:
+        """Report to users why a pod waits; ``about`` is the pod or an owner. No CloudEvent."""
+        command = f"harbourmaster why {about.kind.lower()} {about.name} -n {about.namespace}"
+        self._channels.events.emit(
+            about,
+            "Warning" if wait.is_warning else "Normal",
+            wait.reason,
+            f"{_one_line(wait.text)}; run {command}",
+            ACTION,
+            identity=wait.identity,
+        )
 
     @_harmless
     def created(self, obj: HasMetadata) -> None:
@@ -154,7 +170,14 @@ class Signals:
                 _NO_CHECKS if is_unchecked else "",
             )
 
-    def _send(self, obj: HasMetadata, phase: str, found: Iterable[events.LifecycleEvent]) -> None:
+    def _send(
+        self,
+        obj: HasMetadata,
+        phase: str,
+        found: Iterable[events.LifecycleEvent],
+        *,
+        is_minor: bool = False,
+    ) -> None:
         metadata = obj.metadata
         resource = obj.resource if isinstance(obj, Reference) else _RESOURCES[type(obj)]
         about = subject(obj)
@@ -172,15 +195,16 @@ class Signals:
             kind: EventType = "Warning" if each.is_warning else "Normal"
             # As in the status of an object that has ended.
             end = {"phase": events.COMPLETED} if each.reason == events.COMPLETED else {}
-            self._channels.events.emit(
-                reference(resource, metadata),
-                kind,
-                each.reason,
-                note,
-                ACTION,
-                related=self._app(metadata.namespace, about.app, obj),
-                annotations=annotations | end,
-            )
+            if not is_minor:
+                self._channels.events.emit(
+                    reference(resource, metadata),
+                    kind,
+                    each.reason,
+                    note,
+                    ACTION,
+                    related=self._app(metadata.namespace, about.app, obj),
+                    annotations=annotations | end,
+                )
             self._channels.cloud_events.put(
                 each.title,
                 {

@@ -200,7 +200,14 @@ class Versions(Generic[V]):
         signals = self._context.signals
         if not notice.about:
             text = notice.text + self._children.cause(version, notice.failed_task)
-            signals.emit(version, notice.phase, notice.state, text, warning=notice.warning)
+            signals.emit(
+                version,
+                notice.phase,
+                notice.state,
+                text,
+                warning=notice.warning,
+                is_minor=notice.is_minor,
+            )
         elif (found := self._children.evaluation(version, notice.about)) is not None:
             signals.emit(
                 found, notice.phase, notice.state, failure_text(found), warning=notice.warning

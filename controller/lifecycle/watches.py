@@ -24,7 +24,7 @@ from harbourmaster.controller.lifecycle.caches import (
 )
 from harbourmaster.controller.lifecycle.function_maps import BY_CONFIG_MAP, BY_REFERENCE
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
-from harbourmaster.lifecycle.gated_pods import app_mark, workload_mark
+from harbourmaster.lifecycle.gated_pods import app_mark, versions_of_pod, workload_mark
 from harbourmaster.lifecycle.scheduling import has_failed, is_checking
 from harbourmaster.lifecycle.workloads import approval, recorded_owners
 
@@ -50,6 +50,7 @@ EVALUATION_DEFINITIONS = "evaluation-definitions"
 MISTAKES = "mistakes"
 CONFIG = "keptn-config"
 FAILED_NODES = "failed-nodes"
+WAIT_EVENTS = "wait-events"
 
 
 class Watches:
@@ -133,6 +134,12 @@ class Watches:
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
+        self._on(caches.pods, WAIT_EVENTS, self._versions_of_gated)
+        self._on(caches.workload_versions, WAIT_EVENTS, lambda keys: keys)
+        self._on(caches.app_versions, WAIT_EVENTS, self._waiting_for_app)
+        for children in (caches.tasks, caches.evaluations):
+            self._on(children, WAIT_EVENTS, self._indexed(caches.workload_versions, BY_CHILD))
+            self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
         if caches.started_pods is not None:
             self._on(caches.started_pods, FAILED_NODES, self._versions_of_pods)
 
@@ -281,7 +288,15 @@ class Watches:
                 if not found.status.is_finished:
                     yield found.metadata.key
 
-    def _waiting_for_app(self, keys: frozenset[str]) -> Iterable[str]:
+    def _versions_of_gated(self, keys: frozenset[str]) -> Iterable[str]:
+        for key in keys:
+            pod = self._caches.pods.store.get(key)
+            yield from ("/".join(each) for each in versions_of_pod(pod)[:1]) if pod else ()
+
+    def _waiting_for_app_child(self, keys: frozenset[str]) -> Iterable[str]:
+        return self._waiting_for_app(self._indexed(self._caches.app_versions, BY_CHILD)(keys))
+
+    def _waiting_for_app(self, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
         for key in keys:
             app: AppVersion | None = self._caches.app_versions.store.get(key)

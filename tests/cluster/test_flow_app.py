@@ -95,7 +95,7 @@ async def test_an_app_of_three_passes_its_phases_around_those_of_its_workloads(f
     assert (
         first["AppPreDeployEvaluationsFinished"]
         < first["WorkloadPreDeployTasksFinished"]
-        < last["WorkloadPostDeployEvaluationsFinished"]
+        < last["WorkloadPostDeployTasksFinished"]
         < first["AppDeployFinished"]
         < first["AppPostDeployTasksStarted"]
         < first["AppPostDeployEvaluationsStarted"]

@@ -111,7 +111,7 @@ async def test_a_workload_that_never_comes_keeps_its_app_waiting_and_nobody_else
     status = {"workloadStatus": states, "currentPhase": "AppDeploy", "status": "Progressing"}
     await flow.until_like(APP_VERSIONS, name, {"status": status})
     event = await flow.until_told("ReconcileWorkloadNotFound", name)
-    assert event["type"] == "Warning"
+    assert event["type"] == "Normal"
     await flow.pass_through()
     version = flow.find(APP_VERSIONS, name)
     assert version["status"]["status"] == "Progressing"

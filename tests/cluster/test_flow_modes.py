@@ -159,9 +159,7 @@ async def test_promotion_is_a_last_phase_where_it_is_on(flow):
     assert item["name"].startswith("promotion-promote-")
     await flow.until_told("PromotionTasksFinished", "shop-1-6b86b273")
     reasons = flow.reasons("shop-1-6b86b273")
-    assert reasons.index("AppPostDeployEvaluationsFinished") < reasons.index(
-        "PromotionTasksStarted"
-    )
+    assert reasons.index("AppDeployFinished") < reasons.index("PromotionTasksStarted")
     failed = await flow.until_ended(APP_VERSIONS, "other-1-6b86b273", "Failed")
     assert phases(failed["status"]) == {
         "preDeploymentStatus": "Succeeded",

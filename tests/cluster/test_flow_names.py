@@ -87,8 +87,22 @@ async def every_phase(flow):
         container_task("failing", "fail"),
         evaluation_definition("met", "load", "<5"),
         evaluation_definition("unmet", "load", ">5"),
+        app_context(
+            "well",
+            preDeploymentTasks=["quick"],
+            preDeploymentEvaluations=["met"],
+            postDeploymentTasks=["quick"],
+            postDeploymentEvaluations=["met"],
+        ),
         deployment(
-            "well", keptn("well", pre_deployment_tasks="quick", pre_deployment_evaluations="met")
+            "well",
+            keptn(
+                "well",
+                pre_deployment_tasks="quick",
+                pre_deployment_evaluations="met",
+                post_deployment_tasks="quick",
+                post_deployment_evaluations="met",
+            ),
         ),
     )
     await flow.until_ended(APP_VERSIONS, "well-1.0-6b86b273")

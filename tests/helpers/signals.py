@@ -38,9 +38,15 @@ class RecordedSignals:
         """The reasons of the object with that name."""
         return [each.reason for each in self.kept if each.obj.metadata.name == name]
 
-    def emit(self, obj, phase, state, text="", *, warning=None):
+    def emit(self, obj, phase, state, text="", *, warning=None, is_minor=False):
         assert f"{phase}{state}" in REASONS
         self._keep(obj, f"{phase}{state}", text, warning)
+
+    def waits(self, about, wait):
+        self.kept.append(
+            Recorded(f"{about.kind} {about.name}", wait.reason, wait.text, wait.is_warning, about)
+        )
+        self.on_told()
 
     def created(self, obj):
         self._keep(obj, "created")

@@ -37,7 +37,18 @@ class Events:
     def __init__(self):
         self.taken: list[Event] = []
 
-    def emit(self, regarding, type, reason, note, action, *, related, annotations):  # noqa: A002, PLR0913 - the recorder's
+    def emit(  # noqa: PLR0913 - the recorder's
+        self,
+        regarding,
+        type,  # noqa: A002
+        reason,
+        note,
+        action,
+        *,
+        related=None,
+        annotations=None,
+        identity="",
+    ):
         about = f"{regarding.kind} {regarding.namespace}/{regarding.name}"
         self.taken.append(Event(about, type, reason, note, related, annotations, regarding))
 

@@ -16,6 +16,7 @@ from harbourmaster.controller.extender import answers as extender
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.mistakes import Mistake
 from harbourmaster.kube.events import AGGREGATED, CREATED, DROPS, UPDATED
+from harbourmaster.lifecycle import gate_waits
 from harbourmaster.lifecycle.events import (
     APP_PHASES,
     LONG_NAMES,
@@ -241,6 +242,14 @@ def test_the_manual_of_events_lists_every_reason_in_both_vocabularies():
         (event,) = events_of(phase, reason.removeprefix(phase), "", "keptn")
         assert kind == ("Warning" if event.is_warning else "Normal")
     assert found == {reason: set(documented) for reason, documented in REASONS.items()}
+
+
+def test_the_manual_of_events_lists_why_pods_wait_the_gravest_first():
+    listed = [(code(row[0]), row[1]) for row in rows(EVENTS, "reason")]
+    assert [reason for reason, _ in listed] == [*gate_waits.REASONS]
+    for reason, kind in listed:
+        wait = gate_waits.GateWait(reason=reason, version="", text="")
+        assert kind == ("Warning" if wait.is_warning else "Normal")
 
 
 def test_the_manual_of_events_lists_what_only_the_documentation_names():

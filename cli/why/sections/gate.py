@@ -19,6 +19,7 @@ from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+from harbourmaster.lifecycle.gate_waits import REASONS
 from harbourmaster.lifecycle.gated_pods import decode_pod, decode_whole
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ async def section(context: WhyContext) -> Section | None:
     report = gate_report(pod, facts, rules, context.now)
     events: tuple[Event, ...] = ()
     if report.is_waiting:
-        events = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
+        found = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
+        # Events that send users here say what the report says.
+        events = tuple(each for each in found if each.reason not in REASONS)
     detail = GateDetail(
         report=report,
         deadline_unknown=unknown if report.is_waiting else "",

@@ -100,6 +100,18 @@ async def test_an_event_is_told_as_the_api_wants_it(api):
 
 
 @virtual
+async def test_another_note_of_one_identity_is_a_repetition_and_another_identity_is_not(api):
+    async with recording(api) as recorder:
+        for note, identity in [("value 1", "a"), ("value 2", "a"), ("value 2", "b")]:
+            recorder.emit(POD, "Normal", "Waits", note, identity=identity)
+        await asyncio.sleep(60)
+    assert [(each.body["note"], each.body.get("series", {}).get("count")) for each in api.sent] == [
+        ("value 1", 2),
+        ("value 2", None),
+    ]
+
+
+@virtual
 async def test_an_event_names_a_related_object_and_carries_annotations(api):
     app = ObjectReference("lifecycle.keptn.sh/v1", "KeptnApp", "shop", "prod")
     async with recording(api) as recorder:

@@ -163,6 +163,7 @@ def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
 def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread, text):
     found = checked("Pending", "", definitions={}, unread=unread)
     assert (found.message, found.object, found.next_try) == (text, "", "")
+    assert found.fault == ("definition-missing" if text else "")
 
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
@@ -170,7 +171,21 @@ def test_a_definition_that_is_missing_is_told_unless_it_could_not_be_read(unread
 def test_what_is_over_waits_for_no_definition(state, name):
     # Its object may be gone, or may not be read, as by the dashboard.
     found = checked(state, name, definitions={})
-    assert (found.state, found.message) == (state, "")
+    assert (found.state, found.message, found.fault) == (state, "", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "fault"),
+    [
+        ("Progressing", "inconclusive: empty value for: errors", "metric-unavailable"),
+        ("Progressing", "value '0.2' did not meet objective '<=0.05'", ""),
+        ("Failed", "inconclusive: empty value for: errors", ""),
+    ],
+)
+def test_a_metric_without_a_value_keeps_an_open_evaluation_from_its_result(state, message, fault):
+    results = {"errors": Measurement(value="", status="Failed", message=message)}
+    tried = evaluation(5 if state == "Failed" else 2, state, results)
+    assert checked(state, evaluations={"pre-eval-rate-1": tried}).fault == fault
 
 
 def test_results_are_shown_also_where_nothing_says_what_they_had_to_be():
@@ -214,36 +229,47 @@ def test_a_metric_of_another_namespace_is_that_of_its_reference():
 
 
 @pytest.mark.parametrize(
-    ("item", "task", "message", "retries"),
+    ("item", "task", "message", "retries", "fault"),
     [
         (
             ItemStatus(definition_name="warm"),
             None,
             "KeptnTaskDefinition warm not found; waiting for it to be created",
             None,
+            "definition-missing",
         ),
-        (ItemStatus(definition_name="warm", status="Succeeded"), None, "", None),
+        (ItemStatus(definition_name="warm", status="Succeeded"), None, "", None, ""),
         (
             ItemStatus(definition_name="warm", name="t", status="Progressing"),
             TaskStatus(job_name="job-1", status="Progressing"),
             "its Job job-1 runs",
             3,
+            "",
+        ),
+        (
+            ItemStatus(definition_name="warm", name="t", status="Progressing"),
+            TaskStatus(status="Progressing", reason="ErrImagePull", message="its pod waits"),
+            "its pod waits",
+            3,
+            "task-stuck",
         ),
         (
             ItemStatus(definition_name="warm", name="t", status="Failed"),
             TaskStatus(job_name="job-1", status="Failed", message="exit code 1"),
             "exit code 1",
             3,
+            "",
         ),
         (
             ItemStatus(definition_name="warm", name="t", status="Failed"),
             TaskStatus(job_name="job-1", status="Failed", reason="BackoffLimitExceeded"),
             "BackoffLimitExceeded",
             3,
+            "",
         ),
     ],
 )
-def test_a_task_tells_what_its_job_came_to(item, task, message, retries):
+def test_a_task_tells_what_its_job_came_to(item, task, message, retries, fault):
     version = workload_version(
         status=WorkloadVersionStatus(pre_deployment_task_status=(item,)),
         pre_deployment_tasks=("warm",),
@@ -259,7 +285,7 @@ def test_a_task_tells_what_its_job_came_to(item, task, message, retries):
         message,
         retries,
     )
-    assert found.next_try == ""
+    assert (found.next_try, found.fault) == ("", fault)
 
 
 def test_a_task_whose_definition_is_there_waits_without_a_word():

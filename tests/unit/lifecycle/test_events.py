@@ -41,6 +41,12 @@ def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state):
     assert (found.text, found.is_warning) == (TEXTS[state], state == "Failed")
 
 
+def test_a_workload_that_comes_after_its_app_is_no_warning():
+    assert [each.is_warning for each in events_of("ReconcileWorkload", "NotFound", "", "both")] == [
+        False
+    ]
+
+
 @pytest.mark.parametrize(
     ("phase", "state", "documented"),
     [

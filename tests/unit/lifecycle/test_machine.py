@@ -65,6 +65,18 @@ def walked(version, *, until, rules=None):
     return walk
 
 
+def test_only_phases_with_checks_and_changes_that_matter_give_events():
+    walk = walked(workload_version(pre_deployment_tasks=("migrate",)), until="load")
+    assert [f"{each.phase}{each.state}" for each in walk.told if not each.is_minor] == [
+        "WorkloadPreDeployTasksStarted",
+        "ReconcileTaskStatusChanged",
+        "WorkloadPreDeployTasksFinished",
+        "WorkloadDeployStarted",
+        "WorkloadDeployFinished",
+    ]
+    assert flow_of(WORKLOAD_FLOW) == without_items(walk.reasons)
+
+
 def test_an_app_without_checks_goes_through_all_phases_in_one_pass():
     walk = Walk(app_version())
     outcome = walk.go()

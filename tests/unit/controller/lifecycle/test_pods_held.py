@@ -15,6 +15,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.controller.lifecycle import pods
 from helpers.gated import (
     CREATED,
     LATER,
@@ -65,6 +66,14 @@ async def test_orphans_are_reported_and_stay(api, client, changes, why):
     assert (signal.reason, signal.warning) == ("GateOrphaned", True)
     assert why in signal.text
     assert "waiter-1" in waiting(api)
+
+
+async def test_an_orphan_is_reported_again_before_its_event_expires(api, client, monkeypatch):
+    monkeypatch.setattr(pods, "REPEAT", 0.05)
+    make(api, pod(owners=[]))
+    async with running(client, *MINE) as world:
+        await world.until(lambda: len(world.signals.kept) > 2 or tick(world))
+    assert set(world.signals.reasons) == {"GateOrphaned"}
 
 
 async def test_a_pod_that_ends_is_left_alone(api, client):

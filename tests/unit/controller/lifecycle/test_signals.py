@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.signals import Reference
 from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.lifecycle.events import APP_PHASES, REASONS, WORKLOAD_PHASES
+from harbourmaster.lifecycle.gate_waits import GateWait
 from harbourmaster.lifecycle.model import App, AppSpec, AppVersionStatus, WorkloadVersionStatus
 from helpers.lifecycle_objects import (
     app,
@@ -118,6 +120,30 @@ def test_both_has_all_of_both_and_nothing_twice():
         everything(telling.signals)
     assert set(both.reasons) == {*keptn.reasons, *documented.reasons}
     assert len(both.reasons) == len(set(both.reasons))
+
+
+def test_a_wait_is_told_with_the_command_that_explains_it_and_gives_no_cloud_event():
+    telling = Telling()
+    text = f"waits for\npre-deployment task warm: {'x' * 2000}"
+    wait = GateWait(reason="GateBlocked", version="shop-front-7", text=text, check="warm")
+    about = ObjectReference("apps/v1", "Deployment", "front", "prod", "uid of front")
+    telling.signals.waits(about, wait)
+    telling.signals.waits(about, replace(wait, reason="GateWaiting"))
+    first, second = telling.events.taken
+    assert (first.regarding, first.type, first.reason) == (about, "Warning", "GateBlocked")
+    assert first.note.startswith("waits for; pre-deployment task warm: xxx")
+    assert first.note.endswith("…; run harbourmaster why deployment front -n prod")
+    assert (second.type, second.reason) == ("Normal", "GateWaiting")
+    assert telling.cloud_events.taken == []
+
+
+def test_what_is_minor_gives_a_cloud_event_and_no_event():
+    telling = Telling()
+    telling.signals.emit(workload_version(), "WorkloadPreDeployTasks", "Started", is_minor=True)
+    assert telling.events.taken == []
+    assert [kind for kind, _ in telling.cloud_events.taken] == [
+        "Workload Pre-Deployment Tasks.Started"
+    ]
 
 
 def test_an_event_is_as_keptns_are():

@@ -46,6 +46,7 @@ JOBS = (
     watches.TASK_DEFINITIONS,
     watches.EVALUATIONS,
     watches.CONFIG,
+    watches.WAIT_EVENTS,
 )
 
 
@@ -244,7 +245,23 @@ def test_a_workload_version_wakes_its_pods_its_workload_and_its_app(caches):
         watches.WORKLOADS: {"prod/shop-front"},
         watches.WORKLOAD_VERSIONS: {"prod/shop-front-7"},
         watches.APP_VERSIONS: {"prod/shop-1-6b86b273"},
+        watches.WAIT_EVENTS: {"prod/shop-front-7"},
     }
+
+
+def test_who_tells_why_pods_wait_looks_at_their_version_when_they_or_its_checks_change(caches):
+    caches.put("pods", gated("one"))
+    caches.put("app_versions", app_in_progress())
+    waiting = workload_version("8", status=WorkloadVersionStatus())
+    caches.put("workload_versions", workload_in_progress(), waiting)
+    for cache, changed, version in (
+        ("pods", "one", "shop-front-7"),
+        ("evaluations", "pre-eval-cpu-54321", "shop-front-7"),
+        ("tasks", "pre-entry-12345", waiting.metadata.name),
+        ("app_versions", "shop-1-6b86b273", waiting.metadata.name),
+    ):
+        woken = caches.change(cache, f"prod/{changed}", "prod/gone")
+        assert woken[watches.WAIT_EVENTS] == {f"prod/{version}"}
 
 
 def test_the_pods_of_a_deleted_version_look_again(caches):

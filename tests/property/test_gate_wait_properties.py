@@ -1,0 +1,115 @@
+"""Events about waits: which one is due follows from the waits, the objects and what was told."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harbourmaster.lifecycle.gate_waits import HEALTHY, REPEAT, SETTLED, GateWait, next_event
+from helpers.properties import cases
+
+WAITS = st.one_of(
+    st.none(),
+    st.builds(
+        GateWait,
+        reason=st.sampled_from(["GateWaiting", "GateBlocked"]),
+        version=st.just("shop-1"),
+        check=st.sampled_from(["a", "b"]),
+        text=st.sampled_from(["value 1", "value 2"]),
+    ),
+)
+UIDS = st.lists(st.sampled_from(["owner", "p1", "p2", "p3"]), unique=True, max_size=4)
+STEPS = st.lists(
+    st.tuples(WAITS, UIDS, st.sampled_from([0.0, 1.0, SETTLED, HEALTHY, 60.0, REPEAT])),
+    max_size=12,
+)
+
+
+def history(steps):
+    """What is told as the world goes through these states, a look whenever one is due."""
+    told, now, sent = None, 0.0, []
+    for wait, uids, seconds in steps:
+        end = now + seconds
+        while True:
+            step = next_event(wait, uids, told, now)
+            told = step.told
+            if step.due:
+                sent.append((now, step.due, wait))
+                told = told.after(step.due, now)
+            elif step.wait is None or now + step.wait > end:
+                break
+            else:
+                now += step.wait
+        now = end
+    return sent
+
+
+def states(steps):
+    """Each state with the time at which it begins and ends."""
+    now = 0.0
+    for wait, uids, seconds in steps:
+        yield now, now + seconds, wait, uids
+        now += seconds
+
+
+@settings(max_examples=cases(500))
+@given(STEPS)
+def test_only_what_holds_now_is_told_and_only_of_what_waits(steps):
+    for now, uid, wait in history(steps):
+        assert any(
+            start <= now <= end and wait is given and uid in uids
+            for start, end, given, uids in states(steps)
+        )
+        assert wait is not None
+
+
+@settings(max_examples=cases(500))
+@given(STEPS)
+def test_one_identity_is_repeated_no_earlier_than_after_45_minutes_unless_another_came_between(
+    steps,
+):
+    last = {}
+    for now, uid, wait in history(steps):
+        before = last.get(uid)
+        changed = [
+            given
+            for start, end, given, uids in states(steps)
+            if before is not None
+            and end >= before[0]
+            and start <= now
+            and (given is None or given.identity != wait.identity or uid not in uids)
+        ]
+        if before is not None and before[1] == wait.identity and not changed:
+            assert now - before[0] >= REPEAT
+        last[uid] = (now, wait.identity)
+
+
+@settings(max_examples=cases(500))
+@given(WAITS.filter(bool), UIDS.filter(bool), st.sampled_from([0.0, 1.0, 2.5]))
+def test_what_goes_on_is_told_to_each_once_after_its_delay_and_again_before_it_expires(
+    wait, uids, repeats
+):
+    sent = history([(wait, uids, wait.delay + repeats * REPEAT)])
+    times = {wait.delay + each * REPEAT for each in range(int(repeats) + 1)}
+    assert {now for now, *_ in sent} == times
+    assert [uid for _, uid, _ in sent] == uids * len(times)
+
+
+@settings(max_examples=cases(500))
+@given(STEPS, WAITS.filter(bool), UIDS.filter(bool), st.sampled_from(["value 3", "value 1"]))
+def test_another_value_is_no_news(steps, wait, uids, text):
+    other = GateWait(reason=wait.reason, version=wait.version, check=wait.check, text=text)
+    first = [*steps, (wait, uids, 20.0)]
+    assert len(history([*first, (other, uids, 20.0)])) == len(history([*first, (wait, uids, 20.0)]))
+
+
+@settings(max_examples=cases(500))
+@given(STEPS, UIDS)
+def test_a_wait_that_is_over_is_forgotten(steps, uids):
+    told = None
+    for wait, given_uids, _ in steps:
+        told = next_event(wait, given_uids, told, 0.0).told
+        assert told is None or told.at.keys() <= {*given_uids}
+        told = told and told.after(given_uids[0], 0.0)
+    assert next_event(None, uids, told, 1e6) == (None, "", None)
+    assert next_event(wait if steps else None, [], told, 1e6) == (None, "", None)

@@ -1,0 +1,299 @@
+"""Events about waiting pods and their owners: on which objects, how many, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from harbourmaster.controller.lifecycle.owners import decode_owner
+from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEvents
+from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
+from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
+from harbourmaster.lifecycle.gated_pods import decode_pod
+from harbourmaster.lifecycle.model import (
+    EvaluationDefinition,
+    Task,
+    TaskDefinition,
+    TaskStatus,
+    WorkloadVersion,
+)
+from helpers import generated_by
+from helpers.gated import GATE, keptn, owned, pod, replica_set
+from helpers.lifecycle import context_of
+from helpers.virtual_time import virtual
+
+VERSION = "shop-waiter-1.0"
+KEY = f"prod/{VERSION}"
+HELD_BY = "gates.harbourmaster.dev/held-by"
+START = datetime(2026, 3, 1, 10, tzinfo=UTC)
+MISSING = "GateDefinitionMissing"
+
+
+class Patches:
+    """A client that takes patches of pods, unless ``error`` says no."""
+
+    def __init__(self):
+        self.error = None
+        self.taken = []
+
+    async def patch(self, resource, name, patch, namespace):
+        self.taken.append((resource.kind, name, [each.get("value") for each in patch.operations]))
+        if self.error is not None:
+            raise self.error
+
+
+class Waits:
+    """The reconciler on caches that a test fills; ``told`` are its events with their times."""
+
+    def __init__(self):
+        self.client = Patches()
+        self.context = context_of(self.client, now=self.now)
+        self.caches = self.context.caches
+        self.reconciler = WaitEvents(self.context)
+        self.told = []
+        self.context.signals.on_told = self._note
+        self.put(self.caches.replica_sets, replica_set(), decode_owner)
+
+    def now(self):
+        return START + timedelta(seconds=asyncio.get_running_loop().time())
+
+    def _note(self):
+        found = self.context.signals.kept[-1]
+        self.told.append((round(asyncio.get_running_loop().time(), 3), found.about, found.reason))
+
+    def put(self, cache, obj, decode=None):
+        metadata = obj["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        cache.store.put(key, decode(msgspec.json.encode(obj)) if decode else obj)
+
+    def wait(self, *names, **options):
+        """Let these pods wait."""
+        for name in names:
+            self.put(self.caches.pods, pod(name, uid=f"u-{name}", **options), decode_pod)
+
+    def define(self, name, cache, kind, status=None):
+        found = {"metadata": {"name": name, "namespace": "prod"}, "status": status or {}}
+        spec = {"taskDefinition": "warm", "objectives": []}
+        found = msgspec.convert({**found, "spec": spec}, kind)
+        cache.store.put(f"prod/{name}", found)
+        return found
+
+    def version(self, phase="WorkloadPreDeployTasks", *, created="", **status):
+        found = {
+            "metadata": {
+                "name": VERSION,
+                "namespace": "prod",
+                "uid": "v",
+                "creationTimestamp": created,
+            },
+            "spec": {
+                "app": "shop",
+                "version": "1.0",
+                "workloadName": "shop-waiter",
+                "resourceReference": {"uid": "rs-1", "kind": "ReplicaSet", "name": "waiter-rs"},
+                "preDeploymentTasks": ["warm"],
+                "preDeploymentEvaluations": ["rate"],
+            },
+            "status": {"currentPhase": phase, **status},
+        }
+        found = msgspec.convert(found, WorkloadVersion)
+        metadata = msgspec.structs.replace(found.metadata, owner_references=(generated_by.owner(),))
+        found = msgspec.structs.replace(found, metadata=metadata)
+        self.caches.workload_versions.store.put(KEY, found)
+
+    async def run(self, seconds, *keys):
+        """Reconcile as the queue does, for so long; return when the next look would be."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        again = dict.fromkeys(keys or (KEY,), clock())
+        while again and min(again.values()) <= end:
+            key = min(again, key=again.__getitem__)
+            await asyncio.sleep(again.pop(key) - clock())
+            left = await self.reconciler.reconcile(key)
+            if left is not None:
+                again[key] = clock() + left
+        await asyncio.sleep(max(end - clock(), 0))
+        return min(again.values(), default=None)
+
+    @property
+    def abouts(self):
+        return [about for _, about, _ in self.told]
+
+
+@virtual
+async def test_the_deployment_is_told_first_and_then_each_pod_once_after_three_seconds():
+    waits = Waits()
+    waits.version()
+    waits.wait("waiter-1", "waiter-2")
+    await waits.run(60)
+    assert waits.told == [
+        (SETTLED, "Deployment waiter", MISSING),
+        (SETTLED + INTERVAL, "Pod waiter-1", MISSING),
+        (SETTLED + 2 * INTERVAL, "Pod waiter-2", MISSING),
+    ]
+    (_, value) = waits.client.taken[0][2]
+    assert (waits.client.taken[0][:2], value) == (("Pod", "waiter-1"), VERSION)
+    waits.wait("waiter-3")
+    await waits.run(1)
+    assert waits.abouts[3:] == ["Pod waiter-3"]
+
+
+@virtual
+async def test_never_more_than_five_events_a_second_of_all_versions_and_none_is_lost():
+    waits = Waits()
+    waits.version()
+    waits.wait(*(f"waiter-{number}" for number in range(30)))
+    other = waits.caches.workload_versions.store.get(KEY)
+    keys = [KEY]
+    for number in range(3):
+        name = f"shop-other-{number}-1.0"
+        spec = msgspec.structs.replace(other.spec, workload_name=f"shop-other-{number}")
+        metadata = msgspec.structs.replace(other.metadata, name=name)
+        found = msgspec.structs.replace(other, metadata=metadata, spec=spec)
+        waits.caches.workload_versions.store.put(f"prod/{name}", found)
+        waits.wait(f"other-{number}", annotations=keptn(f"other-{number}"))
+        keys.append(f"prod/{name}")
+    await waits.run(60, *keys)
+    # One Deployment of all, told of four versions.
+    assert len(waits.told) == 30 + 3 + 4
+    times = [at for at, *_ in waits.told]
+    assert all(later - at > 0.999 for at, later in zip(times, times[5:], strict=False))
+    # No version waits until another one's pods were told.
+    assert {"Pod other-0", "Pod other-1", "Pod other-2"} <= {*waits.abouts[:12]}
+
+
+@virtual
+async def test_what_waits_is_told_again_after_45_minutes_and_no_more_once_it_goes():
+    waits = Waits()
+    waits.version()
+    waits.wait("waiter-1")
+    await waits.run(REPEAT + 60)
+    assert waits.abouts == ["Deployment waiter", "Pod waiter-1"] * 2
+    assert waits.told[2][0] - waits.told[0][0] == REPEAT
+    waits.caches.pods.store.remove("prod/waiter-1")
+    assert await waits.run(2 * REPEAT) is None
+    assert len(waits.told) == 4
+
+
+@virtual
+async def test_a_pod_that_goes_while_its_event_waits_for_its_turn_is_not_told():
+    waits = Waits()
+    waits.version()
+    waits.wait("waiter-1", "waiter-2")
+    turn = asyncio.create_task(waits.run(10))
+    await asyncio.sleep(SETTLED + INTERVAL / 2)
+    assert waits.abouts == ["Deployment waiter"]
+    waits.caches.pods.store.remove("prod/waiter-1")
+    await turn
+    assert waits.abouts == ["Deployment waiter", "Pod waiter-2"]
+
+
+@virtual
+async def test_a_check_that_runs_as_it_should_gives_a_normal_event_later_and_a_quick_one_none():
+    waits = Waits()
+    running = {"definitionName": "warm", "name": "pre-warm", "status": "Progressing"}
+    waits.version(preDeploymentTaskStatus=[running])
+    waits.define("rate", waits.caches.evaluation_definitions, EvaluationDefinition)
+    waits.define("warm", waits.caches.task_definitions, TaskDefinition)
+    task = waits.define("pre-warm", waits.caches.tasks, Task, {"jobName": "job-1"})
+    waits.wait("waiter-1")
+    await waits.run(9)
+    assert waits.told == []
+    await waits.run(9)
+    assert {reason for *_, reason in waits.told} == {"GateWaiting"}
+    assert waits.context.signals.kept[0].text.endswith("its Job job-1 runs")
+    stuck = TaskStatus(job_name="job-1", reason="ErrImagePull", message="no such image")
+    waits.caches.tasks.store.put("prod/pre-warm", msgspec.structs.replace(task, status=stuck))
+    await waits.run(9)
+    assert [reason for *_, reason in waits.told[2:]] == ["GateTaskStuck"] * 2
+    assert waits.context.signals.kept[-1].warning
+
+
+@virtual
+async def test_an_app_that_does_not_come_becomes_a_warning_once_it_is_late():
+    waits = Waits()
+    waits.version("", created="2026-03-01T10:00:00Z")
+    waits.wait("waiter-1")
+    await waits.run(60)
+    late = 30 + 10 + SETTLED
+    assert waits.told == [
+        (10.0, "Deployment waiter", "GateWaiting"),
+        (10.0 + INTERVAL, "Pod waiter-1", "GateWaiting"),
+        (late, "Deployment waiter", "GateAppMissing"),
+        (late + INTERVAL, "Pod waiter-1", "GateAppMissing"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "about"),
+    [
+        (owned("StatefulSet", "store", "s-1"), "StatefulSet store"),
+        (owned("DaemonSet", "agent", "d-9"), "DaemonSet agent"),
+        (owned("ReplicaSet", "lone-rs", "rs-9"), "ReplicaSet lone-rs"),
+    ],
+)
+@virtual
+async def test_the_owner_is_the_one_at_which_users_look(owner, about):
+    waits = Waits()
+    waits.put(waits.caches.replica_sets, replica_set("lone-rs", "rs-9", above=None), decode_owner)
+    waits.version()
+    waits.wait("waiter-1", owners=[owner])
+    await waits.run(10)
+    assert waits.abouts == [about, "Pod waiter-1"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gates": ("example.com/quota",)},
+        {"deletionTimestamp": "2026-03-01T10:00:00Z"},
+        {"owners": [owned("Job", "j", "j")]},
+        {"annotations": {**keptn(), "gates.harbourmaster.dev/parent": "unresolved"}},
+    ],
+    ids=["others' gate", "ending", "orphan", "provisional"],
+)
+@virtual
+async def test_pods_that_wait_for_no_check_are_not_told(options):
+    waits = Waits()
+    waits.version()
+    waits.wait("waiter-1", **options)
+    assert await waits.run(60) is None
+    assert waits.told == []
+    waits.wait("waiter-2")
+    await waits.run(60)
+    assert waits.abouts == ["Deployment waiter", "Pod waiter-2"]
+
+
+@virtual
+async def test_an_annotation_that_is_there_is_left_and_one_that_is_refused_hides_no_event():
+    waits = Waits()
+    waits.version()
+    waits.wait("waiter-1", annotations={**keptn(), HELD_BY: "another"})
+    await waits.run(10)
+    assert waits.client.taken == []
+    for error in (ForbiddenError("denied"), NotFoundError("gone")):
+        waits.client.error = error
+        waits.wait(f"of {type(error).__name__}")
+        await waits.run(10)
+    assert waits.abouts[2:] == ["Pod of ForbiddenError", "Pod of NotFoundError"]
+    waits.client.error = ConflictError("changed meanwhile")
+    waits.wait("changed")
+    with pytest.raises(ConflictError):
+        await waits.run(10)
+    waits.client.error = None
+    await waits.run(10)
+    assert waits.abouts[4:] == ["Pod changed"]
+
+
+@virtual
+async def test_a_new_leader_looks_at_the_versions_of_all_waiting_pods():
+    waits = Waits()
+    waits.wait("waiter-1", "waiter-2")
+    waits.wait("free", gates=())
+    waits.wait("next", annotations=keptn(version="2.0"))
+    assert set(waits.reconciler.due(None)) == {KEY, "prod/shop-waiter-2.0"}
+    assert set(waits.reconciler.due(["prod/one"])) == {"prod/one"}
+    assert GATE in waits.caches.pods.store.get("prod/next").gates

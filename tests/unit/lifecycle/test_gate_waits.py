@@ -1,0 +1,170 @@
+"""What events say of a pod that waits, by its report."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
+from harbourmaster.lifecycle.gate_report import GateReport
+from harbourmaster.lifecycle.gate_waits import FAULTS, HEALTHY, REASONS, SETTLED, gate_wait
+
+MISSING = "KeptnTaskDefinition warm not found; waiting for it to be created"
+
+
+def task(name="warm", state="Progressing", **more):
+    return CheckReport(kind="task", phase="WorkloadPreDeployTasks", name=name, state=state, **more)
+
+
+def evaluation(*objectives, state="Progressing", **more):
+    more = {"tries": 2, "retries": 5, "next_try": "2026-03-01T10:00:40Z", **more}
+    phase = "WorkloadPreDeployEvaluations"
+    return CheckReport(
+        kind="evaluation", phase=phase, name="rate", state=state, objectives=objectives, **more
+    )
+
+
+def objective(value="0.2", state="Failed", message="did not meet", name="errors"):
+    return ObjectiveReport(name=name, state=state, value=value, threshold="<=0.05", message=message)
+
+
+NO_VALUE = objective("", message="inconclusive: empty value for: errors: connection refused")
+
+
+def told(*checks, code="checks-pending", is_app_late=False, **more):
+    report = GateReport(
+        namespace="prod",
+        pod="waiter-1",
+        code=code,
+        text="what the verdict says",
+        version_object="shop-waiter-1.0",
+        checks=checks,
+        **more,
+    )
+    return gate_wait(report, is_app_late=is_app_late)
+
+
+@pytest.mark.parametrize(
+    ("check", "reason", "text"),
+    [
+        (
+            task(state="Pending", message=MISSING, fault="definition-missing"),
+            "GateDefinitionMissing",
+            f"waits for pre-deployment task warm: {MISSING}",
+        ),
+        (
+            evaluation(objective(), message=MISSING, fault="definition-missing"),
+            "GateDefinitionMissing",
+            (
+                "waits for pre-deployment evaluation rate: "
+                f"{MISSING}; try 2 of 5, next try 2026-03-01T10:00:40Z"
+            ),
+        ),
+        (
+            task(message="its pod waits: ErrImagePull", fault="task-stuck"),
+            "GateTaskStuck",
+            "waits for pre-deployment task warm: its pod waits: ErrImagePull",
+        ),
+        (
+            evaluation(NO_VALUE, fault="metric-unavailable"),
+            "GateMetricUnavailable",
+            (
+                "waits for pre-deployment evaluation rate: errors has no value, must be <=0.05 "
+                "(empty value for: errors: connection refused); try 2 of 5, "
+                "next try 2026-03-01T10:00:40Z"
+            ),
+        ),
+        (
+            evaluation(objective(state="Succeeded", name="load"), objective()),
+            "GateWaiting",
+            (
+                "waits for pre-deployment evaluation rate: errors is 0.2, must be <=0.05; "
+                "try 2 of 5, next try 2026-03-01T10:00:40Z"
+            ),
+        ),
+        (
+            evaluation(objective(), next_try=""),
+            "GateWaiting",
+            "waits for pre-deployment evaluation rate: errors is 0.2, must be <=0.05; try 2 of 5",
+        ),
+        (
+            evaluation(objective("", "Pending", ""), state="Pending", tries=0, retries=None),
+            "GateWaiting",
+            "waits for pre-deployment evaluation rate",
+        ),
+        (
+            task(message="its Job job-1 runs"),
+            "GateWaiting",
+            "waits for pre-deployment task warm: its Job job-1 runs",
+        ),
+    ],
+)
+def test_an_open_check_is_told_with_its_value_threshold_and_next_try(check, reason, text):
+    found = told(check)
+    assert (found.reason, found.text) == (reason, text)
+    assert found.is_warning == (reason != "GateWaiting")
+    assert found.delay == (SETTLED if found.is_warning else HEALTHY)
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (
+            task(state="Failed", message="exit code 1"),
+            "Blocked: pre-deployment task warm failed and will not be retried: exit code 1",
+        ),
+        (
+            replace(task(state="Failed"), phase="AppPreDeployTasks"),
+            "Blocked: pre-deployment task warm of the app failed and will not be retried",
+        ),
+        (
+            evaluation(objective(), state="Failed"),
+            (
+                "Blocked: pre-deployment evaluation rate failed and will not be retried: errors is "
+                "0.2, must be <=0.05"
+            ),
+        ),
+        (task(state="Succeeded"), "Blocked: what the verdict says"),
+    ],
+)
+@pytest.mark.parametrize("code", ["checks-failed", "app-failed"])
+def test_a_failed_check_blocks(code, check, text):
+    found = told(task("first", "Succeeded"), check, code=code)
+    assert (found.reason, found.text, found.is_warning) == ("GateBlocked", text, True)
+
+
+def test_of_several_open_checks_the_gravest_is_told():
+    runs = task("first")
+    faulty = [task(f"of {fault}", fault=fault) for fault in FAULTS]
+    for at, fault in enumerate(faulty):
+        assert told(runs, *reversed(faulty[at:])).check == f"{fault.phase}/{fault.name}"
+    assert told(task("over", "Failed", fault="task-stuck"), runs, task("next")).check == (
+        "WorkloadPreDeployTasks/first"
+    )
+
+
+@pytest.mark.parametrize(("is_late", "reason"), [(False, "GateWaiting"), (True, "GateAppMissing")])
+def test_an_app_that_may_still_come_is_no_fault(is_late, reason):
+    found = told(task(), code="waits-for-app", is_app_late=is_late, advice="list it")
+    assert (found.reason, found.text) == (reason, "waits for what the verdict says: list it")
+    there = told(task(), code="waits-for-app", app_version_object="shop-1", is_app_late=is_late)
+    assert there.text == "waits for pre-deployment task warm"
+
+
+@pytest.mark.parametrize("code", ["released", "orphaned", "waits-for-version", "deployment-due"])
+def test_what_ends_in_a_moment_or_is_told_elsewhere_gives_no_event(code):
+    assert told(task(), code=code) is None
+    assert told(task(state="Succeeded")) is None
+
+
+def test_the_identity_is_reason_version_and_check_and_no_value():
+    first = told(evaluation(objective("0.2")))
+    assert first.identity == told(evaluation(objective("0.3"), tries=3)).identity
+    others = [
+        told(evaluation(NO_VALUE, fault="metric-unavailable")),
+        told(replace(evaluation(objective()), name="other")),
+        told(replace(evaluation(objective()), phase="AppPreDeployEvaluations")),
+        replace(first, version="shop-waiter-2.0"),
+    ]
+    assert len({each.identity for each in (first, *others)}) == 1 + len(others)
+    assert {each.reason for each in (first, *others)} <= {*REASONS}
