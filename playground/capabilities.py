@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.playground import manifests
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.manifests import DEPLOY
 from harbourmaster.playground.ports import free_ports
@@ -69,24 +68,13 @@ def dashboard_url(command: Sequence[str]) -> str:
 
 def visitor_token(kubectl: Kubectl) -> str:
     """A token of somebody who sees all pages of the dashboard."""
-    account = {"kind": "ServiceAccount", "name": VISITOR, "namespace": NAMESPACE}
-    role = {"kind": "ClusterRole", "name": "harbourmaster-dashboard-viewer"}
-    metadata = {"name": VISITOR, "namespace": NAMESPACE}
-    manifests.apply(
-        kubectl,
-        [
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": VISITOR},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
-                "subjects": [account],
-            },
-        ],
-    )
-    lifetime = f"--duration={LIFETIME}"
-    return kubectl("create", "token", VISITOR, f"--namespace={NAMESPACE}", lifetime).stdout.strip()
+    # Both stay from an earlier start; what else fails leaves no token to be had.
+    where = f"--namespace={NAMESPACE}"
+    kubectl("create", "serviceaccount", VISITOR, where, check=False)
+    role = "--clusterrole=harbourmaster-dashboard-viewer"
+    account = f"--serviceaccount={NAMESPACE}:{VISITOR}"
+    kubectl("create", "clusterrolebinding", VISITOR, role, account, check=False)
+    return kubectl("create", "token", VISITOR, where, f"--duration={LIFETIME}").stdout.strip()
 
 
 def harbourmaster(kubeconfig: Path, arguments: Sequence[str]) -> str:

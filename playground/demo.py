@@ -65,9 +65,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
             Installation(plane, arguments={"controller": CONTROLLER_FLAGS}, progress=say)
         )
         plane.await_nodes(nodes)
-        scrapes = {
-            name: f"{workload.health}/metrics" for name, workload in installation.workloads.items()
-        }
+        scrapes = installation.scrapes
         folder = directory / "prometheus"
         prometheus = stack.enter_context(Prometheus(folder, scrapes, program=program))
         prometheus.await_targets()

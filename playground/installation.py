@@ -83,6 +83,11 @@ class Installation(Started):
         """The controllers, with the ports of each."""
         return [one for one in self.workloads.values() if one.role == "controller"]
 
+    @property
+    def scrapes(self) -> dict[str, str]:
+        """The URL of the metrics of each process."""
+        return {name: f"{workload.health}/metrics" for name, workload in self.workloads.items()}
+
     def start(self) -> None:
         """Install the manifests, start all, and wait for an answered review; or leave nothing."""
         self._claim()

@@ -166,9 +166,7 @@ def _start_members(stack: ExitStack, plane: ControlPlane, binaries: Path, count:
 
 def _start_prometheus(stack: ExitStack, installation: Installation, program: Path) -> None:
     """Start what scrapes all processes, with the rules of the component ``monitoring``."""
-    scrapes = {
-        name: f"{workload.health}/metrics" for name, workload in installation.workloads.items()
-    }
+    scrapes = installation.scrapes
     rules = yaml.safe_load((DEPLOY / "components/monitoring/prometheusrule.yaml").read_text())
     folder = installation.files.directory / PROMETHEUS
     prometheus = Prometheus(folder, scrapes, rules=rules["spec"], program=program, detached=True)

@@ -75,9 +75,7 @@ def run(directory: Path, *, keep: bool, say: Callable[[str], None]) -> None:
         )
         stack.enter_context(installation)
         plane.await_nodes(nodes)
-        scrapes = {
-            name: f"{workload.health}/metrics" for name, workload in installation.workloads.items()
-        }
+        scrapes = installation.scrapes
         prometheus = Prometheus(directory / "prometheus", scrapes, program=program)
         with step(f"Prometheus at {prometheus.url}, which scrapes {', '.join(scrapes)}", say):
             stack.enter_context(prometheus)
