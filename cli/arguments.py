@@ -76,33 +76,21 @@ class Subjects(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: S
         """The type alone."""
         return value.partition("/")[0].partition(".")[0].lower()
 
-    def __call__(
-        self,
-        parser: ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,  # noqa: ANN401 - as the base class has it
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
         """Take TYPE/NAME as TYPE NAME."""
-        given, *others = values
+        parser, namespace, (given, *others), *option = call
         _, slash, name = given.partition("/")
         words = [self.choice_in(given), *([name] if slash else ()), *others]
-        super().__call__(parser, namespace, words, option_string)
+        super().__call__(parser, namespace, words, *option)
 
 
 class _Deprecated(argparse.Action):
     """A flag of an older release, which ``const`` replaces."""
 
-    def __call__(
-        self,
-        parser: ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,  # noqa: ANN401 - as the base class has it
-        option_string: str | None = None,
-    ) -> None:
-        text = f"{parser.prog}: {option_string} is deprecated: use {self.const}"
-        print(text, file=sys.stderr)
-        setattr(namespace, self.dest, values)
+    def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
+        parser, namespace, value, option = call
+        print(f"{parser.prog}: {option} is deprecated: use {self.const}", file=sys.stderr)
+        setattr(namespace, self.dest, value)
 
 
 def add_installation(parser: ArgumentParser, *deprecated: str) -> None:
@@ -151,12 +139,13 @@ def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
         )
 
 
-def add_subject(parser: ArgumentParser, name: str, resource: Resource) -> None:
+def add_subject(parser: ArgumentParser, name: str, resource: Resource, **more: Any) -> None:  # noqa: ANN401
     """The name of one object of a kind; ``subject_of`` gives its namespace, too."""
     parser.add_argument(
         name,
         type=partial(reference, what=resource.kind, types=names_of(resource)),
         metavar=f"[NAMESPACE/]{resource.kind.upper()}",
+        **more,
     )
     add_namespace(parser)
 

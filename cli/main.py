@@ -6,7 +6,6 @@ import argparse
 import sys
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +32,7 @@ from harbourmaster.cli.why import commands as why
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import settings_from
 from harbourmaster.serving.process import Parser, exit_code
+from harbourmaster.webhook.canary import our_version
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def create_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=our_version())
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     text = "serve admission reviews over TLS, with policies from files"
@@ -197,13 +197,6 @@ def create_parser() -> argparse.ArgumentParser:
         help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
     )
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("harbourmaster")
-    except PackageNotFoundError:
-        return "unknown: not installed, see README.md"
 
 
 if __name__ == "__main__":

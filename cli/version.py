@@ -5,14 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from harbourmaster.api.resources import DEPLOYMENTS
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.cluster import DONE, print_out, run_with_client
-from harbourmaster.cli.live.kinds import decode_workload
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import cause
-from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import server_version
 from harbourmaster.webhook.canary import our_version
 
@@ -22,42 +19,33 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
 
 
-class Versions(Struct, omit_defaults=True):
-    """What ``-o json`` prints; what could not be asked for is left out, or says why."""
-
-    client: str
-    controller: str = ""
-    webhook: str = ""
-    kubernetes: str = ""
-
-
 def run(arguments: Arguments) -> int:
     """Print them; why no cluster can be asked goes to standard error; returns 0 all the same."""
-    found = Versions(our_version())
+    found = {"client": our_version()}
     if not arguments.client:
-        run_with_client(arguments, partial(_ask, arguments, found))
-    shown = {name: getattr(found, name) for name in found.__struct_fields__}
-    print_out(arguments, found, [f"{name}: {text}" for name, text in shown.items() if text])
+        run_with_client(arguments, partial(_ask, arguments.installed_in, found))
+    print_out(arguments, found, [f"{name}: {text}" for name, text in found.items()])
     return DONE
 
 
-async def _ask(arguments: Arguments, found: Versions, client: Client) -> int:
-    try:
-        found.kubernetes = str(await server_version(client))
-    except ApiError as error:
-        found.kubernetes = f"unknown: {cause(error)}"
-    found.controller = await _image(client, CONTROLLER, arguments.installed_in)
-    found.webhook = await _image(client, WEBHOOK, arguments.installed_in)
+async def _ask(namespace: str, found: dict[str, str], client: Client) -> int:
+    live = Installation(client, namespace)
+    for name, asking in (
+        ("controller", _image(live, CONTROLLER)),
+        ("webhook", _image(live, WEBHOOK)),
+        ("kubernetes", server_version(client)),
+    ):
+        try:
+            found[name] = str(await asking)
+        except ApiError as error:
+            found[name] = f"unknown: {cause(error)}"
     return DONE
 
 
-async def _image(client: Client, name: str, namespace: str) -> str:
+async def _image(live: Installation, name: str) -> str:
     """The image of a process, and its version where a label says it."""
-    try:
-        deployment = decode_workload(await client.get(DEPLOYMENTS, name, namespace))
-    except NotFoundError:
-        return f"not found in namespace {namespace}"
-    except ApiError as error:
-        return f"unknown: {cause(error)}"
-    label = deployment.metadata.labels.get("app.kubernetes.io/version", "")
-    return f"{label} ({deployment.image})" if label else deployment.image
+    found = await live.deployment(name)
+    if found is None:
+        return f"not found in namespace {live.namespace}"
+    label = found.metadata.labels.get("app.kubernetes.io/version", "")
+    return f"{label} ({found.image})" if label else found.image

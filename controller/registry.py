@@ -40,19 +40,14 @@ class Registered(NamedTuple):
 
 CONTROLLERS: Final = {
     REGISTRATION: Registered(
-        "create and repair webhook configurations, and renew their certificates; settings: "
-        "webhook, certificates",
+        "create and repair webhook configurations and their certificates",
         "registration.controller",
         lambda found: found.register_webhooks,
     ),
     NAMESPACES: Registered("label namespaces that opt in to gates", "namespaces"),
-    METRICS: Registered(
-        "query metric providers, and run analyses; settings: metrics", "evaluation.controller"
-    ),
+    METRICS: Registered("query metric providers and run analyses", "evaluation.controller"),
     LIFECYCLE: Registered(
-        "run tasks and evaluations, and release pods whose checks passed; settings: lifecycle, "
-        "scheduler",
-        "lifecycle.controller",
+        "run tasks and evaluations, and release pods whose checks passed", "lifecycle.controller"
     ),
     RESCHEDULING: Registered(
         "make room for critical add-ons; off unless rescheduling.enabled",

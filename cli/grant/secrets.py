@@ -14,10 +14,11 @@ import yaml
 from harbourmaster.api.names import dns_label, dns_subdomain
 from harbourmaster.api.patches import ApplyPatch
 from harbourmaster.cli.installed import CONTROLLER, ROLE_BINDINGS, ROLES, is_ours_by_name
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client, say
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -59,8 +60,7 @@ def run(arguments: Arguments) -> int:
     names += [("Secret name", each, dns_subdomain) for each in arguments.name]
     for what, name, check in names:
         if faults := check(name):
-            complain(f'invalid {what} "{name}": {"; ".join(faults)}')
-            return UNUSABLE
+            raise StartError(f'invalid {what} "{name}": {"; ".join(faults)}')
     if arguments.output == "yaml":
         made = manifests(arguments.namespace, arguments.installed_in, arguments.name)
         yaml.safe_dump_all([body for _, body in made], sys.stdout, sort_keys=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,10 +12,8 @@ from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
     add_lines,
-    add_namespace,
     add_output,
-    names_of,
-    reference,
+    add_subject,
 )
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.controller.settings import ControllerSettings
@@ -52,13 +49,7 @@ def add_parser(commands: Commands) -> None:
         settings=PlanSettings,
         of_file=ControllerSettings,
     )
-    plan.add_argument(
-        "--pod",
-        type=partial(reference, what="pod", types=names_of(PODS)),
-        required=True,
-        metavar="[NAMESPACE/]POD",
-    )
-    add_namespace(plan)
+    add_subject(plan, "--pod", PODS, required=True)
     add_connection(plan)
     plan.add_argument(
         "--dump",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli import program
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.why.commands import KINDS, REFERRING
@@ -19,10 +17,10 @@ from harbourmaster.cli.why.model import Report, Section, WhyContext
 from harbourmaster.cli.why.render import show
 from harbourmaster.cli.why.subjects import fetched, owners_of, seen
 from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Callable
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
@@ -33,31 +31,24 @@ _REVIEW: Final = "review"
 
 
 def why(arguments: Arguments) -> int:
-    """Answer; 0 there is an answer, 1 an object or a file is bad or not there, 2 no cluster."""
-    try:
-        work = _work(arguments)
-    except ArgumentTypeError as error:
-        complain(f"why: {error}; see {program.name.get()} why --help")
-        return UNUSABLE
-    return work()
+    """Answer; 0 there is an answer, 1 an object or a file is bad or not there, 2 no cluster.
 
-
-def _work(arguments: Arguments) -> Callable[[], int]:
-    """What is to be done. Raises ArgumentTypeError for arguments that do not go together."""
+    Raises StartError for arguments that do not go together.
+    """
     if arguments.manifests and arguments.what:
-        raise ArgumentTypeError(f"give either -f or {arguments.what}, not both")
+        raise StartError(f"why: give either -f or {arguments.what}, not both")
     if arguments.manifests or arguments.what == _REVIEW:
         # Only files need what reads files.
         from harbourmaster.cli.why import offline  # noqa: PLC0415
 
-        return partial(offline.manifests if arguments.manifests else offline.reviews, arguments)
+        return (offline.manifests if arguments.manifests else offline.reviews)(arguments)
     if not arguments.what:
-        raise ArgumentTypeError("give a pod, a workload, a review or -f FILE")
+        raise StartError("why: give a pod, a workload, a review or -f FILE")
     if arguments.policies or arguments.namespaces or arguments.parents:
-        raise ArgumentTypeError("--policies, --namespaces and --parents are for -f and review")
+        raise StartError("why: --policies, --namespaces and --parents are for -f and review")
     if not (arguments.name or arguments.selector):
-        raise ArgumentTypeError("give a name, or labels by --selector")
-    return partial(run_with_client, arguments, partial(_live, arguments, KINDS[arguments.kind]))
+        raise StartError("why: give a name, or labels by --selector")
+    return run_with_client(arguments, partial(_live, arguments, KINDS[arguments.kind]))
 
 
 async def _live(arguments: Arguments, resource: Resource, client: Client) -> int:
@@ -68,7 +59,11 @@ async def _live(arguments: Arguments, resource: Resource, client: Client) -> int
             arguments, live, resource, *subject_of(arguments, arguments.name, here)
         )
     namespace = here if arguments.namespace is None else arguments.namespace
-    found = await live.metadata(resource, namespace or None, label_selector=arguments.selector)
+    try:
+        found = await live.metadata(resource, namespace or None, label_selector=arguments.selector)
+    except ApiError as error:
+        complain(unreadable(error, resource.plural))
+        return LEFT
     if not found:
         where = f" in namespace {namespace}" if namespace else ""
         complain(f"no {resource.kind} matches {arguments.selector}{where}")

@@ -298,7 +298,7 @@ def test_what_names_no_pod_is_refused(capsys, asked):
     with pytest.raises(SystemExit) as ended:
         main(["reschedule", "plan", f"--pod={asked}"])
     assert ended.value.code == 2
-    assert f'invalid pod "{asked}": expected [NAMESPACE/]NAME' in capsys.readouterr().err
+    assert f'invalid Pod "{asked}": expected [NAMESPACE/]NAME' in capsys.readouterr().err
 
 
 @pytest.fixture

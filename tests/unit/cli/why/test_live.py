@@ -402,6 +402,12 @@ async def test_labels_select_several_objects(api, why):
     code, out, err = await why("pods", "-l", "app=none", "-n", NAMESPACE)
     assert (code, out) == (1, "")
     assert err == f"harbourmaster: no Pod matches app=none in namespace {NAMESPACE}\n"
+    api.forbid("list", PODS)
+    code, out, err = await why("pods", "-l", "app=cart", "-A")
+    assert (code, out) == (1, "")
+    said = "harbourmaster: pods could not be read: missing permission to list pods"
+    assert err.startswith(said)
+    assert err.count("\n") == 1
 
 
 async def test_a_mistyped_name_or_type_is_answered_with_what_is_meant(api, why, capsys):
