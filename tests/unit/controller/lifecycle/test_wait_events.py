@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEvents
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
-from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
+from harbourmaster.lifecycle.gate_waits import APP_DUE, REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     EvaluationDefinition,
@@ -81,13 +81,12 @@ class Waits:
         cache.store.put(f"prod/{name}", found)
         return found
 
-    def version(self, phase="WorkloadPreDeployTasks", *, created="", **status):
+    def version(self, phase="WorkloadPreDeployTasks", **status):
         found = {
             "metadata": {
                 "name": VERSION,
                 "namespace": "prod",
                 "uid": "v",
-                "creationTimestamp": created,
             },
             "spec": {
                 "app": "shop",
@@ -215,10 +214,11 @@ async def test_a_check_that_runs_as_it_should_gives_a_normal_event_later_and_a_q
 @virtual
 async def test_an_app_that_does_not_come_becomes_a_warning_once_it_is_late():
     waits = Waits()
-    waits.version("", created="2026-03-01T10:00:00Z")
+    waits.version("")
     waits.wait("waiter-1")
-    await waits.run(60)
-    late = 30 + 10 + SETTLED
+    await waits.run(90)
+    # Ages are whole seconds.
+    late = APP_DUE + INTERVAL + SETTLED
     assert waits.told == [
         (10.0, "Deployment waiter", "GateWaiting"),
         (10.0 + INTERVAL, "Pod waiter-1", "GateWaiting"),
