@@ -61,12 +61,7 @@ class Details(Struct, frozen=True, gc=False):
 
 
 def occurrence(
-    regarding: ObjectReference,
-    kind: EventType,
-    reason: str,
-    note: str,
-    action: str,
-    identity: str = "",
+    regarding: ObjectReference, kind: EventType, reason: str, note: str, action: str
 ) -> Occurrence:
     """An occurrence as the API takes it: no text is too long."""
     return Occurrence(
@@ -75,7 +70,6 @@ def occurrence(
         shortened(reason, MAX_TEXT),
         shortened(note, MAX_NOTE),
         shortened(action, MAX_TEXT),
-        identity,
     )
 
 

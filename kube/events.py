@@ -16,6 +16,7 @@ from random import random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import EVENTS
@@ -131,8 +132,8 @@ class EventRecorder:
         ``identity``, another note is a repetition too.
         """
         try:
-            what = occurrence(regarding, type, reason, note, action, identity)
-            self._take(what, Details(related, annotations or {}))
+            what = occurrence(regarding, type, reason, note, action)
+            self._take(replace(what, identity=identity), Details(related, annotations or {}))
         except Exception:  # noqa: BLE001 - an event must not break what it reports
             self._log.exception("event lost")
             self._drop("bug")

@@ -41,7 +41,6 @@ _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
 """As ``staleAfterIntervals`` by default."""
 Kind: TypeAlias = Literal["task", "evaluation"]
-CheckFault: TypeAlias = Literal["", "definition-missing", "metric-unavailable", "task-stuck"]
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -114,8 +113,8 @@ class CheckReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """What that value must be."""
     message: str = ""
     """Its own message about its state."""
-    fault: CheckFault = ""
-    """Why it cannot end while it is open; empty where it only takes its time."""
+    fault: str = ""
+    """Why it cannot end while it is open: definition-missing, metric-unavailable or task-stuck."""
     next_try: str = ""
     """The time of its next try, if known; empty where only a change or its Job decides."""
     tries: int = 0
@@ -180,16 +179,14 @@ def _check(phase: Phase, definition: str, version: Version, look: _Look) -> Chec
 
 def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> CheckReport:
     found = facts.tasks.get(item.name)
-    message = ""
-    fault: CheckFault = ""
+    message, fault = "", ""
     retries = None
     if found is not None:
         retries = found.spec.retries
         message = found.status.message or found.status.reason
         if not message and found.status.job_name and item.status not in COMPLETED:
             message = f"its Job {found.status.job_name} runs"
-        if found.status.reason and item.status not in COMPLETED:
-            fault = "task-stuck"
+        fault = "task-stuck" if found.status.reason and item.status not in COMPLETED else ""
     elif not (item.name or item.status in COMPLETED or definition in facts.task_definitions):
         message = _missing("KeptnTaskDefinition", definition, facts)
         fault = "definition-missing" if message else ""
@@ -215,13 +212,11 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
     objectives = tuple(_objectives(progress, defined, look))
     shown = next((each for each in objectives if each.state != SUCCEEDED), None)
     message = "" if shown is None else shown.message
-    fault: CheckFault = ""
-    is_open = not progress.is_over and item.status not in COMPLETED
-    if is_open and message.startswith(INCONCLUSIVE):
-        fault = "metric-unavailable"
-    if is_open and defined is None:
-        missing = _missing("KeptnEvaluationDefinition", definition, facts)
-        message, fault = (missing, "definition-missing") if missing else (message, fault)
+    fault = ""
+    if not progress.is_over and item.status not in COMPLETED:
+        fault = "metric-unavailable" if message.startswith(INCONCLUSIVE) else ""
+        if not defined and (missing := _missing("KeptnEvaluationDefinition", definition, facts)):
+            message, fault = missing, "definition-missing"
     retries, next_try = None, ""
     if found is not None:
         retries = allowed(RETRIES if found.spec.retries is None else found.spec.retries)

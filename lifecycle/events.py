@@ -176,8 +176,10 @@ _TEXTS: Final = {
     FAILED: "has failed",
     "AppVersionNotFound": "has no KeptnAppVersion yet",
 }
-_NORMAL: Final = frozenset((STARTED, FINISHED, "StatusChanged", "ReconcileWorkloadNotFound"))
-"""States, and the reason of a workload that may come after its app."""
+_NORMAL: Final = frozenset(
+    (STARTED, FINISHED, "StatusChanged", "AppVersionNotFound", "ReconcileWorkloadNotFound")
+)
+"""States, and one reason. An app may come after its workloads, and before them."""
 
 
 class LifecycleEvent(Struct, frozen=True, gc=False):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.times import moment
 from harbourmaster.gates.names import workload_name
 from harbourmaster.lifecycle.model import DEPRECATED, FAILED, is_generated
 from harbourmaster.lifecycle.phases import APP_DEPLOY, APP_PRE_EVALUATIONS, PASSED, state_of
@@ -14,14 +13,11 @@ from harbourmaster.lifecycle.steps import PhaseNotice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
-    from harbourmaster.lifecycle.configuration import LifecycleConfiguration
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
 NO_APP: Final = "AppVersionNotFound"
 APP_FAILED: Final = "Failed"
-_GRACE: Final = 10.0
 
 
 def app_version_of(
@@ -60,25 +56,11 @@ def may_begin(app: AppVersion | None) -> bool:
     return app is not None and state_of(app.status, APP_PRE_EVALUATIONS) in PASSED
 
 
-def seconds_to_app(
-    workload: WorkloadVersion,
-    app: AppVersion | None,
-    configuration: LifecycleConfiguration,
-    now: datetime,
-) -> float:
-    """Seconds in which its missing app version may still come of itself; 0 if it is late."""
-    created = moment(workload.metadata.creation_timestamp)
-    if app is not None or created is None:
-        return 0.0
-    age = (now - created).total_seconds()
-    return max(configuration.creation_request_timeout + _GRACE - age, 0.0)
-
-
 def obstacle(app: AppVersion | None) -> PhaseNotice | None:
     """The notice about an app that blocks its workloads; None while its checks still run."""
     name = APP_PRE_EVALUATIONS.name
     if app is None:
-        return PhaseNotice(phase=name, state=NO_APP, warning=True)
+        return PhaseNotice(phase=name, state=NO_APP)
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
         text = "has failed since app has failed"
         return PhaseNotice(phase=name, state=APP_FAILED, text=text, warning=True)

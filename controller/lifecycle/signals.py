@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gate_waits import GateWait
     from harbourmaster.lifecycle.subjects import Finishable
 
+    _Found = Iterable[events.LifecycleEvent]
+
 P = ParamSpec("P")
 
 ACTION: Final = "Reconcile"
@@ -122,14 +124,9 @@ class Signals:
     def waits(self, about: ObjectReference, wait: GateWait) -> None:
         """Report to users why a pod waits; ``about`` is the pod or an owner. No CloudEvent."""
         command = f"harbourmaster why {about.kind.lower()} {about.name} -n {about.namespace}"
-        self._channels.events.emit(
-            about,
-            "Warning" if wait.is_warning else "Normal",
-            wait.reason,
-            f"{_one_line(wait.text)}; run {command}",
-            ACTION,
-            identity=wait.identity,
-        )
+        note, identity = f"{_one_line(wait.text)}; run {command}", wait.identity
+        kind: EventType = "Warning" if wait.is_warning else "Normal"
+        self._channels.events.emit(about, kind, wait.reason, note, ACTION, identity=identity)
 
     @_harmless
     def created(self, obj: HasMetadata) -> None:
@@ -170,14 +167,7 @@ class Signals:
                 _NO_CHECKS if is_unchecked else "",
             )
 
-    def _send(
-        self,
-        obj: HasMetadata,
-        phase: str,
-        found: Iterable[events.LifecycleEvent],
-        *,
-        is_minor: bool = False,
-    ) -> None:
+    def _send(self, obj: HasMetadata, phase: str, found: _Found, *, is_minor: bool = False) -> None:
         metadata = obj.metadata
         resource = obj.resource if isinstance(obj, Reference) else _RESOURCES[type(obj)]
         about = subject(obj)

@@ -92,6 +92,8 @@ class Watches:
         for children in (caches.tasks, caches.evaluations):
             for name, cache in versions.items():
                 self._on(children, name, self._indexed(cache, BY_CHILD))
+            self._on(children, WAIT_EVENTS, self._indexed(caches.workload_versions, BY_CHILD))
+            self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
         for definitions in (caches.task_definitions, caches.evaluation_definitions):
             for name, cache in versions.items():
                 self._on(definitions, name, self._by_name(cache, BY_DEFINITION))
@@ -137,9 +139,6 @@ class Watches:
         self._on(caches.pods, WAIT_EVENTS, self._versions_of_gated)
         self._on(caches.workload_versions, WAIT_EVENTS, lambda keys: keys)
         self._on(caches.app_versions, WAIT_EVENTS, self._waiting_for_app)
-        for children in (caches.tasks, caches.evaluations):
-            self._on(children, WAIT_EVENTS, self._indexed(caches.workload_versions, BY_CHILD))
-            self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
         if caches.started_pods is not None:
             self._on(caches.started_pods, FAILED_NODES, self._versions_of_pods)
 

@@ -16,14 +16,7 @@ from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
 from harbourmaster.lifecycle.readiness import Rollout, is_deployed
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
-from harbourmaster.lifecycle.waiting import (
-    app_version_of,
-    begun,
-    may_begin,
-    obstacle,
-    seconds_to_app,
-    trace_of,
-)
+from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
 from harbourmaster.lifecycle.workloads import recorded_owners
 
 if TYPE_CHECKING:
@@ -197,14 +190,12 @@ class WorkloadVersions:
             return None
         if not version.status.current_phase:
             app = self._app_version(version)
-            context = self._context
-            left = seconds_to_app(version, app, context.configuration.current, context.now())
-            told = None if may_begin(app) or left > 0 else obstacle(app)
+            told = None if may_begin(app) else obstacle(app)
             cause = app.metadata.uid if app is not None else ""
             self._versions.tell_once(version, _APP, told, cause)
             if app is None or not may_begin(app):
                 await self._versions.note_waiting(version)
-                return left or None
+                return None
             version = self._inheriting(begun(await self._traced(version, app), app))
         return await self._versions.advance(version, Inputs(), partial(self._look, version))
 

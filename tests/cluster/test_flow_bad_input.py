@@ -130,7 +130,7 @@ async def test_a_version_without_an_app_says_so_and_waits(flow):
         deployment("pay", keptn("pay", "0.3", app="shop")),
     )
     event = await flow.until_told("AppPreDeployEvaluationsAppVersionNotFound", "shop-pay-0.3")
-    assert event["type"] == "Warning"
+    assert event["type"] == "Normal"
     await flow.stay_gated("pay")
     entries = [{"name": "cart", "version": "2.0"}, {"name": "pay", "version": "0.3"}]
     await flow.change("KeptnApp", "shop", {"spec": {"workloads": entries}})

@@ -169,7 +169,7 @@ async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checke
     )
 
 
-async def test_a_healthy_workload_with_one_task_gives_ten_events_and_no_warning(flow):
+async def test_a_healthy_workload_with_one_task_gives_eleven_events_and_no_warning(flow):
     await flow.create(
         container_task("migrate"),
         deployment("ledger", keptn("ledger", pre_deployment_tasks="migrate")),
@@ -183,6 +183,7 @@ async def test_a_healthy_workload_with_one_task_gives_ten_events_and_no_warning(
         "AppCompletedFinished",
         "AppDeployFinished",
         "AppDeployStarted",
+        "AppPreDeployEvaluationsAppVersionNotFound",
         "ReconcileTaskStatusChanged",
         "ReconcileTaskStatusChanged",
         "WorkloadCompletedFinished",

@@ -248,7 +248,7 @@ def test_the_manual_of_events_lists_why_pods_wait_the_gravest_first():
     listed = [(code(row[0]), row[1]) for row in rows(EVENTS, "reason")]
     assert [reason for reason, _ in listed] == [*gate_waits.REASONS]
     for reason, kind in listed:
-        wait = gate_waits.GateWait(reason=reason, version="", text="")
+        wait = gate_waits.GateWait(reason=reason, identity="", text="")
         assert kind == ("Warning" if wait.is_warning else "Normal")
 
 

@@ -77,11 +77,7 @@ async def section(context: WhyContext) -> Section | None:
         return Section(name="gate", state="unknown", summary=unreadable(error, what))
     if not context.is_pod:
         return _of_template(pod, facts, reader, context)
-    rules = GateWaitRules(
-        max_age_seconds=0.0 if unknown else lifecycle.max_gate_age_seconds,
-        on_expiry=lifecycle.on_expiry,
-        stale_after_intervals=lifecycle.stale_after_intervals,
-    )
+    rules = GateWaitRules() if unknown else lifecycle.wait_rules
     report = gate_report(pod, facts, rules, context.now)
     events: tuple[Event, ...] = ()
     if report.is_waiting:

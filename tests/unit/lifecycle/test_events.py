@@ -41,10 +41,13 @@ def test_keptn_has_one_event_for_each_state_of_a_phase(phase, state):
     assert (found.text, found.is_warning) == (TEXTS[state], state == "Failed")
 
 
-def test_a_workload_that_comes_after_its_app_is_no_warning():
-    assert [each.is_warning for each in events_of("ReconcileWorkload", "NotFound", "", "both")] == [
-        False
-    ]
+def test_an_app_and_a_workload_that_come_late_are_no_warnings():
+    for phase, state in (
+        ("ReconcileWorkload", "NotFound"),
+        ("AppPreDeployEvaluations", "AppVersionNotFound"),
+    ):
+        assert not any(each.is_warning for each in events_of(phase, state, "", "both"))
+    assert all(each.is_warning for each in events_of("CreateTask", "NotFound", "", "both"))
 
 
 @pytest.mark.parametrize(

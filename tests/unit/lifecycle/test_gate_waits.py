@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
 from harbourmaster.lifecycle.gate_report import GateReport
-from harbourmaster.lifecycle.gate_waits import FAULTS, HEALTHY, REASONS, SETTLED, gate_wait
+from harbourmaster.lifecycle.gate_waits import APP_DUE, FAULTS, REASONS, gate_wait
 
 MISSING = "KeptnTaskDefinition warm not found; waiting for it to be created"
 
@@ -31,17 +31,16 @@ def objective(value="0.2", state="Failed", message="did not meet", name="errors"
 NO_VALUE = objective("", message="inconclusive: empty value for: errors: connection refused")
 
 
-def told(*checks, code="checks-pending", is_app_late=False, **more):
+def told(*checks, code="checks-pending", **more):
     report = GateReport(
         namespace="prod",
         pod="waiter-1",
         code=code,
         text="what the verdict says",
-        version_object="shop-waiter-1.0",
         checks=checks,
-        **more,
+        **{"version_object": "shop-waiter-1.0", **more},
     )
-    return gate_wait(report, is_app_late=is_app_late)
+    return gate_wait(report)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,6 @@ def test_an_open_check_is_told_with_its_value_threshold_and_next_try(check, reas
     found = told(check)
     assert (found.reason, found.text) == (reason, text)
     assert found.is_warning == (reason != "GateWaiting")
-    assert found.delay == (SETTLED if found.is_warning else HEALTHY)
 
 
 @pytest.mark.parametrize(
@@ -135,20 +133,24 @@ def test_a_failed_check_blocks(code, check, text):
 
 def test_of_several_open_checks_the_gravest_is_told():
     runs = task("first")
-    faulty = [task(f"of {fault}", fault=fault) for fault in FAULTS]
+    faulty = [task(f"of {fault}", fault=fault) for fault in FAULTS if fault]
     for at, fault in enumerate(faulty):
-        assert told(runs, *reversed(faulty[at:])).check == f"{fault.phase}/{fault.name}"
-    assert told(task("over", "Failed", fault="task-stuck"), runs, task("next")).check == (
-        "WorkloadPreDeployTasks/first"
+        assert told(runs, *reversed(faulty[at:])).identity.endswith(f"/{fault.phase}/{fault.name}")
+    assert told(task("over", "Failed", fault="task-stuck"), runs, task("next")).identity == (
+        "GateWaiting/shop-waiter-1.0/WorkloadPreDeployTasks/first"
     )
 
 
-@pytest.mark.parametrize(("is_late", "reason"), [(False, "GateWaiting"), (True, "GateAppMissing")])
-def test_an_app_that_may_still_come_is_no_fault(is_late, reason):
-    found = told(task(), code="waits-for-app", is_app_late=is_late, advice="list it")
+@pytest.mark.parametrize(
+    ("age", "reason", "left"),
+    [(15, "GateWaiting", APP_DUE - 15), (APP_DUE, "GateAppMissing", None)],
+)
+def test_an_app_that_may_still_come_is_no_fault(age, reason, left):
+    found = told(task(), code="waits-for-app", age=age, advice="list it")
     assert (found.reason, found.text) == (reason, "waits for what the verdict says: list it")
-    there = told(task(), code="waits-for-app", app_version_object="shop-1", is_app_late=is_late)
-    assert there.text == "waits for pre-deployment task warm"
+    assert found.left == left
+    there = told(task(), code="waits-for-app", app_version_object="shop-1", age=age)
+    assert (there.text, there.left) == ("waits for pre-deployment task warm", None)
 
 
 @pytest.mark.parametrize("code", ["released", "orphaned", "waits-for-version", "deployment-due"])
@@ -164,7 +166,7 @@ def test_the_identity_is_reason_version_and_check_and_no_value():
         told(evaluation(NO_VALUE, fault="metric-unavailable")),
         told(replace(evaluation(objective()), name="other")),
         told(replace(evaluation(objective()), phase="AppPreDeployEvaluations")),
-        replace(first, version="shop-waiter-2.0"),
+        told(evaluation(objective()), version_object="shop-waiter-2.0"),
     ]
     assert len({each.identity for each in (first, *others)}) == 1 + len(others)
     assert {each.reason for each in (first, *others)} <= {*REASONS}

@@ -93,7 +93,7 @@ def test_what_is_told_of_an_app_that_lets_nothing_begin():
     assert (told.phase, told.state, told.warning) == (
         "AppPreDeployEvaluations",
         "AppVersionNotFound",
-        True,
+        None,
     )
     for status in (
         {"pre_deployment_evaluation_status": "Failed", "status": "Failed"},

@@ -125,7 +125,7 @@ def test_both_has_all_of_both_and_nothing_twice():
 def test_a_wait_is_told_with_the_command_that_explains_it_and_gives_no_cloud_event():
     telling = Telling()
     text = f"waits for\npre-deployment task warm: {'x' * 2000}"
-    wait = GateWait(reason="GateBlocked", version="shop-front-7", text=text, check="warm")
+    wait = GateWait(reason="GateBlocked", identity="GateBlocked/shop-front-7/warm", text=text)
     about = ObjectReference("apps/v1", "Deployment", "front", "prod", "uid of front")
     telling.signals.waits(about, wait)
     telling.signals.waits(about, replace(wait, reason="GateWaiting"))

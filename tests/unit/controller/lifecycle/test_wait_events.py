@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.controller.lifecycle.owners import decode_owner
 from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEvents
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
-from harbourmaster.lifecycle.gate_waits import REPEAT, SETTLED
+from harbourmaster.lifecycle.gate_waits import APP_DUE, REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     EvaluationDefinition,
@@ -81,13 +81,12 @@ class Waits:
         cache.store.put(f"prod/{name}", found)
         return found
 
-    def version(self, phase="WorkloadPreDeployTasks", *, created="", **status):
+    def version(self, phase="WorkloadPreDeployTasks", **status):
         found = {
             "metadata": {
                 "name": VERSION,
                 "namespace": "prod",
                 "uid": "v",
-                "creationTimestamp": created,
             },
             "spec": {
                 "app": "shop",
@@ -175,6 +174,9 @@ async def test_what_waits_is_told_again_after_45_minutes_and_no_more_once_it_goe
     assert waits.told[2][0] - waits.told[0][0] == REPEAT
     waits.caches.pods.store.remove("prod/waiter-1")
     assert await waits.run(2 * REPEAT) is None
+    # What waits anew must last again.
+    waits.wait("waiter-2")
+    await waits.run(SETTLED - 0.1)
     assert len(waits.told) == 4
 
 
@@ -215,15 +217,16 @@ async def test_a_check_that_runs_as_it_should_gives_a_normal_event_later_and_a_q
 @virtual
 async def test_an_app_that_does_not_come_becomes_a_warning_once_it_is_late():
     waits = Waits()
-    waits.version("", created="2026-03-01T10:00:00Z")
+    waits.version("")
     waits.wait("waiter-1")
-    await waits.run(60)
-    late = 30 + 10 + SETTLED
+    await waits.run(90)
+    # Ages are whole seconds.
+    late = APP_DUE + INTERVAL + SETTLED
     assert waits.told == [
         (10.0, "Deployment waiter", "GateWaiting"),
         (10.0 + INTERVAL, "Pod waiter-1", "GateWaiting"),
         (late, "Deployment waiter", "GateAppMissing"),
-        (late + INTERVAL, "Pod waiter-1", "GateAppMissing"),
+        (round(late + INTERVAL, 3), "Pod waiter-1", "GateAppMissing"),
     ]
 
 

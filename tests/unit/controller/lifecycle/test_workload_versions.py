@@ -107,19 +107,6 @@ async def test_without_an_app_it_waits_and_says_so_once(begin, server):
     assert status == WorkloadVersionStatus(start_time=status.start_time)
 
 
-async def test_an_app_that_may_still_come_is_no_warning(begin, clock):
-    version = workload_version()
-    created = replace(version.metadata, creation_timestamp=stamp(clock()))
-    life = begin(replace(version, metadata=created))
-    assert await life.sweep() == {KEY: 40.0}
-    clock.later(39)
-    assert await life.sweep() == {KEY: 1.0}
-    assert life.signals.reasons == []
-    clock.later(1)
-    assert await life.sweep() == {KEY: None}
-    assert life.signals.reasons == ["AppPreDeployEvaluationsAppVersionNotFound"]
-
-
 @pytest.mark.parametrize("state", ["Pending", "Progressing"])
 async def test_while_its_app_is_checked_it_waits_in_silence(begin, server, state):
     an_app(server, state=state)
