@@ -107,7 +107,7 @@ def test_prometheus_has_our_metrics_and_rules(up, kubectl):
 def test_an_application_runs_on_the_member_cluster(kubectl):
     kubectl("apply", "-f=-", stdin=FERRY)
     wanted = "--for=jsonpath={.status.runningOn.name}=member-1"
-    kubectl("wait", wanted, "kapp/ferry", WAIT)
+    assert "condition met" in kubectl("wait", wanted, "kapp/ferry", WAIT)
 
 
 def test_room_is_made_for_a_critical_pod(kubectl):
