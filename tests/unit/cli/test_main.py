@@ -14,6 +14,7 @@ NAMES_OF_SECRETS = {
     "--certificates-adopt-secret",
     "--certificates-secret-name",
     "--kubeconfig-secret",
+    "--on-unknown-keys",
     "--rescheduling-taint-key",
 }
 

@@ -296,7 +296,11 @@ def test_replay_tells_which_cases_are_answered_otherwise(recording_of, tmp_path,
     assert found[0]["id"] == "1"
     assert found[0]["recorded"] == json.loads(lines[1])["response"]
     assert found[0]["answered"] != found[0]["recorded"]
-    assert found[1] == {"id": "2", "error": "the case has no response to compare with"}
+    assert found[1] == {
+        "line": 3,
+        "id": "2",
+        "error": "the case has no response to compare with",
+    }
     assert found[2]["error"].startswith("JSON is malformed")
     assert len(found) == 3
 
