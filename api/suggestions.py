@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_NEAR: Final = 0.6
+NEAR: Final = 0.6
+"""Similarity from 0 to 1 from which a name is proposed."""
+VERY_NEAR: Final = 0.7
+"""The same for names of which many are alike."""
 _LONGEST: Final = 253
 """Characters of the longest name; comparing takes the square of it."""
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def nearest(given: str, known: Iterable[str], cutoff: float = NEAR) -> str:
+    """The most similar known name; empty where none is similar."""
+    near = get_close_matches(given[:_LONGEST].lower(), known, n=1, cutoff=cutoff)
+    return near[0] if near else ""
+
+
+def did_you_mean(given: str, known: Iterable[str], cutoff: float = NEAR) -> str:
     """A question that names the most similar known name; empty where none is similar."""
-    near = get_close_matches(given[:_LONGEST].lower(), known, n=1, cutoff=_NEAR)
-    return f'did you mean "{near[0]}"?' if near else ""
+    near = nearest(given, known, cutoff)
+    return f'did you mean "{near}"?' if near else ""

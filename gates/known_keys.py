@@ -5,9 +5,9 @@ Neither Keptn nor we read any other key under these prefixes, so one that is mis
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.suggestions import VERY_NEAR, nearest
 from harbourmaster.gates import metadata, release
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.release import OURS
@@ -60,7 +60,6 @@ MAX_MEANT: Final = 63
 
 IS_OFF: Final = frozenset(("disabled", "false"))
 """Values of the opt-in that turn checks off."""
-_NEAR: Final = 0.7
 _TRIED: Final = 16
 """Unknown keys of a namespace that are compared; each takes time, and a namespace may have many."""
 
@@ -76,12 +75,7 @@ def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
     if len(name) > MAX_MEANT:
         return ""
     names = {each.partition("/")[2]: each for each in among}
-    return names.get(nearest(name, names), "")
-
-
-def nearest(name: str, among: Iterable[str]) -> str:
-    """The most similar of the names; empty where none is similar."""
-    return next(iter(get_close_matches(name, sorted(among), n=1, cutoff=_NEAR)), "")
+    return names.get(nearest(name, names, VERY_NEAR), "")
 
 
 def mistaken_opt_in(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -16,10 +16,10 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
     STATEFUL_SETS,
 )
+from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.gates.known_keys import nearest
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import key_mistakes, opt_in_mistakes, owner_mistakes
 from harbourmaster.lifecycle.evaluations import target_errors
@@ -92,7 +92,6 @@ async def _lost_metrics(live: Installation) -> AsyncIterator[tuple[str, str]]:
     for metric in await live.items(KEPTN_METRICS, Decoder(Metric).decode):
         name, names = metric.spec.provider.name, known.get(metric.metadata.namespace, [])
         if name not in names:
-            near = nearest(name, names)
-            to_do = f'did you mean "{near}"?' if near else "create it, or correct the name"
+            to_do = did_you_mean(name, names, VERY_NEAR) or "create it, or correct the name"
             text = f'KeptnMetricsProvider "{name}" not found: spec.provider.name: {to_do}'
             yield f"KeptnMetric {metric.metadata.key}", text
