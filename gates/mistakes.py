@@ -106,15 +106,15 @@ def opt_in_mistakes(
     for key, value in mistaken_opt_in(annotations).items():
         if key == OPT_IN_KEY:
             shown = _cut(value)
-            return _no_gates(name, f'annotation {key} is "{shown}"', f'set it to "{OPT_IN}"')
-        fault = f'its annotation "{_cut(key)}" is unknown'
-        return _no_gates(name, fault, f'did you mean "{OPT_IN_KEY}"?')
+            return _no_gates(name, f'annotation {key} is "{shown}"', "annotate --overwrite")
+        return _no_gates(name, f'its annotation "{_cut(key)}" is unknown')
     if OPT_IN_KEY not in annotations and labels.get(OPT_IN_KEY, "false").lower() not in IS_OFF:
-        return _no_gates(name, f"{OPT_IN_KEY} is a label", f'set the annotation to "{OPT_IN}"')
+        return _no_gates(name, f"{OPT_IN_KEY} is a label")
     return ()
 
 
-def _no_gates(name: str, fault: str, to_do: str) -> tuple[Mistake, ...]:
+def _no_gates(name: str, fault: str, verb: str = "annotate") -> tuple[Mistake, ...]:
+    to_do = f"kubectl {verb} namespace {name} {OPT_IN_KEY}={OPT_IN}"
     return (Mistake("gate-opt-in-unknown", f'namespace "{name}" has no gates: {fault}: {to_do}'),)
 
 

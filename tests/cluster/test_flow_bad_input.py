@@ -240,8 +240,8 @@ async def test_a_namespace_that_opts_out_keeps_what_waits_and_gates_no_more(flow
 MISTYPED = "keptn.sh/pre-deployment-task"
 ASKING = {
     "enabled": "",
-    "true": 'annotation keptn.sh/lifecycle-toolkit is "true": set it to "enabled"',
-    "Enabled": 'annotation keptn.sh/lifecycle-toolkit is "Enabled": set it to "enabled"',
+    "true": 'annotation keptn.sh/lifecycle-toolkit is "true"',
+    "Enabled": 'annotation keptn.sh/lifecycle-toolkit is "Enabled"',
 }
 
 
@@ -251,7 +251,8 @@ def test_kubectl_shows_a_mistyped_opt_in_and_a_mistyped_key(harbour, value):
     name = fresh_namespace(kubectl, "typed", annotations={"keptn.sh/lifecycle-toolkit": value})
     told = (
         ASKING[value]
-        and f'Warning: harbourmaster: namespace "{name}" has no gates: {ASKING[value]}\n'
+        and f'Warning: harbourmaster: namespace "{name}" has no gates: {ASKING[value]}: '
+        f"kubectl annotate --overwrite namespace {name} keptn.sh/lifecycle-toolkit=enabled\n"
     )
 
     def said(annotations):

@@ -60,7 +60,8 @@ async def test_an_opt_in_that_has_no_effect_is_told(cluster, value):
     request_gates(cluster, annotations={"keptn.sh/lifecycle-toolkit": value})
     put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=TYPO)
     fault = f'namespace "shop" has no gates: annotation keptn.sh/lifecycle-toolkit is "{value}"'
-    assert await found(cluster) == [("namespace shop", fault, 'set it to "enabled"')]
+    to_do = "kubectl annotate --overwrite namespace shop keptn.sh/lifecycle-toolkit=enabled"
+    assert await found(cluster) == [("namespace shop", fault, to_do)]
 
 
 async def test_unknown_keys_and_empty_lists_are_told_once_for_each_owner(cluster):

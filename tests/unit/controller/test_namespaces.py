@@ -135,7 +135,7 @@ async def test_an_opt_in_that_has_no_effect_is_told_once_until_it_changes(
     lead(controller)
     assert await events.until("GatesOptInUnknown") == (
         'namespace "prod" has no gates: annotation keptn.sh/lifecycle-toolkit is "true": '
-        'set it to "enabled"'
+        "kubectl annotate --overwrite namespace prod keptn.sh/lifecycle-toolkit=enabled"
     )
     assert events.sent[0][:3] == ("Namespace", "prod", "Warning")
     api.put(NAMESPACES, namespace(annotations={ANNOTATION: "true"}, labels={"team": "a"}))

@@ -393,3 +393,26 @@ def test_the_overlay_of_the_scheduler_s_manual_gives_it_an_image(tmp_path):
     found = overlay_of("reference/scheduler.md", tmp_path)
     image = container(deployment_of(found, "scheduler"))["image"]
     assert image == "registry.example.com/kube-scheduler:v1.26.15"
+
+
+def test_kubectl_reads_every_name_in_the_manifests_as_a_string():
+    # kubectl reads YAML 1.1, where a plain off, on, yes or no is a boolean; kustomize does not.
+    def odd(value, path):
+        if isinstance(value, dict):
+            for key, each in value.items():
+                yield from odd(each, f"{path}.{key}")
+                if not isinstance(key, str) or (key == "name" and not isinstance(each, str)):
+                    yield f"{path}.{key}"
+        elif isinstance(value, list):
+            for each in value:
+                yield from odd(each, path)
+
+    files = sorted((DEPLOY / "components").rglob("*.yaml"))
+    found = [
+        each
+        for file in files
+        for document in yaml.safe_load_all(file.read_text())
+        for each in odd(document, file.name)
+    ]
+    assert files
+    assert not [each for each in found if ".properties." not in each]

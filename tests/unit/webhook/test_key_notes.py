@@ -32,7 +32,8 @@ def warning(at, key="keptn.sh/pre-deployment-task", to_do=""):
     return f'harbourmaster: key "{key}" is unknown and has no effect: {at}: {to_do}'
 
 
-def opt_in(fault, to_do):
+def opt_in(fault, verb):
+    to_do = f"kubectl {verb} namespace ns1 keptn.sh/lifecycle-toolkit=enabled"
     return f'harbourmaster: namespace "ns1" has no gates: {fault}: {to_do}'
 
 
@@ -132,34 +133,34 @@ def test_no_annotations_of_a_template_are_too_odd():
 
 
 @pytest.mark.parametrize(
-    ("metadata", "fault", "to_do"),
+    ("metadata", "fault", "verb"),
     [
         (
             {"annotations": {"keptn.sh/lifecycle-toolkit": "true"}},
             'annotation keptn.sh/lifecycle-toolkit is "true"',
-            'set it to "enabled"',
+            "annotate --overwrite",
         ),
         (
             {"annotations": {"keptn.sh/lifecycle-toolkit": "Enabled"}},
             'annotation keptn.sh/lifecycle-toolkit is "Enabled"',
-            'set it to "enabled"',
+            "annotate --overwrite",
         ),
         (
             {"annotations": {"keptn.sh/lifecyle-toolkit": "enabled"}},
             'its annotation "keptn.sh/lifecyle-toolkit" is unknown',
-            'did you mean "keptn.sh/lifecycle-toolkit"?',
+            "annotate",
         ),
         (
             {"labels": OPT_IN},
             "keptn.sh/lifecycle-toolkit is a label",
-            'set the annotation to "enabled"',
+            "annotate",
         ),
     ],
     ids=["true", "Enabled", "key", "label"],
 )
-def test_a_mistyped_opt_in_is_told_for_pods_and_workloads(metadata, fault, to_do):
+def test_a_mistyped_opt_in_is_told_for_pods_and_workloads(metadata, fault, verb):
     options = place(**metadata)
-    expected = opt_in(fault, to_do)
+    expected = opt_in(fault, verb)
     for document in (pod(TRACKED), pod(owners=[]), workload("Deployment"), workload("Job")):
         found = admit(document, **options)
         assert told(found) == [expected]
@@ -323,7 +324,7 @@ def test_a_hostile_opt_in_is_cut():
     (text,) = told(admit(pod(), **place({"keptn.sh/lifecycle-toolkit": value})))
     assert len(text) <= MAX_WARNING
     assert text.isprintable()
-    assert text.endswith('set it to "enabled"')
+    assert text.endswith("keptn.sh/lifecycle-toolkit=enabled")
 
 
 def test_equal_pods_share_the_answer_with_its_warnings():

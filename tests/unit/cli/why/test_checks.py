@@ -45,7 +45,7 @@ async def test_a_pod_with_a_check_and_one_that_asks_for_none_have_nothing_to_tel
 async def test_the_opt_in_of_the_namespace_is_told(ask):
     found = await ask(pod(), opt_in="true")
     assert found.state == "fault"
-    assert found.summary.endswith(f'annotation {OPT_IN} is "true": set it to "enabled"')
+    assert f'annotation {OPT_IN} is "true": kubectl annotate --overwrite ' in found.summary
 
 
 async def test_mistakes_of_a_pod_and_of_its_owners_are_told_and_copies_are_not(ask):
