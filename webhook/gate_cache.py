@@ -77,7 +77,7 @@ class GateCache:
         gating = gate(pod, labels, namespace, parents, self.rules)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
         notes = pod_notes(pod, labels, is_foreign=gating is UNSUPPORTED)
-        if self.rules.denies_unknown and (refusal := key_refusal(notes)):
+        if self.rules.denies_unknown and (refusal := key_refusal(pod.metadata, notes)):
             gating = replace(gating, refusal=refusal, notes=gating.notes + notes)
         entry = CachedGating(gating, containers, notes + owner_notes(gating.lineage))
         if key is not None:

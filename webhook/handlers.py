@@ -229,18 +229,24 @@ def _decide(
         return engine.fuse(decided, merged)
     verdict = merged or _LEFT_ALONE
     if has_gates:
-        return _told(request, kind, object_notes(kind, found, pod), verdict, engine)
+        return _told(request, kind, found, pod, verdict, engine)
     notes = engine.namespace_notes(name, namespace)
     return noted(verdict, notes + object_notes(kind, found, pod)) if notes else verdict
 
 
 def _told(
-    request: RequestHead, kind: Kind, notes: tuple[Note, ...], verdict: Verdict, engine: Engine
+    request: RequestHead,
+    kind: Kind,
+    found: Reviewed,
+    pod: PodView,
+    verdict: Verdict,
+    engine: Engine,
 ) -> Verdict:
     """The verdict on a workload with warnings, or its refusal where the settings deny some."""
+    notes = object_notes(kind, found, pod)
     if notes and engine.gates.rules.denies_unknown:
         former = _former_notes(request, kind)
-        if refusal := key_refusal(each for each in notes if each not in former):
+        if refusal := key_refusal(found.metadata, [each for each in notes if each not in former]):
             return Verdict(DENIED, denied(refusal), notes=notes)
     return noted(verdict, notes)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harbourmaster.gates.mistakes import Mistake
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.parents import Lineage
-    from harbourmaster.webhook.reviewed import Reviewed
+    from harbourmaster.webhook.reviewed import Reviewed, ReviewedMeta
 
 _KEPTN, _OURS = (each.encode() for each in PREFIXES)
 _NAME: Final = "app.kubernetes.io/name"
@@ -80,8 +80,13 @@ def notes_of(mistakes: Iterable[Mistake]) -> tuple[Note, ...]:
     return tuple(Note(each.code, each.text) for each in mistakes)
 
 
-def key_refusal(notes: Iterable[Note]) -> str:
-    """Why an object with these is refused where unknown keys are; empty for one that is not."""
+def key_refusal(meta: ReviewedMeta | None, notes: Iterable[Note]) -> str:
+    """Why an object with these is refused where unknown keys are; empty for one that is not.
+
+    One with an owner is not: the owner was asked, and its pods must come back after a drain.
+    """
+    if meta is not None and not is_absent(meta.owner_references):
+        return ""
     text = next((each.text for each in notes if each.code == "gate-key-unknown"), "")
     return text and f"{text} (onUnknownKeys is Deny)"
 

@@ -91,7 +91,7 @@ class AdmissionSettings(
         Meta(
             description="what to do in a namespace with gates with a pod or workload that has an "
             "unknown key of Keptn's or of gates.harbourmaster.dev, probably misspelt: Warn admits "
-            "it with a warning, Deny refuses it unless it is updated and had the key before"
+            "it with a warning, Deny refuses it unless it has an owner, or had the key before"
         ),
     ] = "Warn"
 

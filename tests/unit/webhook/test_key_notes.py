@@ -277,8 +277,8 @@ DENY = {"onUnknownKeys": "Deny"}
 
 @pytest.mark.parametrize(
     "document",
-    [pod(TRACKED | TYPO), pod(TYPO, owners=[]), template("Deployment", annotations=TYPO)],
-    ids=["pod", "bare", "template"],
+    [pod(TYPO, owners=[]), template("Deployment", annotations=TYPO)],
+    ids=["bare", "template"],
 )
 def test_unknown_keys_are_refused_where_the_settings_say_so(document):
     found = admit(document, **DENY)
@@ -288,6 +288,15 @@ def test_unknown_keys_are_refused_where_the_settings_say_so(document):
     assert found.response["status"]["reason"].endswith(
         'did you mean "keptn.sh/pre-deployment-tasks"? (onUnknownKeys is Deny)'
     )
+
+
+def test_a_pod_or_replica_set_with_an_owner_can_be_created_again_despite_unknown_keys():
+    made = template("ReplicaSet", annotations=TYPO)
+    made["metadata"]["ownerReferences"] = pod()["metadata"]["ownerReferences"]
+    for document in (pod(TRACKED | TYPO), made):
+        found = admit(document, **DENY)
+        assert found.response["allowed"]
+        assert told(found)
 
 
 def test_a_refusal_of_unknown_keys_spares_everything_else():
