@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -49,14 +48,23 @@ def test_what_ended_is_started_again_as_it_was_and_what_lives_is_left_alone(
     group, tmp_path, monkeypatch
 ):
     environment = {**os.environ, "OURS": "1"}
-    command = ["/bin/sh", "-c", "env; exec sleep 60"]
-    group.start("a", command, environment, ports={"health": 1})
+    # /proc/PID/environ is empty while the kernel replaces a program by another.
+    script = (
+        f"env >{tmp_path}/new.$$; mv {tmp_path}/new.$$ {tmp_path}/environment.$$; exec sleep 60"
+    )
+    command = ["/bin/sh", "-c", script]
+    group.start("a", command, environment, ready="a file", ports={"health": 1})
     start(group, "b")
     before = {record.name: record for record in read_records(tmp_path / "records.json")}
     Process.find(before["a"]).finish(0)
     monkeypatch.setenv("KUBECONFIG", "/admin")
     again = Group.find(tmp_path / "records.json", tmp_path)
-    assert again.revive(lambda _: None) == ["a"]
+
+    def why_not(_url):
+        pid = again.record("a").pid
+        return None if (tmp_path / f"environment.{pid}").exists() else "no file"
+
+    assert again.revive(why_not) == ["a"]
     after = {record.name: record for record in read_records(tmp_path / "records.json")}
     assert list(after) == ["a", "b"]
     assert after["b"] == before["b"]
@@ -64,7 +72,7 @@ def test_what_ended_is_started_again_as_it_was_and_what_lives_is_left_alone(
     assert structs.replace(after["a"], pid=0, identity="") == structs.replace(
         before["a"], pid=0, identity=""
     )
-    variables = Path(f"/proc/{after['a'].pid}/environ").read_text().split("\0")
+    variables = (tmp_path / f"environment.{after['a'].pid}").read_text().splitlines()
     assert "OURS=1" in variables
     assert "KUBECONFIG=/admin" not in variables
     again.end(["a"], 5)
