@@ -27,47 +27,34 @@ class LeaderElectionSettings(DescribedSettings, frozen=True, kw_only=True):
     """Which of several replicas works."""
 
     enabled: Annotated[
-        bool,
-        Meta(description="elect a leader by a Lease; false only if no second controller can run"),
+        bool, "elect a leader by a Lease; false only if no second controller can run"
     ] = True
-    lease_name: Annotated[str, Meta(description="Lease in our namespace that the leader holds")] = (
+    lease_name: Annotated[str, "Lease in our namespace that the leader holds"] = (
         "harbourmaster-controller"
     )
     lease_duration_seconds: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="seconds after the last renewal until another replica can take the Lease",
-        ),
+        int, Meta(ge=1), "seconds after the last renewal until another replica can take the Lease"
     ] = 15
     renew_deadline_seconds: Annotated[
-        int, Meta(ge=1, description="seconds without a renewal after which a leader stops working")
+        int, Meta(ge=1), "seconds without a renewal after which a leader stops working"
     ] = 10
     retry_period_seconds: Annotated[
-        int, Meta(ge=1, description="seconds between two attempts to get or renew the Lease")
+        int, Meta(ge=1), "seconds between two attempts to get or renew the Lease"
     ] = 2
 
 
 class ControllerSettings(DescribedSettings, frozen=True, kw_only=True):
     """All settings of the controller process."""
 
-    controllers: Annotated[tuple[str, ...], Meta(description="which controllers run")] = tuple(
-        CONTROLLERS
-    )
+    controllers: Annotated[tuple[str, ...], "which controllers run"] = tuple(CONTROLLERS)
     register_webhooks: Annotated[
-        bool,
-        Meta(
-            description="manage webhook configurations and certificates; false neither "
-            "reads nor writes them"
-        ),
+        bool, "manage webhook configurations and certificates; false neither reads nor writes them"
     ] = True
     cross_namespace_references: Annotated[
         ReferenceMode,
-        Meta(
-            description="which references across namespaces need the consent of the object "
-            "pointed to, by its annotation harbourmaster.dev/allow-from: those to providers and "
-            "projects, all, or none (Open)"
-        ),
+        "which references across namespaces need the consent of the object pointed to, by its "
+        "annotation harbourmaster.dev/allow-from: those to providers and projects, all, or none "
+        "(Open)",
     ] = DEFAULT_MODE
     webhook: RegistrationSettings = RegistrationSettings()
     certificates: CertificateSettings = CertificateSettings()

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from harbourmaster.api.settings import DescribedSettings
 
 
-class ClusterSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class ClusterSettings(DescribedSettings, frozen=True, kw_only=True):
     """The API server and the credentials."""
 
     kubeconfig: Annotated[
         str | None,
-        Meta(
-            description="kubeconfig file; by default $KUBECONFIG, then the pod's ServiceAccount, "
-            "then ~/.kube/config"
-        ),
+        "kubeconfig file; by default $KUBECONFIG, then the pod's ServiceAccount, then "
+        "~/.kube/config",
     ] = None
-    context: Annotated[
-        str | None, Meta(description="context of the kubeconfig; by default its current one")
-    ] = None
+    context: Annotated[str | None, "context of the kubeconfig; by default its current one"] = None
     service_account_dir: Annotated[
-        str,
-        Meta(description="directory of the ServiceAccount's token, ca.crt and namespace in a pod"),
+        str, "directory of the ServiceAccount's token, ca.crt and namespace in a pod"
     ] = "/var/run/secrets/kubernetes.io/serviceaccount"
     namespace: Annotated[
         str | None,
-        Meta(
-            description="our own namespace, whose pods admission never changes; by default "
-            "$POD_NAMESPACE, then the ServiceAccount's"
-        ),
+        "our own namespace, whose pods admission never changes; by default $POD_NAMESPACE, then "
+        "the ServiceAccount's",
     ] = None

@@ -24,52 +24,36 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
 
     reschedule_after: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=31536000,
-            description="seconds between decisions, and after a move until the next one",
-        ),
+        Meta(ge=0, le=31536000),
+        "seconds between decisions, and after a move until the next one",
     ] = 60.0
     stickiness: Annotated[
-        float,
-        Meta(ge=0, le=1e6, description="stickiness: weight of the current cluster in the score"),
+        float, Meta(ge=0, le=1e6), "stickiness: weight of the current cluster in the score"
     ] = 0.1
     constraint_value: Annotated[
-        ConstraintValue,
-        Meta(description="what metric constraints compare; Weighted is Krake's behaviour"),
+        ConstraintValue, "what metric constraints compare; Weighted is Krake's behaviour"
     ] = "Raw"
     on_metrics_loss: Annotated[
         OnMetricsLoss,
-        Meta(
-            description="whether applications stay on, or move away from, a cluster whose "
-            "metrics are not available"
-        ),
+        "whether applications stay on, or move away from, a cluster whose metrics are not "
+        "available",
     ] = "Stay"
     on_unreachable: Annotated[
         OnUnreachable,
-        Meta(
-            description="whether applications stay on, or move away from, a cluster that "
-            "does not answer; they always stay if it refuses our credentials or "
-            "its nodes are not ready"
-        ),
+        "whether applications stay on, or move away from, a cluster that does not answer; they "
+        "always stay if it refuses our credentials or its nodes are not ready",
     ] = "Stay"
     hold_off_on_update: Annotated[
-        bool,
-        Meta(description="whether a changed application also waits rescheduleAfter after a move"),
+        bool, "whether a changed application also waits rescheduleAfter after a move"
     ] = True
     moves_per_application: Annotated[
-        int,
-        Meta(
-            ge=0, le=MOST_MOVES, description="moves of one application in an hour; 0 is unlimited"
-        ),
+        int, Meta(ge=0, le=MOST_MOVES), "moves of one application in an hour; 0 is unlimited"
     ] = 20
     moves_per_target: Annotated[
-        int, Meta(ge=0, description="moves to one cluster in a pass; 0 is unlimited")
+        int, Meta(ge=0), "moves to one cluster in a pass; 0 is unlimited"
     ] = 10
     seed: Annotated[
         str,
-        Meta(
-            description="seed for the choice among clusters with equal scores; the "
-            "same seed and application name give the same choice"
-        ),
+        "seed for the choice among clusters with equal scores; the same seed and application name "
+        "give the same choice",
     ] = ""

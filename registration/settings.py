@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
+
+from harbourmaster.api.settings import DescribedSettings
 
 PODS: Final = "pods"
 KINDS: Final = (
@@ -29,107 +31,75 @@ FailurePolicy = Literal["Ignore", "Fail"]
 Selector = dict[str, Any]
 
 
-class RegistrationSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
     """What the webhook configurations say; drift is repaired to this."""
 
     service_name: Annotated[
-        str, Meta(description="Service that the API server calls; its name is in the certificate")
+        str, "Service that the API server calls; its name is in the certificate"
     ] = "harbourmaster-webhook"
-    service_namespace: Annotated[
-        str | None, Meta(description="namespace of the Service; by default our own")
-    ] = None
-    service_port: Annotated[int, Meta(ge=1, le=65535, description="port of the Service")] = 443
+    service_namespace: Annotated[str | None, "namespace of the Service; by default our own"] = None
+    service_port: Annotated[int, Meta(ge=1, le=65535), "port of the Service"] = 443
     failure_policy: Annotated[
         FailurePolicy,
-        Meta(
-            description="what the API server does with pod templates, pods and policies if "
-            "no webhook answers"
-        ),
+        "what the API server does with pod templates, pods and policies if no webhook answers",
     ] = "Ignore"
     gated_failure_policy: Annotated[
         FailurePolicy,
-        Meta(
-            description="the same for task definitions, and for pods of namespaces with "
-            "gates; Fail prevents that pods skip their checks"
-        ),
+        "the same for task definitions, and for pods of namespaces with gates; Fail prevents that "
+        "pods skip their checks",
     ] = "Fail"
     timeout_seconds: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=30,
-            description="seconds that the API server waits for an answer; while the webhook "
-            "hangs, this delays every pod",
-        ),
+        Meta(ge=1, le=30),
+        "seconds that the API server waits for an answer; while the webhook hangs, this delays "
+        "every pod",
     ] = 3
     kinds: Annotated[
         tuple[str, ...],
-        Meta(description=f"resources whose pods get policies; also possible: {MORE_KINDS[0]}"),
+        f"resources whose pods get policies; also possible: {MORE_KINDS[0]}",
     ] = KINDS
     templates: Annotated[
-        bool,
-        Meta(
-            description="register pod templates as well as pods; false leaves templates as "
-            "they are in Git"
-        ),
+        bool, "register pod templates as well as pods; false leaves templates as they are in Git"
     ] = True
     template_operations: Annotated[
         tuple[str, ...],
-        Meta(
-            description="operations on pod templates that are reviewed; for jobs and pods "
-            "only CREATE"
-        ),
+        "operations on pod templates that are reviewed; for jobs and pods only CREATE",
     ] = OPERATIONS
     excluded_namespaces: Annotated[
-        tuple[str, ...],
-        Meta(description="namespaces whose workloads are never reviewed; ours is always included"),
+        tuple[str, ...], "namespaces whose workloads are never reviewed; ours is always included"
     ] = EXCLUDED_NAMESPACES
     namespace_selector: Annotated[
-        Selector | None,
-        Meta(description="label selector that namespaces must also match"),
+        Selector | None, "label selector that namespaces must also match"
     ] = None
     object_selector: Annotated[
-        Selector | None,
-        Meta(description="label selector that pods and pod templates must match"),
+        Selector | None, "label selector that pods and pod templates must match"
     ] = None
     reinvocation_policy: Annotated[
         Literal["IfNeeded", "Never"],
-        Meta(
-            description="whether the API server calls the webhook again after a later "
-            "webhook changed the pod"
-        ),
+        "whether the API server calls the webhook again after a later webhook changed the pod",
     ] = "IfNeeded"
 
 
-class CertificateSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class CertificateSettings(DescribedSettings, frozen=True, kw_only=True):
     """The webhook's certificates; both kinds are renewed after two thirds of their life."""
 
     secret_name: Annotated[
-        str,
-        Meta(description="Secret in our namespace for the certificates; the controller writes it"),
+        str, "Secret in our namespace for the certificates; the controller writes it"
     ] = "harbourmaster-webhook-cert"  # noqa: S105 - the name of an object
     ca_lifetime_seconds: Annotated[
-        int, Meta(ge=60, description="lifetime of a certificate authority in seconds")
+        int, Meta(ge=60), "lifetime of a certificate authority in seconds"
     ] = 365 * 24 * 3600
     leaf_lifetime_seconds: Annotated[
-        int, Meta(ge=10, description="lifetime of a serving certificate in seconds")
+        int, Meta(ge=10), "lifetime of a serving certificate in seconds"
     ] = 7 * 24 * 3600
     publish_seconds: Annotated[
         int,
-        Meta(
-            ge=0,
-            description="seconds between adding a new authority to every configuration and "
-            "serving its first certificate, so that all API servers trust it",
-        ),
+        Meta(ge=0),
+        "seconds between adding a new authority to every configuration and serving its first "
+        "certificate, so that all API servers trust it",
     ] = 30
     adopt_secret: Annotated[
         str | None,
-        Meta(
-            description="Secret in our namespace whose certificates are adopted if ours "
-            "does not exist; kupid's is gardener-extension-webhook-cert"
-        ),
+        "Secret in our namespace whose certificates are adopted if ours does not exist; kupid's "
+        "is gardener-extension-webhook-cert",
     ] = None

@@ -112,9 +112,10 @@ def _leaves(settings: type[Struct], path: tuple[str, ...] = ()) -> tuple[_Leaf, 
             found.extend(_leaves(kind, here))
             continue
         plain, *notes = get_args(kind)
-        description = next((note.description for note in notes if note.description), "")
+        # A description is a string, or in a Meta.
+        told = (getattr(note, "description", note) for note in notes)
         default = field.default if field.default is not NODEFAULT else field.default_factory()
-        found.append(_Leaf(here, plain, default, description))
+        found.append(_Leaf(here, plain, default, next(filter(None, told), "")))
     return tuple(found)
 
 

@@ -7,124 +7,93 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
+
+from harbourmaster.api.settings import DescribedSettings
 
 
 class StartError(Exception):
     """What keeps a command from starting; the text is one line for the user."""
 
 
-class HealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class HealthSettings(DescribedSettings, frozen=True, kw_only=True):
     """Where a process listens."""
 
-    host: Annotated[str, Meta(description="listen address of both ports; set 0.0.0.0 in a pod")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[str, "listen address of both ports; set 0.0.0.0 in a pod"] = "127.0.0.1"
     health_port: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=65535,
-            description="port without TLS for /healthz, /readyz and /metrics; 0 selects a "
-            "free port",
-        ),
+        Meta(ge=0, le=65535),
+        "port without TLS for /healthz, /readyz and /metrics; 0 selects a free port",
     ] = 8080
 
 
-class ServerSettings(
-    HealthSettings, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class ServerSettings(HealthSettings, frozen=True, kw_only=True):
     """Where and how the server of reviews listens."""
 
     port: Annotated[
-        int,
-        Meta(ge=0, le=65535, description="TLS port for admission reviews; 0 selects a free port"),
+        int, Meta(ge=0, le=65535), "TLS port for admission reviews; 0 selects a free port"
     ] = 9443
     cert_dir: Annotated[
         str | None,
-        Meta(
-            description="directory with tls.crt and tls.key, or for self-signed ones; by "
-            "default in the user's state directory"
-        ),
+        "directory with tls.crt and tls.key, or for self-signed ones; by default in the user's "
+        "state directory",
     ] = None
-    tls_min_version: Annotated[Literal["1.2", "1.3"], Meta(description="minimum TLS version")] = (
-        "1.2"
-    )
+    tls_min_version: Annotated[Literal["1.2", "1.3"], "minimum TLS version"] = "1.2"
     client_ca: Annotated[
         str | None,
-        Meta(
-            description="file of the CA that signs client certificates; clients without "
-            "such a certificate are refused"
-        ),
+        "file of the CA that signs client certificates; clients without such a certificate are "
+        "refused",
     ] = None
     client_cn: Annotated[
-        str | None,
-        Meta(description="required common name of client certificates; needs client-ca"),
+        str | None, "required common name of client certificates; needs client-ca"
     ] = None
     max_connections: Annotated[
         int,
-        Meta(
-            ge=1,
-            description="open connections of the TLS port; above it, idle ones of the address "
-            "with most of them are closed",
-        ),
+        Meta(ge=1),
+        "open connections of the TLS port; above it, idle ones of the address with most of them "
+        "are closed",
     ] = 1000
-    max_in_flight: Annotated[int, Meta(ge=1, description="concurrent requests; more get 429")] = (
-        1024
-    )
+    max_in_flight: Annotated[int, Meta(ge=1), "concurrent requests; more get 429"] = 1024
     max_in_flight_bytes: Annotated[
         int,
-        Meta(
-            ge=1,
-            description="total bytes that connections buffer: requests, and answers not read yet; "
-            "above it, connections of the address that holds most are closed, or it gets 429",
-        ),
+        Meta(ge=1),
+        "total bytes that connections buffer: requests, and answers not read yet; above it, "
+        "connections of the address that holds most are closed, or it gets 429",
     ] = 32 * 1024 * 1024
     body_timeout_seconds: Annotated[
-        float,
-        Meta(gt=0, description="seconds within which a body must arrive; a slower one gets 408"),
+        float, Meta(gt=0), "seconds within which a body must arrive; a slower one gets 408"
     ] = 10.0
     drain_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            description="seconds to keep serving after SIGTERM, until no endpoint "
-            "points to this process",
-        ),
+        Meta(ge=0),
+        "seconds to keep serving after SIGTERM, until no endpoint points to this process",
     ] = 5.0
 
 
-class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class LogSettings(DescribedSettings, frozen=True, kw_only=True):
     """What is logged and how."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="minimum level; info writes one line for each mutated review"),
+        "minimum level; info writes one line for each mutated review",
     ] = "info"
     format: Annotated[
         Literal["auto", "json", "console"],
-        Meta(description="log format; auto is console on a terminal and json otherwise"),
+        "log format; auto is console on a terminal and json otherwise",
     ] = "auto"
 
 
-class TracingSettings(
-    Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
+class TracingSettings(DescribedSettings, frozen=True, kw_only=True):
     """Whether spans are sent, and of how much."""
 
     endpoint: Annotated[
         str | None,
-        Meta(
-            description="URL of an OTLP/HTTP collector, such as "
-            "http://collector:4318/v1/traces; without it nothing is traced"
-        ),
+        "URL of an OTLP/HTTP collector, such as http://collector:4318/v1/traces; without it "
+        "nothing is traced",
     ] = None
     sample_ratio: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1,
-            description="share, 0 to 1, of the work without a caller's trace that is "
-            "traced; with one, the caller's sampling decides",
-        ),
+        Meta(ge=0, le=1),
+        "share, 0 to 1, of the work without a caller's trace that is traced; with one, the "
+        "caller's sampling decides",
     ] = 0.0

@@ -15,67 +15,50 @@ class SchedulerSettings(DescribedSettings, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        Meta(
-            description="serve the extender for pods that name this scheduler, and trigger "
-            "scheduling when their checks pass; false ignores these pods"
-        ),
+        "serve the extender for pods that name this scheduler, and trigger scheduling when their "
+        "checks pass; false ignores these pods",
     ] = False
     scheduler_name: Annotated[
         str,
-        Meta(
-            min_length=1,
-            description="name of the scheduler in which pods wait for their checks; must "
-            "equal the webhook's gateSchedulerName",
-        ),
+        Meta(min_length=1),
+        "name of the scheduler in which pods wait for their checks; must equal the webhook's "
+        "gateSchedulerName",
     ] = SCHEDULER_NAME
-    extender_host: Annotated[str, Meta(description="listen address of the extender")] = "127.0.0.1"
+    extender_host: Annotated[str, "listen address of the extender"] = "127.0.0.1"
     extender_port: Annotated[
-        int, Meta(ge=0, le=65535, description="TLS port of the extender; 0 selects a free port")
+        int, Meta(ge=0, le=65535), "TLS port of the extender; 0 selects a free port"
     ] = 10443
     client_ca: Annotated[
         str | None,
-        Meta(
-            description="file of the CA that signs the scheduler's client certificate; clients "
-            "without such a certificate are refused"
-        ),
+        "file of the CA that signs the scheduler's client certificate; clients without such a "
+        "certificate are refused",
     ] = None
     client_cn: Annotated[
-        str | None,
-        Meta(description="required common name of that certificate; needs scheduler.clientCa"),
+        str | None, "required common name of that certificate; needs scheduler.clientCa"
     ] = None
     service_name: Annotated[
-        str, Meta(description="Service that the scheduler calls; its name is in the certificate")
+        str, "Service that the scheduler calls; its name is in the certificate"
     ] = "harbourmaster-scheduling"
     deployment: Annotated[
         str,
-        Meta(
-            description="Deployment of the scheduler in our namespace; it is restarted when "
-            "our certificate authority changes, because a scheduler reads the "
-            "authority only when it starts; empty restarts nothing"
-        ),
+        "Deployment of the scheduler in our namespace; it is restarted when our certificate "
+        "authority changes, because a scheduler reads the authority only when it starts; empty "
+        "restarts nothing",
     ] = "harbourmaster-scheduler"
     pre_check_deadline_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            description="seconds after the start of a workload version until unfinished "
-            "checks are reported; they still release their pods when they pass; 0 never reports",
-        ),
+        Meta(ge=0),
+        "seconds after the start of a workload version until unfinished checks are reported; they "
+        "still release their pods when they pass; 0 never reports",
     ] = 300.0
     failed_node_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            description="seconds for which a workload version avoids a node on which one of "
-            "its checks or pods failed; 0 avoids no node",
-        ),
+        Meta(ge=0),
+        "seconds for which a workload version avoids a node on which one of its checks or pods "
+        "failed; 0 avoids no node",
     ] = 1800.0
     keep_failed_nodes: Annotated[
-        bool,
-        Meta(
-            description="whether the next version of a workload avoids the same nodes as "
-            "the previous one"
-        ),
+        bool, "whether the next version of a workload avoids the same nodes as the previous one"
     ] = False
 
     @property

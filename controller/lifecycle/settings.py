@@ -18,75 +18,57 @@ class LifecycleSettings(
 
     definition_namespaces: Annotated[
         tuple[str, ...],
-        Meta(
-            description="namespaces in which definitions, metrics and a KeptnConfig are "
-            "looked up after the object's own namespace and ours"
-        ),
+        "namespaces in which definitions, metrics and a KeptnConfig are looked up after the "
+        "object's own namespace and ours",
     ] = ("keptn-system",)
     promotion_tasks: Annotated[
-        bool,
-        Meta(description="run an app's promotion tasks as the last phase; false omits that phase"),
+        bool, "run an app's promotion tasks as the last phase; false omits that phase"
     ] = False
     version_from_tag: Annotated[
         bool,
-        Meta(
-            description="use the image tag as version of a pod with one container and no "
-            "version; false computes a hash, as Keptn does"
-        ),
+        "use the image tag as version of a pod with one container and no version; false computes "
+        "a hash, as Keptn does",
     ] = False
     sticky_evaluations: Annotated[
         bool,
-        Meta(
-            description="an objective that was met stays met, as in Keptn; false requires "
-            "that one measurement meets all objectives of an evaluation"
-        ),
+        "an objective that was met stays met, as in Keptn; false requires that one measurement "
+        "meets all objectives of an evaluation",
     ] = True
     stale_after_intervals: Annotated[
         float,
-        Meta(
-            ge=1,
-            description="maximum age of a metric value, in fetch intervals of the metric "
-            "plus ten seconds; evaluations ignore older values",
-        ),
+        Meta(ge=1),
+        "maximum age of a metric value, in fetch intervals of the metric plus ten seconds; "
+        "evaluations ignore older values",
     ] = 2.0
     event_vocabulary: Annotated[
         Vocabulary,
-        Meta(
-            description="event reasons: keptn as in Keptn 2 (Finished, Failed), documented "
-            "as in Keptn's documentation (Succeeded, Errored), or both"
-        ),
+        "event reasons: keptn as in Keptn 2 (Finished, Failed), documented as in Keptn's "
+        "documentation (Succeeded, Errored), or both",
     ] = "keptn"
     max_gate_age_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            description="seconds after which a waiting pod is reported, and released if "
-            "onExpiry is Release; 0 disables this",
-        ),
+        Meta(ge=0),
+        "seconds after which a waiting pod is reported, and released if onExpiry is Release; 0 "
+        "disables this",
     ] = 0.0
     on_expiry: Annotated[
-        Literal["Keep", "Release"],
-        Meta(description="what happens to a pod that waits longer than maxGateAgeSeconds"),
+        Literal["Keep", "Release"], "what happens to a pod that waits longer than maxGateAgeSeconds"
     ] = "Keep"
-    deno_image: Annotated[str, Meta(description="image that runs Deno functions")] = (
+    deno_image: Annotated[str, "image that runs Deno functions"] = (
         "ghcr.io/keptn/deno-runtime:v3.0.1"
     )
-    python_image: Annotated[str, Meta(description="image that runs Python functions")] = (
+    python_image: Annotated[str, "image that runs Python functions"] = (
         "ghcr.io/keptn/python-runtime:v1.0.8"
     )
-    runner_user: Annotated[
-        int,
-        Meta(ge=1, description="user ID that runs functions; the images use 1000"),
-    ] = 1000
-    runner_requests: Annotated[
-        dict[str, str], Meta(description="resource requests of a function's pod")
-    ] = {}
-    runner_limits: Annotated[
-        dict[str, str], Meta(description="resource limits of a function's pod")
-    ] = field(default_factory=lambda: {"memory": "512Mi"})
+    runner_user: Annotated[int, Meta(ge=1), "user ID that runs functions; the images use 1000"] = (
+        1000
+    )
+    runner_requests: Annotated[dict[str, str], "resource requests of a function's pod"] = {}
+    runner_limits: Annotated[dict[str, str], "resource limits of a function's pod"] = field(
+        default_factory=lambda: {"memory": "512Mi"}
+    )
     workers: Annotated[
-        int,
-        Meta(ge=1, le=64, description="objects of one kind that are reconciled concurrently"),
+        int, Meta(ge=1, le=64), "objects of one kind that are reconciled concurrently"
     ] = 8
 
     @property

@@ -15,61 +15,43 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     """How member clusters are reached."""
 
     request_timeout_seconds: Annotated[
-        float,
-        Meta(gt=0, le=60, description="time limit of one request to a member cluster in seconds"),
+        float, Meta(gt=0, le=60), "time limit of one request to a member cluster in seconds"
     ] = 5.0
     probe_interval_seconds: Annotated[
-        float,
-        Meta(gt=0, le=600, description="seconds between two health checks of a member cluster"),
+        float, Meta(gt=0, le=600), "seconds between two health checks of a member cluster"
     ] = 10.0
     kubeconfig_interval_seconds: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=3600,
-            description="seconds between two checks whether the Secret of a kubeconfig has changed",
-        ),
+        Meta(gt=0, le=3600),
+        "seconds between two checks whether the Secret of a kubeconfig has changed",
     ] = 60.0
     allowed_addresses: Annotated[
         tuple[str, ...],
-        Meta(
-            description="addresses and networks (CIDR) of member clusters that are allowed "
-            "although they are refused by default: loopback, link-local and "
-            "cloud metadata addresses"
-        ),
+        "addresses and networks (CIDR) of member clusters that are allowed although they are "
+        "refused by default: loopback, link-local and cloud metadata addresses",
     ] = ()
     failures_until_offline: Annotated[
-        int,
-        Meta(
-            ge=1, le=100, description="failed health checks after which a member cluster is offline"
-        ),
+        int, Meta(ge=1, le=100), "failed health checks after which a member cluster is offline"
     ] = 2
     concurrency: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=64,
-            description="applications that are reconciled concurrently in one member cluster",
-        ),
+        Meta(ge=1, le=64),
+        "applications that are reconciled concurrently in one member cluster",
     ] = 8
-    workers: Annotated[
-        int, Meta(ge=1, le=512, description="applications that are reconciled concurrently")
-    ] = 64
+    workers: Annotated[int, Meta(ge=1, le=512), "applications that are reconciled concurrently"] = (
+        64
+    )
     delete_timeout_seconds: Annotated[
         float,
-        Meta(
-            gt=0,
-            description="seconds after which a migration continues although objects are "
-            "left on the old cluster; they are deleted later",
-        ),
+        Meta(gt=0),
+        "seconds after which a migration continues although objects are left on the old cluster; "
+        "they are deleted later",
     ] = 60.0
     ready_timeout_seconds: Annotated[
         float,
-        Meta(
-            gt=0,
-            description="seconds within which the application must be ready on the new "
-            "cluster (CreateFirst); each failed migration delays the next one by this much longer",
-        ),
+        Meta(gt=0),
+        "seconds within which the application must be ready on the new cluster (CreateFirst); "
+        "each failed migration delays the next one by this much longer",
     ] = 60.0
 
     def __post_init__(self) -> None:
@@ -80,25 +62,17 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
 class PlacementSettings(Rules, frozen=True, kw_only=True):
     """How applications are placed. Off by default: it reads Secrets with kubeconfigs."""
 
-    enabled: Annotated[
-        bool, Meta(description="select member clusters for Applications and deploy them there")
-    ] = False
+    enabled: Annotated[bool, "select member clusters for Applications and deploy them there"] = (
+        False
+    )
     sample_interval_seconds: Annotated[
         float,
-        Meta(
-            ge=0.1,
-            le=3600,
-            description="seconds between two queries for the same metric; also the period "
-            "of placement.movesPerTarget",
-        ),
+        Meta(ge=0.1, le=3600),
+        "seconds between two queries for the same metric; also the period of "
+        "placement.movesPerTarget",
     ] = 15.0
     sample_max_age_seconds: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86400,
-            description="maximum age of a value in seconds; 0 means three intervals",
-        ),
+        float, Meta(ge=0, le=86400), "maximum age of a value in seconds; 0 means three intervals"
     ] = 0.0
     members: MemberSettings = MemberSettings()
 

@@ -21,197 +21,138 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool,
-        Meta(
-            description="make room for critical add-ons by evicting other pods; false only "
-            "releases reserved nodes"
-        ),
+        "make room for critical add-ons by evicting other pods; false only releases reserved nodes",
     ] = False
     dry_run: Annotated[
-        bool,
-        Meta(
-            description="plan, try evictions as a dry run and report by events; nothing is changed"
-        ),
+        bool, "plan, try evictions as a dry run and report by events; nothing is changed"
     ] = False
     kill_switch: Annotated[
         str,
-        Meta(
-            description="ConfigMap in our namespace that stops rescheduling with enabled: "
-            '"false", at once and without a restart'
-        ),
+        'ConfigMap in our namespace that stops rescheduling with enabled: "false", at once and '
+        "without a restart",
     ] = "harbourmaster-rescheduling"
     system_namespaces: Annotated[
         tuple[str, ...],
-        Meta(
-            description="namespaces of critical add-ons; pods of other "
-            "namespaces are never critical"
-        ),
+        "namespaces of critical add-ons; pods of other namespaces are never critical",
     ] = ("kube-system",)
     critical_classes: Annotated[
         tuple[str, ...],
-        Meta(
-            description="priority classes of critical add-ons, in addition to priorities of "
-            "at least 2000000000 and the annotation scheduler.alpha.kubernetes.io/critical-pod"
-        ),
+        "priority classes of critical add-ons, in addition to priorities of at least 2000000000 "
+        "and the annotation scheduler.alpha.kubernetes.io/critical-pod",
     ] = ("system-cluster-critical", "system-node-critical")
     critical_selector: Annotated[
-        dict[str, Any] | None,
-        Meta(description="label selector of more critical add-ons"),
+        dict[str, Any] | None, "label selector of more critical add-ons"
     ] = None
     taint_key: Annotated[
-        str,
-        Meta(
-            description="key of the taint that reserves a node; critical add-ons must tolerate it"
-        ),
+        str, "key of the taint that reserves a node; critical add-ons must tolerate it"
     ] = TAINT_KEY
     inject_toleration: Annotated[
         bool,
-        Meta(
-            description="add the toleration to a waiting critical add-on that lacks it, "
-            "which cannot be undone; false only reports it by an event"
-        ),
+        "add the toleration to a waiting critical add-on that lacks it, which cannot be undone; "
+        "false only reports it by an event",
     ] = False
     mode: Annotated[
         Mode,
-        Meta(
-            description="complement waits settleDelaySeconds for the scheduler's own "
-            "preemption; standalone does not wait, for schedulers that do not preempt"
-        ),
+        "complement waits settleDelaySeconds for the scheduler's own preemption; standalone does "
+        "not wait, for schedulers that do not preempt",
     ] = "complement"
     settle_delay_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            description="seconds for which a pod must be unschedulable without preemption "
-            "by the scheduler; set 120 or more with an autoscaler that adds nodes",
-        ),
+        Meta(ge=0),
+        "seconds for which a pod must be unschedulable without preemption by the scheduler; set "
+        "120 or more with an autoscaler that adds nodes",
     ] = 10.0
     initial_delay_seconds: Annotated[
-        float, Meta(ge=0, description="seconds that a new leader waits before its first plan")
+        float, Meta(ge=0), "seconds that a new leader waits before its first plan"
     ] = 30.0
     grace_period_limit_seconds: Annotated[
         int,
-        Meta(
-            ge=-1,
-            description="maximum grace period of an evicted pod in seconds; -1 keeps each "
-            "pod's own",
-        ),
+        Meta(ge=-1),
+        "maximum grace period of an evicted pod in seconds; -1 keeps each pod's own",
     ] = 10
     shorten_preemption: Annotated[
         bool,
-        Meta(
-            description="also shorten the grace period of pods that the scheduler preempts "
-            "for a critical add-on"
-        ),
+        "also shorten the grace period of pods that the scheduler preempts for a critical add-on",
     ] = False
     allow_pdb_violation: Annotated[
         bool,
-        Meta(
-            description="delete pods against their disruption budget if nothing else helps; "
-            "the component rescheduling sets false"
-        ),
+        "delete pods against their disruption budget if nothing else helps; the component "
+        "rescheduling sets false",
     ] = True
     non_drainable: Annotated[
         NonDrainable,
-        Meta(
-            description="pods that kubectl drain would not evict (no controller, local "
-            "data, marked): avoid evicting them, forbid it, or ignore the difference"
-        ),
+        "pods that kubectl drain would not evict (no controller, local data, marked): avoid "
+        "evicting them, forbid it, or ignore the difference",
     ] = "avoid"
     max_victim_priority: Annotated[
-        int, Meta(description="pods with this priority or a higher one are never evicted")
+        int, "pods with this priority or a higher one are never evicted"
     ] = 2_000_000_000
     protected_namespaces: Annotated[
-        tuple[str, ...],
-        Meta(description="namespaces whose pods are never evicted; ours is always included"),
+        tuple[str, ...], "namespaces whose pods are never evicted; ours is always included"
     ] = ()
     score_order: Annotated[
         ScoreOrder,
-        Meta(
-            description="order in which nodes are compared: documented, priorityFirst (as "
-            "the scheduler does), or random within the best tier"
-        ),
+        "order in which nodes are compared: documented, priorityFirst (as the scheduler does), or "
+        "random within the best tier",
     ] = "documented"
     seed: Annotated[
         int | None,
-        Meta(
-            description="random seed of scoreOrder random, for repeatable choices; by "
-            "default different in each process"
-        ),
+        "random seed of scoreOrder random, for repeatable choices; by default different in each "
+        "process",
     ] = None
-    prefer_relocatable: Annotated[
-        bool, Meta(description="prefer nodes whose victims fit elsewhere")
-    ] = False
+    prefer_relocatable: Annotated[bool, "prefer nodes whose victims fit elsewhere"] = False
     housekeeping_interval_seconds: Annotated[
-        float, Meta(gt=0, description="seconds between two passes without a change")
+        float, Meta(gt=0), "seconds between two passes without a change"
     ] = 10.0
     verify_delay_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            description="seconds between the reservation of a node and reading its pods "
-            "again, so that pods that are being bound are seen",
-        ),
+        Meta(ge=0),
+        "seconds between the reservation of a node and reading its pods again, so that pods that "
+        "are being bound are seen",
     ] = 1.0
     evict_timeout_seconds: Annotated[
         float,
-        Meta(
-            gt=0,
-            description="seconds for which an eviction is retried that a disruption budget refuses",
-        ),
+        Meta(gt=0),
+        "seconds for which an eviction is retried that a disruption budget refuses",
     ] = 60.0
     victim_gone_timeout_seconds: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        Meta(
-            description="seconds until evicted pods must be gone; by default "
-            "gracePeriodLimitSeconds plus 30"
-        ),
+        "seconds until evicted pods must be gone; by default gracePeriodLimitSeconds plus 30",
     ] = None
     bind_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="seconds within which the scheduler must bind the add-on")
+        float, Meta(gt=0), "seconds within which the scheduler must bind the add-on"
     ] = 60.0
     pod_scheduled_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="time limit of one attempt in seconds")
+        float, Meta(gt=0), "time limit of one attempt in seconds"
     ] = 600.0
     max_concurrent_reservations: Annotated[
         int,
-        Meta(
-            ge=1,
-            description="nodes that are reserved at the same time; at most one in twenty of the "
-            "ready nodes, but at least one",
-        ),
+        Meta(ge=1),
+        "nodes that are reserved at the same time; at most one in twenty of the ready nodes, but "
+        "at least one",
     ] = 3
     max_victims_per_pod: Annotated[
-        int, Meta(ge=1, description="maximum number of pods evicted for one critical add-on")
+        int, Meta(ge=1), "maximum number of pods evicted for one critical add-on"
     ] = 10
-    evictions_per_minute: Annotated[
-        int, Meta(ge=1, description="maximum number of evictions in a minute")
-    ] = 20
-    evictions_per_hour: Annotated[
-        int, Meta(ge=1, description="maximum number of evictions in an hour")
-    ] = 60
+    evictions_per_minute: Annotated[int, Meta(ge=1), "maximum number of evictions in a minute"] = 20
+    evictions_per_hour: Annotated[int, Meta(ge=1), "maximum number of evictions in an hour"] = 60
     pdb_violations_per_hour: Annotated[
-        int, Meta(ge=0, description="maximum number of violated disruption budgets in an hour")
+        int, Meta(ge=0), "maximum number of violated disruption budgets in an hour"
     ] = 5
     attempts_per_pod: Annotated[
-        int, Meta(ge=1, description="attempts for one pod; afterwards it is ignored")
+        int, Meta(ge=1), "attempts for one pod; afterwards it is ignored"
     ] = 5
     attempts_per_owner: Annotated[
-        int, Meta(ge=1, description="attempts in an hour for the pods of one owner")
+        int, Meta(ge=1), "attempts in an hour for the pods of one owner"
     ] = 10
     backoff_seconds: Annotated[
         float,
-        Meta(
-            gt=0,
-            description="seconds before the next attempt, doubled each time up to ten "
-            "minutes, with a fifth of jitter",
-        ),
+        Meta(gt=0),
+        "seconds before the next attempt, doubled each time up to ten minutes, with a fifth of "
+        "jitter",
     ] = 30.0
     adopt_legacy_taints: Annotated[
-        bool,
-        Meta(
-            description="remove taints of the original rescheduler (kube-system_NAME) whose "
-            "pod does not wait"
-        ),
+        bool, "remove taints of the original rescheduler (kube-system_NAME) whose pod does not wait"
     ] = False
 
     def __post_init__(self) -> None:
