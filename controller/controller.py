@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
 
+    Guard = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
+    """Awaits a coroutine as long as this process leads, and cancels it otherwise."""
+
 
 class Reconciler(Protocol):
     """What the leader does. It starts from what is stored and keeps nothing of an earlier term."""
@@ -35,13 +38,6 @@ class Closes(Protocol):
 
     async def close(self) -> None:
         """End it, at the end of the term."""
-
-
-class Guard(Protocol):
-    """Awaits a coroutine as long as this process leads."""
-
-    def __call__(self, coroutine: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-        """Return its result, or cancel it."""
 
 
 async def unguarded(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from harbourmaster.controller.lifecycle.pod_workloads import Obstacle
-from harbourmaster.controller.lifecycle.signals import HasMetadata, Reference
+from harbourmaster.controller.lifecycle.signals import Reference
+from harbourmaster.kube.caches import HasMetadata
 from harbourmaster.lifecycle.evaluations import target_errors
 
 if TYPE_CHECKING:

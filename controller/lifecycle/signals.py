@@ -6,7 +6,7 @@ Reconcilers call these after the write that made it so. Nothing here waits or ra
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.channels import Channels
+    from harbourmaster.kube.caches import HasMetadata
     from harbourmaster.kube.event_series import EventType, ObjectReference
     from harbourmaster.lifecycle.gate_waits import GateWait
     from harbourmaster.lifecycle.subjects import Finishable
@@ -49,14 +50,6 @@ _RESOURCES: Final[dict[type, Resource]] = {
     model.Workload: resources.WORKLOADS,
     model.WorkloadVersion: resources.WORKLOAD_VERSIONS,
 }
-
-
-class HasMetadata(Protocol):
-    """An object of the lifecycle, or anything else with metadata."""
-
-    @property
-    def metadata(self) -> Metadata:
-        """What every object has."""
 
 
 class Reference(Struct, frozen=True):
