@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import os
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
@@ -16,7 +14,6 @@ from harbourmaster.playground.build import ensure_prometheus
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, Started, living
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,17 +128,11 @@ class Prometheus(Started):
 
     def query(self, expression: str) -> list[Series]:
         """Return the vector that an instant query finds now. Raises PlaygroundError."""
-        path = f"/api/v1/query?{urlencode({'query': expression})}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=api.REQUEST_SECONDS)
         try:
-            with closing(connection):
-                connection.request("GET", path)
-                content = connection.getresponse().read()
-            answer = msgspec.json.decode(content, type=_Answer)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise PlaygroundError(
-                f"{self.url} does not answer {expression}: {reason(error)}"
-            ) from error
+            _, text = api.ask(f"{self.url}/api/v1/query?{urlencode({'query': expression})}")
+            answer = msgspec.json.decode(text, type=_Answer)
+        except (PlaygroundError, msgspec.DecodeError) as error:
+            raise PlaygroundError(f"{self.url} does not answer {expression}: {error}") from error
         if answer.data is None:
             raise PlaygroundError(f"{self.url} refuses {expression}: {answer.error}")
         return answer.data.result

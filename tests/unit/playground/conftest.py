@@ -11,8 +11,10 @@ from harbourmaster.playground import api
 @pytest.fixture
 def plain(monkeypatch):
     """Let requests go without TLS."""
-    connect = api._connect
-    monkeypatch.setattr(api, "_connect", lambda port, _, *more: connect(port, None, *more))
+    answered = api._answered
+    monkeypatch.setattr(
+        api, "_answered", lambda fault, port, _, *more: answered(fault, port, None, *more)
+    )
 
 
 @pytest.fixture
