@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -60,132 +61,83 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
-NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
-PODS: Final = Resource("", "v1", "pods", "Pod")
-DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-SECRETS: Final = Resource("", "v1", "secrets", "Secret")
-SERVICES: Final = Resource("", "v1", "services", "Service")
-SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
-EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
-CORE_EVENTS: Final = Resource("", "v1", "events", "Event")
-"""Events in the core group, which can be selected by the uid of their object."""
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-MUTATING_WEBHOOKS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
-)
-VALIDATING_WEBHOOKS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
-DEFINITIONS: Final = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-)
-API_SERVICES: Final = Resource(
-    "apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False, optional=True
-)
-ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io",
-    "v1",
-    "subjectaccessreviews",
-    "SubjectAccessReview",
-    namespaced=False,
-)
-TOKEN_REVIEWS: Final = Resource(
-    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
-)
-SELF_ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io",
-    "v1",
-    "selfsubjectaccessreviews",
-    "SelfSubjectAccessReview",
-    namespaced=False,
-)
-CLUSTER_POLICIES: Final = Resource(
-    "kupid.gardener.cloud",
-    "v1alpha1",
-    "clusterpodschedulingpolicies",
-    "ClusterPodSchedulingPolicy",
-    namespaced=False,
-)
-POLICIES: Final = Resource(
-    "kupid.gardener.cloud", "v1alpha1", "podschedulingpolicies", "PodSchedulingPolicy"
-)
+def of_kind(
+    group: str, kind: str, version: str = "v1", *, plural: str = "", **more: bool
+) -> Resource:
+    """A kind whose plural is the regular one, unless it is given."""
+    name = kind.lower()
+    regular = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+    return Resource(group, version, plural or regular, kind, **more)
 
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
-JOBS: Final = Resource("batch", "v1", "jobs", "Job")
-CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
-SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-REPLICATION_CONTROLLERS: Final = Resource(
-    "", "v1", "replicationcontrollers", "ReplicationController"
+
+cluster_wide: Final = partial(of_kind, namespaced=False)
+
+NAMESPACES: Final = cluster_wide("", "Namespace")
+NODES: Final = cluster_wide("", "Node")
+PODS: Final = of_kind("", "Pod")
+DISRUPTION_BUDGETS: Final = of_kind("policy", "PodDisruptionBudget")
+SECRETS: Final = of_kind("", "Secret")
+SERVICES: Final = of_kind("", "Service")
+SERVICE_ACCOUNTS: Final = of_kind("", "ServiceAccount")
+DEPLOYMENTS: Final = of_kind("apps", "Deployment")
+EVENTS: Final = of_kind("events.k8s.io", "Event")
+CORE_EVENTS: Final = of_kind("", "Event")
+"""Events in the core group, which can be selected by the uid of their object."""
+LEASES: Final = of_kind("coordination.k8s.io", "Lease")
+MUTATING_WEBHOOKS: Final = cluster_wide(
+    "admissionregistration.k8s.io", "MutatingWebhookConfiguration"
 )
-REPLICA_SETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet")
-STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
-DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
-ROLLOUTS: Final = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
+VALIDATING_WEBHOOKS: Final = cluster_wide(
+    "admissionregistration.k8s.io", "ValidatingWebhookConfiguration"
+)
+DEFINITIONS: Final = cluster_wide("apiextensions.k8s.io", "CustomResourceDefinition")
+API_SERVICES: Final = cluster_wide("apiregistration.k8s.io", "APIService", optional=True)
+ACCESS_REVIEWS: Final = cluster_wide("authorization.k8s.io", "SubjectAccessReview")
+TOKEN_REVIEWS: Final = cluster_wide("authentication.k8s.io", "TokenReview")
+SELF_ACCESS_REVIEWS: Final = cluster_wide("authorization.k8s.io", "SelfSubjectAccessReview")
+CLUSTER_POLICIES: Final = cluster_wide(
+    "kupid.gardener.cloud", "ClusterPodSchedulingPolicy", "v1alpha1"
+)
+POLICIES: Final = of_kind("kupid.gardener.cloud", "PodSchedulingPolicy", "v1alpha1")
+
+CONFIG_MAPS: Final = of_kind("", "ConfigMap")
+JOBS: Final = of_kind("batch", "Job")
+CRON_JOBS: Final = of_kind("batch", "CronJob")
+SLICES: Final = of_kind("discovery.k8s.io", "EndpointSlice")
+REPLICATION_CONTROLLERS: Final = of_kind("", "ReplicationController")
+REPLICA_SETS: Final = of_kind("apps", "ReplicaSet")
+STATEFUL_SETS: Final = of_kind("apps", "StatefulSet")
+DAEMON_SETS: Final = of_kind("apps", "DaemonSet")
+ROLLOUTS: Final = of_kind("argoproj.io", "Rollout", "v1alpha1")
 
 LIFECYCLE_GROUP: Final = "lifecycle.keptn.sh"
-APPS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnapps", "KeptnApp")
-APP_CONTEXTS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnappcontexts", "KeptnAppContext")
-APP_CREATION_REQUESTS: Final = Resource(
-    LIFECYCLE_GROUP, "v1", "keptnappcreationrequests", "KeptnAppCreationRequest"
-)
-APP_VERSIONS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnappversions", "KeptnAppVersion")
-WORKLOADS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnworkloads", "KeptnWorkload")
-WORKLOAD_VERSIONS: Final = Resource(
-    LIFECYCLE_GROUP, "v1", "keptnworkloadversions", "KeptnWorkloadVersion"
-)
-TASKS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptntasks", "KeptnTask")
-TASK_DEFINITIONS: Final = Resource(
-    LIFECYCLE_GROUP, "v1", "keptntaskdefinitions", "KeptnTaskDefinition"
-)
-EVALUATIONS: Final = Resource(LIFECYCLE_GROUP, "v1", "keptnevaluations", "KeptnEvaluation")
-EVALUATION_DEFINITIONS: Final = Resource(
-    LIFECYCLE_GROUP, "v1", "keptnevaluationdefinitions", "KeptnEvaluationDefinition"
-)
-KEPTN_CONFIGS: Final = Resource("options.keptn.sh", "v1alpha1", "keptnconfigs", "KeptnConfig")
+APPS: Final = of_kind(LIFECYCLE_GROUP, "KeptnApp")
+APP_CONTEXTS: Final = of_kind(LIFECYCLE_GROUP, "KeptnAppContext")
+APP_CREATION_REQUESTS: Final = of_kind(LIFECYCLE_GROUP, "KeptnAppCreationRequest")
+APP_VERSIONS: Final = of_kind(LIFECYCLE_GROUP, "KeptnAppVersion")
+WORKLOADS: Final = of_kind(LIFECYCLE_GROUP, "KeptnWorkload")
+WORKLOAD_VERSIONS: Final = of_kind(LIFECYCLE_GROUP, "KeptnWorkloadVersion")
+TASKS: Final = of_kind(LIFECYCLE_GROUP, "KeptnTask")
+TASK_DEFINITIONS: Final = of_kind(LIFECYCLE_GROUP, "KeptnTaskDefinition")
+EVALUATIONS: Final = of_kind(LIFECYCLE_GROUP, "KeptnEvaluation")
+EVALUATION_DEFINITIONS: Final = of_kind(LIFECYCLE_GROUP, "KeptnEvaluationDefinition")
+KEPTN_CONFIGS: Final = of_kind("options.keptn.sh", "KeptnConfig", "v1alpha1")
 
 METRICS_GROUP: Final = "metrics.keptn.sh"
-KEPTN_METRICS: Final = Resource(METRICS_GROUP, "v1", "keptnmetrics", "KeptnMetric")
-METRICS_PROVIDERS: Final = Resource(
-    METRICS_GROUP, "v1", "keptnmetricsproviders", "KeptnMetricsProvider"
-)
-ANALYSES: Final = Resource(METRICS_GROUP, "v1", "analyses", "Analysis")
-ANALYSIS_DEFINITIONS: Final = Resource(
-    METRICS_GROUP, "v1", "analysisdefinitions", "AnalysisDefinition"
-)
-ANALYSIS_VALUE_TEMPLATES: Final = Resource(
-    METRICS_GROUP, "v1", "analysisvaluetemplates", "AnalysisValueTemplate"
-)
+KEPTN_METRICS: Final = of_kind(METRICS_GROUP, "KeptnMetric")
+METRICS_PROVIDERS: Final = of_kind(METRICS_GROUP, "KeptnMetricsProvider")
+ANALYSES: Final = of_kind(METRICS_GROUP, "Analysis", plural="analyses")
+ANALYSIS_DEFINITIONS: Final = of_kind(METRICS_GROUP, "AnalysisDefinition")
+ANALYSIS_VALUE_TEMPLATES: Final = of_kind(METRICS_GROUP, "AnalysisValueTemplate")
 
 PLACEMENT_GROUP: Final = "placement.harbourmaster.dev"
-APPLICATIONS: Final = Resource(PLACEMENT_GROUP, "v1alpha1", "applications", "Application")
-CLUSTERS: Final = Resource(PLACEMENT_GROUP, "v1alpha1", "clusters", "Cluster")
-CLOUDS: Final = Resource(PLACEMENT_GROUP, "v1alpha1", "clouds", "Cloud")
-GLOBAL_CLOUDS: Final = Resource(
-    PLACEMENT_GROUP, "v1alpha1", "globalclouds", "GlobalCloud", namespaced=False
-)
-PROJECTS: Final = Resource(PLACEMENT_GROUP, "v1alpha1", "projects", "Project")
-MAGNUM_CLUSTERS: Final = Resource(PLACEMENT_GROUP, "v1alpha1", "magnumclusters", "MagnumCluster")
-PLACEMENT_METRICS: Final = Resource(PLACEMENT_GROUP, "v1alpha1", "metrics", "Metric")
-GLOBAL_METRICS: Final = Resource(
-    PLACEMENT_GROUP, "v1alpha1", "globalmetrics", "GlobalMetric", namespaced=False
-)
-PLACEMENT_PROVIDERS: Final = Resource(
-    PLACEMENT_GROUP, "v1alpha1", "metricsproviders", "MetricsProvider"
-)
-GLOBAL_PROVIDERS: Final = Resource(
-    PLACEMENT_GROUP, "v1alpha1", "globalmetricsproviders", "GlobalMetricsProvider", namespaced=False
-)
+APPLICATIONS: Final = of_kind(PLACEMENT_GROUP, "Application", "v1alpha1")
+CLUSTERS: Final = of_kind(PLACEMENT_GROUP, "Cluster", "v1alpha1")
+CLOUDS: Final = of_kind(PLACEMENT_GROUP, "Cloud", "v1alpha1")
+GLOBAL_CLOUDS: Final = cluster_wide(PLACEMENT_GROUP, "GlobalCloud", "v1alpha1")
+PROJECTS: Final = of_kind(PLACEMENT_GROUP, "Project", "v1alpha1")
+MAGNUM_CLUSTERS: Final = of_kind(PLACEMENT_GROUP, "MagnumCluster", "v1alpha1")
+PLACEMENT_METRICS: Final = of_kind(PLACEMENT_GROUP, "Metric", "v1alpha1")
+GLOBAL_METRICS: Final = cluster_wide(PLACEMENT_GROUP, "GlobalMetric", "v1alpha1")
+PLACEMENT_PROVIDERS: Final = of_kind(PLACEMENT_GROUP, "MetricsProvider", "v1alpha1")
+GLOBAL_PROVIDERS: Final = cluster_wide(PLACEMENT_GROUP, "GlobalMetricsProvider", "v1alpha1")

@@ -33,6 +33,8 @@ from harbourmaster.api.resources import (
     STATEFUL_SETS,
     TASK_DEFINITIONS,
     Resource,
+    cluster_wide,
+    of_kind,
 )
 
 if TYPE_CHECKING:
@@ -62,13 +64,11 @@ PROTECTED_NAMESPACES: Final = frozenset(
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
-ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
-ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
-CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS: Final = Resource(
-    _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
-)
-NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+ROLE_BINDINGS: Final = of_kind(_RBAC, "RoleBinding")
+ROLES: Final = of_kind(_RBAC, "Role")
+CLUSTER_ROLES: Final = cluster_wide(_RBAC, "ClusterRole")
+CLUSTER_ROLE_BINDINGS: Final = cluster_wide(_RBAC, "ClusterRoleBinding")
+NETWORK_POLICIES: Final = of_kind("networking.k8s.io", "NetworkPolicy")
 
 IN_NAMESPACE: Final = (
     DEPLOYMENTS,
@@ -83,27 +83,15 @@ IN_NAMESPACE: Final = (
     Resource("cert-manager.io", "v1", "issuers", "Issuer"),
     CONFIG_MAPS,
     SECRETS,
-    Resource("", "v1", "resourcequotas", "ResourceQuota"),
+    of_kind("", "ResourceQuota"),
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
     LEASES,
 )
 GUARDS: Final = (
-    Resource(
-        _ADMISSION,
-        "v1",
-        "validatingadmissionpolicybindings",
-        "ValidatingAdmissionPolicyBinding",
-        namespaced=False,
-    ),
-    Resource(
-        _ADMISSION,
-        "v1",
-        "validatingadmissionpolicies",
-        "ValidatingAdmissionPolicy",
-        namespaced=False,
-    ),
+    cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding"),
+    cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy"),
 )
 CLUSTER_WIDE: Final = (
     *GUARDS,

@@ -23,6 +23,8 @@ from harbourmaster.api.resources import (
     SLICES,
     WORKLOAD_VERSIONS,
     Resource,
+    cluster_wide,
+    of_kind,
 )
 from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
@@ -75,14 +77,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GARDENER: Final = (
-    Resource(
-        "core.gardener.cloud",
-        "v1beta1",
-        "controllerregistrations",
-        "ControllerRegistration",
-        namespaced=False,
-    ),
-    Resource("resources.gardener.cloud", "v1alpha1", "managedresources", "ManagedResource"),
+    cluster_wide("core.gardener.cloud", "ControllerRegistration", "v1beta1"),
+    of_kind("resources.gardener.cloud", "ManagedResource", "v1alpha1"),
 )
 """What brings kupid back."""
 _WAITING: Final = "spec.nodeName=,status.phase=Pending"
