@@ -13,107 +13,68 @@ class ProviderError(Exception):
     is_unreachable: ClassVar[bool] = False
     """Whether the provider gave no usable response, rather than one without a value."""
     reason: ClassVar[str] = "Error"
-    """A word in CamelCase, for events and metrics."""
+    """A word in CamelCase, for events and metrics: the name of the class without Error."""
+
+    def __init_subclass__(cls, *, helps: bool = True, unreachable: bool = False) -> None:
+        cls.helps_to_wait, cls.is_unreachable = helps, unreachable
+        cls.reason = cls.__name__.removesuffix("Error")
 
 
-class UnreachableError(ProviderError):
+class UnreachableError(ProviderError, unreachable=True):
     """No connection, a broken one, or a 5xx response."""
 
-    is_unreachable = True
-    reason = "Unreachable"
 
-
-class TimedOutError(ProviderError):
+class TimedOutError(ProviderError, unreachable=True):
     """No complete response in time."""
 
-    is_unreachable = True
-    reason = "TimedOut"
 
-
-class ThrottledError(ProviderError):
+class ThrottledError(ProviderError, unreachable=True):
     """429, or too many of our queries are unanswered; ``seconds`` is the Retry-After."""
-
-    is_unreachable = True
-    reason = "Throttled"
 
     def __init__(self, message: str, seconds: float | None = None) -> None:
         super().__init__(message)
         self.seconds = seconds
 
 
-class UnauthorizedError(ProviderError):
+class UnauthorizedError(ProviderError, helps=False, unreachable=True):
     """401 or 403: other credentials are needed."""
 
-    helps_to_wait = False
-    is_unreachable = True
-    reason = "Unauthorized"
 
-
-class BadQueryError(ProviderError):
+class BadQueryError(ProviderError, helps=False, unreachable=True):
     """The provider rejects the query: 400 and similar."""
 
-    helps_to_wait = False
-    is_unreachable = True
-    reason = "BadQuery"
 
-
-class BadProviderError(ProviderError):
+class BadProviderError(ProviderError, helps=False):
     """The provider's object is invalid: type, URL or option."""
 
-    helps_to_wait = False
-    reason = "BadProvider"
 
-
-class BadCredentialsError(ProviderError):
+class BadCredentialsError(ProviderError, helps=False):
     """The Secret is missing, lacks a key, or has an invalid value."""
 
-    helps_to_wait = False
-    reason = "BadCredentials"
 
-
-class ForbiddenAddressError(ProviderError):
+class ForbiddenAddressError(ProviderError, helps=False, unreachable=True):
     """The server's address is not allowed."""
 
-    helps_to_wait = False
-    is_unreachable = True
-    reason = "ForbiddenAddress"
 
-
-class RedirectedError(ProviderError):
+class RedirectedError(ProviderError, helps=False, unreachable=True):
     """The provider redirects; redirects are not followed."""
-
-    helps_to_wait = False
-    is_unreachable = True
-    reason = "Redirected"
 
 
 class BadAnswerError(ProviderError):
     """The response is not one of the API: invalid JSON, another schema, text for a number."""
 
-    reason = "BadAnswer"
 
-
-class TooLargeError(ProviderError):
+class TooLargeError(ProviderError, helps=False):
     """More bytes or samples than the limit."""
-
-    helps_to_wait = False
-    reason = "TooLarge"
 
 
 class NoValuesError(ProviderError):
     """An answer without a value."""
 
-    reason = "NoValues"
 
-
-class TooManyValuesError(ProviderError):
+class TooManyValuesError(ProviderError, helps=False):
     """Several series where one is wanted."""
-
-    helps_to_wait = False
-    reason = "TooManyValues"
 
 
 class NotFiniteError(ProviderError):
     """NaN or an infinity, expected a finite number."""
-
-    reason = "NotFinite"
