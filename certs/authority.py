@@ -66,7 +66,7 @@ def create_authority(
         .not_valid_before(now - backdated(lifetime))
         .not_valid_after(now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(key_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
         # Strict verifiers want it on a self-signed certificate too.
         .add_extension(_issued_by(identifier), critical=False)
@@ -88,30 +88,45 @@ def issue_serving_certificate(
     RSA. Raises UnreadableError for a key that cannot sign, and MissingNamesError for a name that
     no certificate can have.
     """
+    common_name = next((name for name in names if len(name) <= _MAX_COMMON_NAME), "harbourmaster")
+    alternatives = [_alternative(name) for name in names]
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+    return issue_certificate(now, authority, _name(common_name), alternatives, usages, lifetime)
+
+
+def issue_certificate(
+    now: datetime,
+    authority: KeyPair,
+    subject: x509.Name,
+    alternatives: Collection[x509.GeneralName],
+    usages: Collection[x509.ObjectIdentifier],
+    lifetime: timedelta,
+) -> KeyPair:
+    """Issue any certificate; it has no alternative names if none are given.
+
+    Raises UnreadableError for a key that cannot sign.
+    """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = signing_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    common_name = next((name for name in names if len(name) <= _MAX_COMMON_NAME), "harbourmaster")
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(_name(common_name))
+        .subject_name(subject)
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(max(now - backdated(lifetime), issuer.not_valid_before_utc))
         .not_valid_after(min(now + lifetime, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
-        )
-        .add_extension(identifier, critical=False)
-        .add_extension(_issued_by(_identifier(issuer)), critical=False)
-        .sign(issuer_key, hashes.SHA256())
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     )
-    return _pair(certificate, key)
+    if alternatives:
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    builder = builder.add_extension(identifier, critical=False)
+    builder = builder.add_extension(_issued_by(_identifier(issuer)), critical=False)
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 
 def backdated(lifetime: timedelta) -> timedelta:
@@ -132,7 +147,7 @@ def signing_key(key: bytes | None) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivat
     )
 
 
-def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     """What the key of an authority, or of any other certificate, may be used for."""
     return x509.KeyUsage(
         digital_signature=True,

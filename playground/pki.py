@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from harbourmaster.certs.authority import create_authority, key_usage, signing_key
+from harbourmaster.certs.authority import create_authority, issue_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,9 +55,14 @@ def write_pki(directory: Path, service_ip: str) -> None:
     proxies = create_authority(now, common_name="playground-front-proxy-ca", lifetime=VALIDITY)
     write_private(directory / "front-proxy-ca.crt", proxies.certificate)
     _write_leaf(directory / FRONT_PROXY, proxies, (FRONT_PROXY, None))
-    write_private(
-        directory / "service-account.key", _key_pem(ec.generate_private_key(ec.SECP256R1()))
+    key = ec.generate_private_key(ec.SECP256R1())
+    # The API server reads a service-account key in the SEC1 form only.
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
     )
+    write_private(directory / "service-account.key", pem)
 
 
 def write_kubeconfig(path: Path, server: str, pki: Path, client: str) -> None:
@@ -108,37 +113,14 @@ def _write_leaf(
     names: Sequence[x509.GeneralName] = (),
 ) -> None:
     """Write ``path`` with ``.crt`` and ``.key``: for clients, and with ``names`` for serving."""
-    issuer = x509.load_pem_x509_certificate(authority.certificate)
-    key = ec.generate_private_key(ec.SECP256R1())
-    public_key = key.public_key()
-    issuer_key = signing_key(authority.key)
     # etcd and its peers also present the serving pair when they dial.
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if names:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(_name(*subject))
-        .issuer_name(issuer.subject)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(issuer.not_valid_before_utc)
-        .not_valid_after(issuer.not_valid_after_utc)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
-            critical=False,
-        )
-    )
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    certificate = builder.sign(issuer_key, hashes.SHA256())
-    content = certificate.public_bytes(serialization.Encoding.PEM)
-    write_private(path.with_name(f"{path.name}.crt"), content)
-    write_private(path.with_name(f"{path.name}.key"), _key_pem(key))
+    now = dt.datetime.now(dt.UTC)
+    pair = issue_certificate(now, authority, _name(*subject), names, usages, VALIDITY)
+    write_private(path.with_name(f"{path.name}.crt"), pair.certificate)
+    write_private(path.with_name(f"{path.name}.key"), pair.key)
 
 
 def _name(common_name: str, organisation: str | None) -> x509.Name:
@@ -146,12 +128,3 @@ def _name(common_name: str, organisation: str | None) -> x509.Name:
     if organisation is not None:
         attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation))
     return x509.Name(attributes)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    # The API server reads a service-account key in the SEC1 form only.
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
