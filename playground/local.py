@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import yaml
-
 from harbourmaster.playground import api
 from harbourmaster.playground.build import NODE, ensure, ensure_binaries, ensure_prometheus
 from harbourmaster.playground.capabilities import (
@@ -32,7 +30,7 @@ from harbourmaster.playground.control_plane import ControlPlane, shut_down
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, lives, living
 from harbourmaster.playground.installation import ROLES, Installation, end_in_order, step
-from harbourmaster.playground.manifests import DEPLOY
+from harbourmaster.playground.manifests import DEPLOY, render
 from harbourmaster.playground.node import host
 from harbourmaster.playground.node.machine import WORKERS, Machine, check
 from harbourmaster.playground.processes import interrupt_on, read_records
@@ -45,6 +43,7 @@ from harbourmaster.serving.process import failure
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
+    from harbourmaster.playground.manifests import Kubectl
     from harbourmaster.playground.processes import Record
 
 # Nodes, where the command line does not say how many.
@@ -108,7 +107,7 @@ def up(directory: Path, arguments: Arguments) -> int:
             count = MEMBERS if arguments.members is None else arguments.members
             _start_members(stack, plane, binaries, count)
         if program is not None:
-            _start_prometheus(stack, installation, program)
+            _start_prometheus(stack, installation, plane.kubectl, program)
         # All of it runs on.
         stack.pop_all()
     _say(
@@ -164,12 +163,15 @@ def _start_members(stack: ExitStack, plane: ControlPlane, binaries: Path, count:
             plane.kubectl("apply", "--filename=-", stdin=made)
 
 
-def _start_prometheus(stack: ExitStack, installation: Installation, program: Path) -> None:
+def _start_prometheus(
+    stack: ExitStack, installation: Installation, kubectl: Kubectl, program: Path
+) -> None:
     """Start what scrapes all processes, with the rules of the component ``monitoring``."""
     scrapes = installation.scrapes
-    rules = yaml.safe_load((DEPLOY / "components/monitoring/prometheusrule.yaml").read_text())
+    found = render(kubectl, DEPLOY / "components/monitoring")
+    (rules,) = (each["spec"] for each in found if each["kind"] == "PrometheusRule")
     folder = installation.files.directory / PROMETHEUS
-    prometheus = Prometheus(folder, scrapes, rules=rules["spec"], program=program, detached=True)
+    prometheus = Prometheus(folder, scrapes, rules=rules, program=program, detached=True)
     with step(f"Prometheus, which scrapes {', '.join(scrapes)}", _say):
         stack.enter_context(prometheus)
         prometheus.await_targets()

@@ -39,10 +39,10 @@ class BreakGlass(Struct, frozen=True):
         return self.before.get(name) in {OPEN, _CLOSED}
 
     def __str__(self) -> str:
-        """Who broke it, when and why, in one line."""
+        """Who started it, when and why, in one line."""
         said = (f"by {self.by}" if self.by else "", f"at {self.at}" if self.at else "")
         who = " ".join(filter(None, said)) or "by an unknown user"
-        # Whoever annotates may write anything, and it goes into events.
+        # The annotation can have any text, and it goes into events.
         return clean(f"{who}: {self.reason}" if self.reason else who)
 
 
@@ -70,25 +70,25 @@ def opened(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {**configuration, "webhooks": entries}
 
 
-def broken(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
-    """A stored configuration with the glass broken; ``before`` is filled in, or kept as it was."""
+def started(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
+    """A stored configuration in break-glass mode; ``before`` is filled in, or kept as it was."""
     earlier = standing(configuration)
     policies = {
         entry["name"]: entry.get(_POLICY, _CLOSED)
         for entry in configuration.get("webhooks") or ()
-        # Broken already, what is open says nothing of how it was.
+        # In break-glass mode already, an open webhook does not show how it was before.
         if earlier is None or not is_open(entry)
     }
-    # What was noted first is what is to be restored, however often it is broken.
+    # What was noted first is restored, however often the mode is started.
     before = {**policies, **(earlier.before if earlier else {})}
     noted = msgspec.structs.replace(glass, before=before)
     return _annotated(opened(configuration), msgspec.json.encode(noted).decode())
 
 
-def mended(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
-    """A stored configuration as it was before.
+def ended(configuration: Mapping[str, Any], glass: BreakGlass) -> dict[str, Any]:
+    """A stored configuration as it was before break-glass mode.
 
-    Of what nobody noted, those that hold back gated pods are closed, as by default; others stay.
+    Webhooks without a note are closed if they hold back gated pods, as by default; others stay.
     """
     entries = [
         {**entry, _POLICY: _before(entry, glass)} for entry in configuration.get("webhooks") or ()

@@ -1,4 +1,4 @@
-"""``harbourmaster doctor --break-glass``: all webhooks fail open, until it is switched off.
+"""``harbourmaster doctor --break-glass``: all webhooks fail open, until it is ended.
 
 It uses the caller's permissions, and needs nothing of ours to run in the cluster.
 """
@@ -17,7 +17,7 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_w
 from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.kube.lease import micro_time
-from harbourmaster.registration.break_glass import BreakGlass, broken, is_open, mended, standing
+from harbourmaster.registration.break_glass import BreakGlass, ended, is_open, standing, started
 from harbourmaster.registration.desired import NAME
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _MEANWHILE: Final = (
 
 
 def run(arguments: Arguments) -> int:
-    """Switch it on or off; 0 done, 1 not for every configuration, 2 no cluster."""
+    """Start or end it; 0 done, 1 not for every configuration, 2 no cluster."""
     if arguments.break_glass == "on" and not arguments.reason:
         complain('--break-glass on needs --reason "TEXT": it is stored in the configurations')
         return UNUSABLE
@@ -78,7 +78,7 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
         if not is_on and standing_now is None:
             say(f"{resource.kind}: break-glass mode is off")
             return DONE
-        changed = broken(stored, glass) if is_on else mended(stored, standing_now or glass)
+        changed = started(stored, glass) if is_on else ended(stored, standing_now or glass)
         try:
             await client.replace(resource, NAME, changed)
         except ConflictError:

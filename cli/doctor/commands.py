@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--break-glass",
         choices=("on", "off"),
-        help="turn break-glass mode on or off; while it is on, all our webhooks fail open, "
+        help="start or end break-glass mode; while it is on, all our webhooks fail open, "
         "also those for pods with gates",
     )
     parser.add_argument(
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, or switch break-glass mode on or off."""
+    """Check, or start or end break-glass mode."""
     # The checks take a while to import, and break-glass is urgent.
     if arguments.break_glass is not None:
         from harbourmaster.cli.doctor.break_glass import run as change  # noqa: PLC0415

@@ -195,7 +195,7 @@ class Configurations:
         return opened(wanted) if glass is not None else wanted
 
     def _note_glass(self, resource: Resource, observed: dict[str, Any]) -> BreakGlass | None:
-        """Report that break-glass mode began or ended."""
+        """Report that break-glass mode started or ended."""
         before, glass = self._glasses.get(resource), standing(observed)
         if glass == before:
             return glass
@@ -208,13 +208,15 @@ class Configurations:
             return None
         self._glasses[resource] = glass
         self._log.warning(
-            "break-glass mode is on, webhooks fail open", kind=resource.kind, said=str(glass)
+            "break-glass mode started, all webhooks fail open",
+            kind=resource.kind,
+            details=str(glass),
         )
         note = (
-            f"break-glass mode on {glass}: webhooks fail open and failurePolicy is not repaired "
-            "until you run harbourmaster doctor --break-glass off"
+            f"break-glass mode started {glass}: all webhooks fail open and failurePolicy is not "
+            "repaired: to end it, run harbourmaster doctor --break-glass off"
         )
-        self._events.emit(regarding, "Warning", "BreakGlass", note)
+        self._events.emit(regarding, "Warning", "BreakGlassStarted", note)
         return glass
 
     async def _look_home(self) -> bool:

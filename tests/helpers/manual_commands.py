@@ -28,6 +28,10 @@ GIVEN = {
     "docs/howto/deploying.md": ALONE,
     "docs/howto/preview.md": "kubectl create deployment previewed --image=none",
     "docs/howto/uninstalling.md": ALONE,
+    "docs/operations/alerts.md": """\
+kubectl create namespace storefront
+kubectl -n storefront run till-7475d6c6b9-xnk8f --image=none
+""",
     "docs/reference/evaluations.md": """\
 kubectl create namespace shop
 kubectl apply -f - <<'END'

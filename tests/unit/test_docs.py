@@ -12,6 +12,8 @@ from typing import get_args
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harbourmaster.api.resources import MUTATING_WEBHOOKS
+from harbourmaster.cli.doctor import break_glass as doctor
 from harbourmaster.controller.extender import answers as extender
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.mistakes import Mistake
@@ -27,6 +29,7 @@ from harbourmaster.lifecycle.events import (
 )
 from harbourmaster.lifecycle.gate_verdict import Code
 from harbourmaster.policies.notes import Note
+from harbourmaster.registration.break_glass import BreakGlass
 from harbourmaster.rescheduling.answers import EvictionOutcome
 from harbourmaster.rescheduling.limits import Budgets, EvictionLimits
 from harbourmaster.serving.options import add_settings
@@ -250,6 +253,51 @@ def test_the_manual_of_events_lists_why_pods_wait_the_gravest_first():
     for reason, kind in listed:
         wait = gate_waits.GateWait(reason=reason, identity="", text="")
         assert kind == ("Warning" if wait.is_warning else "Normal")
+
+
+def emitted(*folders):
+    """The reasons that are written out where events are emitted with their type."""
+    calls = (
+        node
+        for folder in folders
+        for file in [*(ROOT / folder).rglob("*.py"), ROOT / folder]
+        if file.is_file()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "emit"
+    )
+    for call in calls:
+        _, kind, reason, *_ = [*call.args, None, None]
+        if getattr(kind, "value", "") in {"Normal", "Warning"}:
+            yield from ((each.value, kind.value) for each in ast.walk(reason) if literal(each))
+
+
+def literal(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+INSTALLING = ("controller/registration", "controller/extender", "controller/namespaces.py")
+
+
+def test_the_manual_of_events_lists_every_event_of_the_installation_with_its_type():
+    listed = {(code(row[0]), row[1]) for row in rows(EVENTS, "event")}
+    assert listed == {*emitted(*INSTALLING)}
+
+
+def test_the_command_and_the_controller_have_the_same_events_on_break_glass_mode():
+    stored = {"metadata": {"uid": "u"}}
+    told = {
+        (note["reason"], note["type"])
+        for is_on in (True, False)
+        for note in [doctor.event(MUTATING_WEBHOOKS, stored, BreakGlass(), is_on=is_on)]
+    }
+    assert told == {each for each in emitted(*INSTALLING) if each[0].startswith("BreakGlass")}
+
+
+def test_the_reference_names_every_event_that_is_written_out():
+    text = "".join(page.read_text() for page in REFERENCE.glob("*.md"))
+    every = {reason for reason, _ in emitted("controller")}
+    assert len(every) > len({*emitted(*INSTALLING)})
+    assert not {reason for reason in every if f"`{reason}`" not in text}
 
 
 def test_the_manual_of_events_lists_what_only_the_documentation_names():

@@ -52,6 +52,10 @@ NOT_RUN = {
         "needs a signed release",
     ],
     "docs/migration/krake.md": ["its file is yours; docs/reference/placement.md runs it"],
+    "docs/operations/alerts.md": [
+        "docs/reference/rescheduler.md runs it",
+        "needs an application",
+    ],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [
         "tests/cluster/test_custom_metrics.py asks for its own metrics",
@@ -106,6 +110,30 @@ def test_every_command_that_a_page_shows_is_one(page):
     assert COMMANDS[page]
     for command in COMMANDS[page]:
         assert_known(command)
+
+
+RUNBOOKS = ROOT / "docs/operations/alerts.md"
+PLACEHOLDER = re.compile(r"<[A-Za-z-]+>|(?<![$\w{])[A-Z][A-Z_]+(?![\w=])")
+
+
+def test_no_block_of_commands_has_a_placeholder_that_a_shell_would_redirect():
+    found = [block.text for page in PAGES for block in blocks(page)]
+    assert len(found) > 90
+    # A here-document begins with <<.
+    assert not [text for text in found if re.search(r"(?<!<)<[A-Za-z-]+>", text)]
+
+
+def test_the_commands_of_runbooks_can_be_pasted():
+    text = RUNBOOKS.read_text()
+    inline = re.findall(r"(?<!`)`((?:kubectl|harbourmaster) [^`]*)`(?!`)", text)
+    assert len(inline) > 30
+    assert not [command for command in inline if PLACEHOLDER.search(command) or "$" in command]
+    for block in blocks(RUNBOOKS):
+        is_set = set()
+        for line in block.text.splitlines():
+            assert set(re.findall(r"\$(\w+)", line)) <= is_set, line
+            assert not PLACEHOLDER.search(line), line
+            is_set.update(re.findall(r"^(\w+)=", line))
 
 
 @functools.cache

@@ -22,7 +22,7 @@ def alert_table() -> str:
     """What fires, when, how urgent it is, and where it says what to do."""
     return definitions(
         (
-            f"[{rule['alert']}]({_page(rule['annotations']['runbook'])})",
+            f"[{rule['alert']}](../operations/alerts.md#{rule['alert'].lower()})",
             [
                 plain(rule["annotations"]["summary"]),
                 f"{rule['labels']['severity']}, after {code(rule.get('for', '0s'))} of",
@@ -31,8 +31,3 @@ def alert_table() -> str:
         )
         for rule in alerts()
     )
-
-
-def _page(runbook: str) -> str:
-    """The runbook as the pages below docs/reference see it."""
-    return "../" + runbook.removeprefix("docs/")

@@ -1,4 +1,4 @@
-"""What a registration creates and keeps: its Secret, its configurations, and a broken glass."""
+"""What a registration creates and keeps: its Secret, its configurations, and break-glass mode."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ async def test_no_key_is_in_a_log_or_an_event(setting, events, capfd):
 
 
 @pytest.mark.parametrize("text", ['{"by": "ada", "reason": "fire"}', "fire"])
-async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept(
+async def test_in_break_glass_mode_webhooks_fail_open_and_the_rest_is_kept(
     setting, events, metrics, text
 ):
     setting.start()
@@ -403,9 +403,9 @@ async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept
     # What was not opened by hand is opened, and what has to do with it alone is left alone.
     entry(glass)["timeoutSeconds"] = 30
     setting.put(MUTATING_WEBHOOKS, glass)
-    assert (await events.until("BreakGlass")).endswith(
-        "fire: webhooks fail open and failurePolicy is not repaired until you run harbourmaster "
-        "doctor --break-glass off"
+    assert (await events.until("BreakGlassStarted")).endswith(
+        "fire: all webhooks fail open and failurePolicy is not repaired: to end it, run "
+        "harbourmaster doctor --break-glass off"
     )
     found = await setting.until(
         lambda: (
@@ -426,14 +426,14 @@ async def test_while_the_glass_is_broken_webhooks_fail_open_and_the_rest_is_kept
     assert gauge.labels(MUTATING_WEBHOOKS.kind)._value.get() == 0
 
 
-async def test_a_glass_broken_before_we_lead_is_respected(setting, events):
+async def test_break_glass_mode_that_started_before_we_lead_is_respected(setting, events):
     await setting.stop(await _settled_tasks(setting))
-    glass = break_glass.broken(
+    glass = break_glass.started(
         setting.get(VALIDATING_WEBHOOKS), break_glass.BreakGlass(reason="fire")
     )
     setting.put(VALIDATING_WEBHOOKS, glass)
     setting.start()
-    await events.until("BreakGlass")
+    await events.until("BreakGlassStarted")
     setting.look()
     await asyncio.sleep(0.05)
     assert policies_of(setting.get(VALIDATING_WEBHOOKS)) == {"Ignore"}

@@ -34,6 +34,8 @@ from helpers.manifests import (
 )
 from manual.families import FAMILIES, shown_name
 
+URL = re.search(r"^url = (https://.+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)[1]
+RUNBOOKS = f"{URL}/operations/alerts.html"
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 
 
@@ -65,9 +67,7 @@ def test_every_alert_has_a_severity_and_a_page_that_says_what_to_do(rules):
     ]
     for alert in alerts:
         assert alert["labels"]["severity"] in {"critical", "warning"}
-        assert (
-            alert["annotations"]["runbook"] == f"docs/operations/alerts.md#{alert['alert'].lower()}"
-        )
+        assert alert["annotations"]["runbook_url"] == f"{RUNBOOKS}#{alert['alert'].lower()}"
         assert alert["annotations"]["summary"]
 
 

@@ -22,13 +22,18 @@ from helpers.manifests import ROOT, VERSION, kustomize, rendered
 from helpers.wheels import ADDED, built, clean
 
 PLAYGROUND = "harbourmaster.playground"
+PROMETHEUS_RULE = ROOT / "deploy/components/monitoring/prometheusrule.yaml"
 FOREIGN = ("policies", "cli", "webhook")
 
 
-def options():
+def part(name):
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    return config["options"]
+    return config[name]
+
+
+def options():
+    return part("options")
 
 
 def mapped():
@@ -165,6 +170,16 @@ def test_only_setup_cfg_the_changelog_and_the_tag_of_the_image_name_the_version(
     assert found == [ROOT / "deploy/base/kustomization.yaml"]
     base = yaml.safe_load(found[0].read_text())
     assert base["images"] == [{"name": "harbourmaster", "newTag": VERSION}]
+
+
+def test_three_files_name_the_address_of_the_project_as_setup_cfg_does():
+    named = [ROOT / "deploy/chart/Chart.yaml", PROMETHEUS_RULE, ROOT / "playground/pyproject.toml"]
+    pages = {PROMETHEUS_RULE: "/operations/alerts.html"}
+    for file in named:
+        addresses = re.findall(r"https://harbourmaster\.[^\s\"]+", file.read_text())
+        assert addresses == [part("metadata")["url"] + pages.get(file, "")]
+    manifests = [path for path in (ROOT / "deploy").rglob("*.yaml") if path not in named]
+    assert not [path for path in manifests if "https://harbourmaster." in path.read_text()]
 
 
 @pytest.mark.slow

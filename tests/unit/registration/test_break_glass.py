@@ -10,10 +10,10 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.registration.break_glass import (
     ANNOTATION,
     BreakGlass,
-    broken,
-    mended,
+    ended,
     opened,
     standing,
+    started,
 )
 from harbourmaster.registration.desired import Home, desired
 from harbourmaster.registration.drift import compare
@@ -40,20 +40,20 @@ def policies(one):
 def test_what_is_broken_fails_open_and_is_mended_to_the_letter(resource, annotations):
     before = configuration(resource, **annotations)
     assert "Fail" in policies(before).values()
-    found = broken(copy.deepcopy(before), GLASS)
+    found = started(copy.deepcopy(before), GLASS)
     assert set(policies(found).values()) == {"Ignore"}
     glass = standing(found)
     assert (glass.by, glass.at, glass.reason) == ("ada", "2026-03-01T12:00:00Z", "incident 4711")
     assert glass.before == policies(before)
-    assert mended(found, glass) == before
+    assert ended(found, glass) == before
 
 
 def test_broken_twice_what_was_first_is_remembered():
     before = configuration()
-    twice = broken(broken(before, GLASS), BreakGlass(by="bob"))
+    twice = started(started(before, GLASS), BreakGlass(by="bob"))
     assert standing(twice).before == policies(before)
     assert standing(twice).by == "bob"
-    assert mended(twice, standing(twice)) == before
+    assert ended(twice, standing(twice)) == before
 
 
 def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was():
@@ -61,9 +61,9 @@ def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was(
     by_hand = opened(configuration(**{ANNOTATION: "fire"}))
     for entry in by_hand["webhooks"][:1]:
         entry["failurePolicy"] = "Fail"
-    twice = broken(by_hand, GLASS)
+    twice = started(by_hand, GLASS)
     assert standing(twice).before == {by_hand["webhooks"][0]["name"]: "Fail"}
-    restored = policies(mended(twice, standing(twice)))
+    restored = policies(ended(twice, standing(twice)))
     assert restored["gated-pods.harbourmaster.dev"] == "Fail"
     assert restored["pods.harbourmaster.dev"] == policies(before)["pods.harbourmaster.dev"]
 
@@ -71,15 +71,15 @@ def test_annotated_by_hand_what_the_controller_opened_is_not_taken_for_what_was(
 @pytest.mark.parametrize("forged", ["", "Nonsense", "fail"])
 def test_what_was_noted_and_is_no_policy_opens_no_gate(forged):
     glass = BreakGlass(before={"gated-pods.harbourmaster.dev": forged})
-    found = policies(mended(broken(configuration(), GLASS), glass))
+    found = policies(ended(started(configuration(), GLASS), glass))
     assert found["gated-pods.harbourmaster.dev"] == "Fail"
     assert set(found.values()) <= {"Fail", "Ignore"}
 
 
 def test_a_webhook_that_came_meanwhile_stays_as_it_is():
-    found = broken(configuration(), GLASS)
+    found = started(configuration(), GLASS)
     found["webhooks"].append({"name": "new.harbourmaster.dev", "failurePolicy": "Ignore"})
-    assert policies(mended(found, standing(found)))["new.harbourmaster.dev"] == "Ignore"
+    assert policies(ended(found, standing(found)))["new.harbourmaster.dev"] == "Ignore"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_without_it_nobody_broke_it(found):
 
 def test_meanwhile_a_failure_policy_is_no_drift_and_all_else_is():
     wanted = configuration()
-    found = broken(copy.deepcopy(wanted), GLASS)
+    found = started(copy.deepcopy(wanted), GLASS)
     assert compare(found, opened(wanted)) == []
     assert {each.field for each in compare(found, wanted)} == {"failurePolicy"}
     found["webhooks"][0]["timeoutSeconds"] = 30
