@@ -26,7 +26,7 @@ from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
 from harbourmaster.dashboard.query import read_query
 from harbourmaster.dashboard.registry import (
-    APPLICATIONS_PAGE,
+    APPLICATION_PAGE,
     BY_NAME,
     PAGES,
     SOURCES,
@@ -266,7 +266,7 @@ class Dashboard:
     async def _application(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         query = read_query(request.query)
-        page = APPLICATIONS_PAGE
+        page = APPLICATION_PAGE
         sources, visible = await self._seen(request, page, namespace)
         view = application(sources, visible, query, self._now(), namespace, name)
         if view is None:
@@ -277,7 +277,7 @@ class Dashboard:
             )
         return self._html(
             request,
-            "application.html",
+            page.template,
             view=view,
             page=page,
             query=query,

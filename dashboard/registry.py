@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
@@ -123,6 +124,10 @@ APPLICATIONS_PAGE: Final = Page(
     ((APP_VERSIONS,),),
     besides=(WORKLOAD_VERSIONS,),
 )
+APPLICATION_PAGE: Final = replace(
+    APPLICATIONS_PAGE, name="application", besides=(WORKLOAD_VERSIONS, *DETAILS)
+)
+"""That of one application, with what its checks say."""
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
@@ -145,7 +150,7 @@ PAGES: Final = (
         ((NODES,),),
     ),
 )
-BY_NAME: Final = {each.name: each for each in PAGES}
+BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE)}
 
 
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:

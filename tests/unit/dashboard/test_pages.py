@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.dashboard.pages import (
     applications,
@@ -94,7 +95,55 @@ async def test_times_that_are_none_make_no_bars(filled):
     filled.app("shop", "cart", 3)
     page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
     assert all(phase.bar is None for lane in page.lanes for phase in lane.phases)
-    assert page.took == ""
+    assert page.shown.took == ""
+
+
+async def test_the_failing_check_has_its_value_threshold_and_message(filled):
+    filled.app("shop", "cart", 2)
+    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    (failure,) = page.shown.failed
+    assert failure.where == "Pre-deployment evaluations"
+    check = failure.check
+    assert (check.name, check.state, check.value, check.threshold) == (
+        "errors",
+        "Failed",
+        "412.5",
+        "<200",
+    )
+    assert check.message == "value '412.5' did not meet objective '<200'"
+    (shown,) = page.lanes[0].phases[1].checks
+    assert shown == check
+
+
+async def test_releases_stand_with_their_times_results_and_failures(filled):
+    filled.app("shop", "cart", 2, "1.4.2")
+    filled.app("shop", "cart", 5, "1.4.1")
+    world = await filled.world()
+    page = application(world, ALL, PageQuery(), NOW, "shop", "cart")
+    failed, passed = page.releases
+    assert (failed.version, failed.state.word, failed.is_current) == ("1.4.2", "Failed", True)
+    assert failed == page.shown
+    assert (passed.version, passed.state.word, passed.failed) == ("1.4.1", "Succeeded", ())
+    assert passed.start < passed.end < failed.end
+    assert passed.took == "1 m 30 s"
+    older = PageQuery(version=passed.object)
+    assert application(world, ALL, older, NOW, "shop", "cart").shown.version == "1.4.1"
+
+
+async def test_a_release_that_failed_in_a_workload_names_the_workload_once(filled):
+    filled.app("shop", "cart", 1)
+    world = filled.sources["app_versions"].store
+    version = world.get("shop/cart-1.4.2-6b86b273")
+    failing = replace(version.status, workload_overall_status="Failed", status="Failed")
+    filled.put("app_versions", replace(version, status=failing))
+    workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
+    ended = replace(workload.status, deployment_status="Failed", status="Failed")
+    filled.put("workload_versions", replace(workload, status=ended))
+    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    assert [(each.where, each.check) for each in page.shown.failed] == [("web: Deployment", None)]
+    hidden = Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})
+    page = application(await filled.world(), hidden, PageQuery(), NOW, "shop", "cart")
+    assert [each.where for each in page.shown.failed] == ["Deployment"]
 
 
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
