@@ -156,12 +156,12 @@ BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE)}
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:
     """The namespaces in which it matters whether a kind may be listed.
 
-    Those that have objects of it, and those whose objects are shown with it: a pod waits in its
-    namespace for what is not there, too.
+    Those that have objects of it, and those whose objects are shown with it: a pod or a
+    version waits in its namespace for what is not there, too.
     """
     places = _places(sources.named(SOURCES[kind]))
     if kind in gates.NEEDED or kind in DETAILS:
-        places |= _places(sources.gated_pods)
+        places |= _places(sources.gated_pods) | _places(sources.app_versions)
     if kind in DEFINITIONS:
         places |= frozenset(sources.definition_namespaces)
     if kind is PODS:

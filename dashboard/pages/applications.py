@@ -116,8 +116,8 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
 
 def _notice(version: AppVersion) -> Notice:
     text = f"version {version.spec.version} failed in its {_where(version)}"
-    name = f"{version.metadata.namespace}/{version.spec.app_name}"
-    return Notice("bad", "Application", name, text, link_of(version))
+    place = (version.metadata.namespace, version.spec.app_name)
+    return Notice("bad", "Application", "/".join(place), text, link_of(*place))
 
 
 def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
@@ -125,10 +125,9 @@ def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
     return sorted(versions, key=_age, reverse=True)
 
 
-def link_of(version: AppVersion) -> str:
+def link_of(namespace: str, name: str) -> str:
     """Where the application's own page is."""
-    metadata = version.metadata
-    return f"{PATH}/{quote(metadata.namespace, safe='')}/{quote(version.spec.app_name, safe='')}"
+    return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 def _visible(sources: PageSources, visible: Visibility) -> list[AppVersion]:
@@ -173,7 +172,7 @@ def _row(version: AppVersion, now: datetime) -> ApplicationRow:
     return ApplicationRow(
         namespace=version.metadata.namespace,
         name=version.spec.app_name,
-        link=link_of(version),
+        link=link_of(version.metadata.namespace, version.spec.app_name),
         version=version.spec.version,
         state=shown(status.status),
         phase="" if status.is_finished and status.status != FAILED else name_of_current(version),
@@ -272,7 +271,7 @@ def application(
             version=each.spec.version,
             object=each.metadata.name,
             state=shown(each.status.status),
-            link=link_of(each) + query.link(version=each.metadata.name),
+            link=link_of(namespace, name) + query.link(version=each.metadata.name),
             is_current=each is version,
             start=each.status.start_time,
             end=each.status.end_time,

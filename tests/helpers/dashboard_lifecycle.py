@@ -160,21 +160,17 @@ class LifecycleStores(Stores):
                 },
             ),
         )
-        self.put(
-            "metrics",
-            self._made(
-                Metric,
-                "p95",
-                namespace,
-                9999,
-                spec={
-                    "provider": {"name": "prometheus"},
-                    "query": "histogram_quantile(0.95, rate(latency_bucket[5m]))",
-                    "fetchIntervalSeconds": 10,
-                },
-                status={"value": "398.1", "lastUpdated": self.ago(4)},
-            ),
-        )
+        self.metric(namespace, "p95")
+
+    def metric(self, namespace, name, value="398.1", **status):
+        """A KeptnMetric that was fetched a moment ago."""
+        status = {"value": value, "rawValue": "MQ==", "lastUpdated": self.ago(4), **status}
+        spec = {
+            "provider": {"name": "prometheus"},
+            "query": "histogram_quantile(0.95, rate(latency_bucket[5m]))",
+            "fetchIntervalSeconds": 10,
+        }
+        self.put("metrics", self._made(Metric, name, namespace, 9999, spec=spec, status=status))
 
     def gated(self, namespace, app, number=0, name=None):
         """A pod at its gate, of a workload of the app."""

@@ -160,6 +160,47 @@ async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     assert found.is_bounded
 
 
+async def test_a_missing_definition_needs_attention_once(filled):
+    for name, number in (("cart", 1), ("ledger", 3), ("done", 0)):
+        filled.app("shop", name, number)
+    filled.remove("evaluation_definitions", "shop/latency")
+    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    (notice,) = [each for each in found.notices if each.what == "Definition"]
+    assert (notice.name, notice.tone) == ("shop/latency", "bad")
+    assert notice.text == (
+        "KeptnEvaluationDefinition latency not found; waiting for it to be created"
+    )
+    assert notice.link in {"/applications/shop/cart", "/applications/shop/ledger"}
+    # What may not be listed is not called missing.
+    kinds = ALL.scopes.keys() - {"keptnevaluationdefinitions.lifecycle.keptn.sh"}
+    some = Visibility(dict.fromkeys(kinds, EVERYWHERE))
+    found = await in_turns(overview.overview(await filled.world(), some, PageQuery(), NOW))
+    assert [each for each in found.notices if each.what == "Definition"] == []
+
+
+async def test_a_provider_without_any_answer_needs_attention_until_it_answers(filled):
+    async def notices():
+        found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+        return [(each.name, each.text) for each in found.notices if each.what == "Provider"]
+
+    for name in ("p95", "p99"):
+        filled.metric("shop", name, value="", errMsg="connection refused")
+    assert await notices() == [
+        (
+            "shop/prometheus",
+            "no KeptnMetric of 2 has a value that counts: empty value for: p95: connection refused",
+        )
+    ]
+    filled.metric("shop", "p99")
+    assert await notices() == []
+
+
+async def test_a_metric_that_nobody_has_asked_for_yet_needs_no_attention(filled):
+    filled.metric("shop", "p95", value="")
+    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    assert found.notices == ()
+
+
 async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
     filled.app("shop", "cart", 2)
     filled.gated("shop", "cart", 0)
