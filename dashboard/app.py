@@ -13,7 +13,14 @@ from aiohttp import hdrs, web
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
-from harbourmaster.dashboard.answers import PageRefused, check, forbidden, notes_on
+from harbourmaster.dashboard.answers import (
+    PageRefused,
+    check,
+    forbidden,
+    hidden_on,
+    notes_on,
+    unchecked,
+)
 from harbourmaster.dashboard.attempts import RateLimit
 from harbourmaster.dashboard.guard import (
     client_of,
@@ -163,12 +170,7 @@ class Dashboard:
                 )
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
-                refused = PageRefused(
-                    HTTPStatus.SERVICE_UNAVAILABLE,
-                    "The API server did not answer who you are or what you may list.",
-                    "Try again in a moment.",
-                    retry_after=2,
-                )
+                refused = unchecked(error)
             return self._refusal(request, refused)
 
         return guarded
@@ -185,7 +187,7 @@ class Dashboard:
         if _wants_html(request):
             response = self._html(request, "error.html", refused.status, refused=refused)
         else:
-            text = " ".join(filter(None, (refused.text, refused.advice)))
+            text = " ".join(filter(None, (refused.text, refused.advice, refused.command)))
             response = web.Response(status=refused.status, text=f"{int(refused.status)}: {text}\n")
         if refused.retry_after:
             response.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
@@ -258,6 +260,7 @@ class Dashboard:
                 page=page,
                 query=query,
                 notes=notes_on(page, sources, visible),
+                hidden=hidden_on(page, request[_USER], query.namespace, visible),
                 live=f"/stream{query.link(view=page.name, q='', state='', version='')}",
             )
 
@@ -282,6 +285,7 @@ class Dashboard:
             page=page,
             query=query,
             notes=notes_on(page, sources, visible),
+            hidden=hidden_on(page, request[_USER], namespace, visible),
             live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
         )
 
@@ -294,7 +298,7 @@ class Dashboard:
         sources = await self._read_sources(counts=page.counts)
         visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
         if page.is_refused(visible):
-            raise forbidden(page, namespace, visible.unasked)
+            raise forbidden(page, user, namespace, visible.unasked)
         return sources, visible
 
     def _note_page(self, user: User) -> None:
@@ -312,7 +316,7 @@ class Dashboard:
         body = self._renderer.render(
             template,
             self._now(),
-            **({"page": None, "query": None, "notes": (), "live": ""} | values),
+            **({"page": None, "query": None, "notes": (), "hidden": ("", ""), "live": ""} | values),
             pages=PAGES,
             user="" if user is None else user.name,
             assets={name: each.path for name, each in self._assets.items()},
@@ -419,7 +423,7 @@ class Dashboard:
 
         first = await visible()
         if page.is_refused(first):
-            raise forbidden(page, only, first.unasked)
+            raise forbidden(page, user, only, first.unasked)
         return await self.hub.serve(request, user.name, StreamReader(page.kinds, first), recheck)
 
     async def _static(self, request: web.Request) -> web.Response:
