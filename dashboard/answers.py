@@ -8,7 +8,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, PODS, TOKEN_REVIEWS
-from harbourmaster.dashboard.registry import OVERVIEW, SOURCES
+from harbourmaster.dashboard.registry import OVERVIEW
+from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.kube.errors import ForbiddenError
 
 if TYPE_CHECKING:

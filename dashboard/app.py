@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
+from msgspec.structs import replace
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
@@ -29,18 +30,16 @@ from harbourmaster.dashboard.guard import (
     is_host_of_loopback,
     local_path,
 )
-from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
 from harbourmaster.dashboard.query import read_query
 from harbourmaster.dashboard.registry import (
-    APPLICATION_PAGE,
     BY_NAME,
     PAGES,
-    SOURCES,
     places_of,
 )
 from harbourmaster.dashboard.rendering import Renderer, read_assets
 from harbourmaster.dashboard.session import LIFETIME
+from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.dashboard.stream import (
     MOST,
     MOST_OF_ONE,
@@ -116,9 +115,8 @@ class Dashboard:
     def app(self) -> web.Application:
         """The application to serve."""
         app = web.Application(middlewares=[self._guarded], client_max_size=_LONGEST_FORM)
-        for page in PAGES:
+        for page in BY_NAME.values():
             app.router.add_get(page.path, self._page_handler(page))
-        app.router.add_get("/applications/{namespace}/{name:[^/]+}", self._application)
         app.router.add_get("/login", self._login_page)
         app.router.add_post("/login", self._login)
         app.router.add_post("/logout", self._logout)
@@ -248,11 +246,17 @@ class Dashboard:
 
     def _page_handler(self, page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            query = read_query(request.query)
+            query = replace(read_query(request.query), **request.match_info)
             sources, visible = await self._seen(request, page, query.namespace)
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await in_turns(view)
+            if view is None:
+                raise PageRefused(
+                    HTTPStatus.NOT_FOUND,
+                    f"Nothing is called {query.name} in the namespace {query.namespace}.",
+                    "It may have been deleted.",
+                )
             return self._html(
                 request,
                 page.template,
@@ -265,29 +269,6 @@ class Dashboard:
             )
 
         return handle
-
-    async def _application(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        query = read_query(request.query)
-        page = APPLICATION_PAGE
-        sources, visible = await self._seen(request, page, namespace)
-        view = application(sources, visible, query, self._now(), namespace, name)
-        if view is None:
-            raise PageRefused(
-                HTTPStatus.NOT_FOUND,
-                f"Application {name} has no version in the namespace {namespace}.",
-                "It may have been deleted.",
-            )
-        return self._html(
-            request,
-            page.template,
-            view=view,
-            page=page,
-            query=query,
-            notes=notes_on(page, sources, visible),
-            hidden=hidden_on(page, request[_USER], namespace, visible),
-            live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
-        )
 
     async def _seen(
         self, request: web.Request, page: Page, namespace: str

@@ -14,16 +14,10 @@ from harbourmaster.api.resources import (
     APPLICATIONS,
     CLUSTER_POLICIES,
     CLUSTERS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    KEPTN_METRICS,
     NODES,
     PODS,
     POLICIES,
-    TASK_DEFINITIONS,
-    TASKS,
     WORKLOAD_VERSIONS,
-    WORKLOADS,
     Resource,
 )
 from harbourmaster.dashboard.pages import (
@@ -36,31 +30,13 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.sources import PageSources
+from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
 if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import Source
 
 Build: TypeAlias = Callable[[PageSources, Visibility, PageQuery, datetime], Any]
-
-SOURCES: Final = {
-    APP_VERSIONS: "app_versions",
-    WORKLOADS: "workloads",
-    WORKLOAD_VERSIONS: "workload_versions",
-    TASKS: "tasks",
-    TASK_DEFINITIONS: "task_definitions",
-    EVALUATIONS: "evaluations",
-    EVALUATION_DEFINITIONS: "evaluation_definitions",
-    KEPTN_METRICS: "metrics",
-    PODS: "gated_pods",
-    POLICIES: "policies",
-    CLUSTER_POLICIES: "cluster_policies",
-    APPLICATIONS: "applications",
-    CLUSTERS: "clusters",
-    NODES: "nodes",
-}
-"""Where the objects of a kind are in the sources."""
 
 
 class Page(Struct, frozen=True):
@@ -96,7 +72,7 @@ class Page(Struct, frozen=True):
 
     def is_refused(self, visible: Visibility) -> bool:
         """Whether there is nothing that may be seen."""
-        return all(any(visible.of(kind).is_empty for kind in group) for group in self.needed)
+        return visible.is_refused(self.needed)
 
 
 OVERVIEW: Final = Page(
@@ -125,7 +101,11 @@ APPLICATIONS_PAGE: Final = Page(
     besides=(WORKLOAD_VERSIONS,),
 )
 APPLICATION_PAGE: Final = replace(
-    APPLICATIONS_PAGE, name="application", besides=(WORKLOAD_VERSIONS, *DETAILS)
+    APPLICATIONS_PAGE,
+    name="application",
+    path=f"{applications.PATH}/{{namespace}}/{{name:[^/]+}}",
+    build=applications.application,
+    besides=(WORKLOAD_VERSIONS, *DETAILS),
 )
 """That of one application, with what its checks say."""
 PAGES: Final = (

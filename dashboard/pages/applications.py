@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 PATH: Final = "/applications"
-_TOPIC: Final = Topic("Applications", PATH, ("application", "applications"))
+_TOPIC: Final = Topic("Applications", PATH, ("application", "applications"), ((APP_VERSIONS,),))
 _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
     (FAILED, "failed", "bad"),
     (WARNING, "with warnings", "warn"),
@@ -104,14 +104,7 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     newest = _visible(sources, visible)
     failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
-    return _TOPIC.tally(
-        newest,
-        _parts(newest),
-        failed,
-        _notice,
-        is_off=sources.app_versions is None,
-        is_refused=visible.of(APP_VERSIONS).is_empty,
-    )
+    return _TOPIC.tally(sources, visible, newest, _parts(newest), failed, _notice)
 
 
 def _notice(version: AppVersion) -> Notice:
@@ -237,14 +230,10 @@ class ApplicationPage(Struct, frozen=True):
 
 
 def application(
-    sources: PageSources,
-    visible: Visibility,
-    query: PageQuery,
-    now: datetime,
-    namespace: str,
-    name: str,
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ApplicationPage | None:
     """The page of the version that is asked for, else of the newest; None where there is none."""
+    namespace, name = query.namespace, query.name
     if not visible.sees(APP_VERSIONS, namespace):
         return None
     versions = newest_first(
@@ -271,7 +260,7 @@ def application(
             version=each.spec.version,
             object=each.metadata.name,
             state=shown(each.status.status),
-            link=link_of(namespace, name) + query.link(version=each.metadata.name),
+            link=link_of(namespace, name) + query.link(version=each.metadata.name, namespace=""),
             is_current=each is version,
             start=each.status.start_time,
             end=each.status.end_time,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.model import Version
 
-_DEFINITIONS: Final = Topic("Missing definitions", applications.PATH, ("", ""))
-_PROVIDERS: Final = Topic("Metric providers", gates.PATH, ("", ""))
+_DEFINITIONS: Final = Topic("Missing definitions", applications.PATH, ("", ""), ((APP_VERSIONS,),))
+_PROVIDERS: Final = Topic("Metric providers", gates.PATH, ("", ""), ((KEPTN_METRICS,),))
 _SLICE: Final = 100
 """Versions that are looked at in one go."""
 
@@ -34,7 +34,7 @@ def tallies(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
     """Notices for the overview, which has no page and no numbers of these."""
     missing = yield from _missing(sources, visible, now)
     return [
-        topic.tally((), (), found, lambda each: each, is_off=False, is_refused=False)
+        topic.tally(sources, visible, (), (), found, lambda each: each)
         for topic, found in (
             (_DEFINITIONS, missing),
             (_PROVIDERS, _dead_providers(sources, visible, now)),

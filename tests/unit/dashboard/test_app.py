@@ -402,7 +402,7 @@ async def test_a_query_is_kept_in_the_links_of_a_list(place):
 
 async def test_an_application_that_is_gone_is_a_page_that_says_so(place):
     place.filled.fill(5)
-    assert "Application gone has no version in the namespace shop" in await place.page(
+    assert "Nothing is called gone in the namespace shop" in await place.page(
         "/applications/shop/gone", status=404
     )
 

@@ -19,13 +19,13 @@ from harbourmaster.dashboard.pages import (
 from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.registry import SOURCES
-from harbourmaster.dashboard.sources import PageSources
+from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import EVERYWHERE, Visibility
 from helpers.dashboard import Filled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CART = PageQuery(namespace="shop", name="cart")
 ALL = Visibility({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
 
 
@@ -45,7 +45,7 @@ async def test_an_empty_world_has_empty_pages(filled):
     found = await in_turns(overview.overview(world, ALL, PageQuery(), NOW))
     assert found.notices == ()
     assert not any(each.is_off or each.is_refused for each in found.tallies)
-    assert application(world, ALL, PageQuery(), NOW, "shop", "cart") is None
+    assert application(world, ALL, CART, NOW) is None
 
 
 async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
@@ -70,7 +70,7 @@ async def test_the_newest_version_of_an_application_counts_and_the_failed_come_f
 
 async def test_phases_stand_on_one_time_line(filled):
     filled.app("shop", "cart", 1)
-    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), ALL, CART, NOW)
     assert [(each.kind, each.name) for each in page.lanes] == [
         ("Application", "cart"),
         ("Workload", "web"),
@@ -93,14 +93,14 @@ async def test_phases_stand_on_one_time_line(filled):
 
 async def test_times_that_are_none_make_no_bars(filled):
     filled.app("shop", "cart", 3)
-    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), ALL, CART, NOW)
     assert all(phase.bar is None for lane in page.lanes for phase in lane.phases)
     assert page.shown.took == ""
 
 
 async def test_the_failing_check_has_its_value_threshold_and_message(filled):
     filled.app("shop", "cart", 2)
-    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), ALL, CART, NOW)
     (failure,) = page.shown.failed
     assert failure.where == "Pre-deployment evaluations"
     check = failure.check
@@ -119,15 +119,15 @@ async def test_releases_stand_with_their_times_results_and_failures(filled):
     filled.app("shop", "cart", 2, "1.4.2")
     filled.app("shop", "cart", 5, "1.4.1")
     world = await filled.world()
-    page = application(world, ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(world, ALL, CART, NOW)
     failed, passed = page.releases
     assert (failed.version, failed.state.word, failed.is_current) == ("1.4.2", "Failed", True)
     assert failed == page.shown
     assert (passed.version, passed.state.word, passed.failed) == ("1.4.1", "Succeeded", ())
     assert passed.start < passed.end < failed.end
     assert passed.took == "1 m 30 s"
-    older = PageQuery(version=passed.object)
-    assert application(world, ALL, older, NOW, "shop", "cart").shown.version == "1.4.1"
+    older = replace(CART, version=passed.object)
+    assert application(world, ALL, older, NOW).shown.version == "1.4.1"
 
 
 async def test_a_release_that_failed_in_a_workload_names_the_workload_once(filled):
@@ -139,10 +139,10 @@ async def test_a_release_that_failed_in_a_workload_names_the_workload_once(fille
     workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
     ended = replace(workload.status, deployment_status="Failed", status="Failed")
     filled.put("workload_versions", replace(workload, status=ended))
-    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), ALL, CART, NOW)
     assert [(each.where, each.check) for each in page.shown.failed] == [("web: Deployment", None)]
     hidden = Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})
-    page = application(await filled.world(), hidden, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), hidden, CART, NOW)
     assert [each.where for each in page.shown.failed] == ["Deployment"]
 
 
