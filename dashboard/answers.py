@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.api.resources import PODS
-from harbourmaster.dashboard.registry import OVERVIEW, SOURCES
+from harbourmaster.api.resources import ACCESS_REVIEWS, PODS, TOKEN_REVIEWS
+from harbourmaster.dashboard.registry import OVERVIEW
+from harbourmaster.dashboard.sources import SOURCES
+from harbourmaster.kube.errors import ForbiddenError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.attempts import RateLimit
     from harbourmaster.dashboard.registry import Page
     from harbourmaster.dashboard.sources import PageSources, Source
     from harbourmaster.dashboard.visibility import Visibility
+    from harbourmaster.kube.access import User
+    from harbourmaster.kube.errors import ApiError
 
 
 class PageRefused(Exception):  # noqa: N818 - it is an answer, and named after it
-    """An answer that is not a page; ``text`` is what is wrong, ``advice`` what to do."""
+    """An answer that is not a page: what is wrong, and in ``advice`` and ``command`` what to do."""
 
     def __init__(
-        self, status: HTTPStatus, text: str, advice: str = "", *, retry_after: float = 0.0
+        self,
+        status: HTTPStatus,
+        text: str,
+        advice: str = "",
+        *,
+        retry_after: float = 0.0,
+        command: str = "",
     ) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
         self.advice = advice
         self.retry_after = retry_after
+        self.command = command
 
 
 def check(allowed: RateLimit, who: str, text: str) -> None:
@@ -38,22 +52,66 @@ def check(allowed: RateLimit, who: str, text: str) -> None:
         raise PageRefused(HTTPStatus.TOO_MANY_REQUESTS, text, advice, retry_after=wait)
 
 
-def forbidden(page: Page, namespace: str, unasked: int = 0) -> PageRefused:
+def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageRefused:
     """The answer to who may list nothing of a page; ``unasked`` as in a Visibility."""
-    kinds = "; or ".join(
-        " and ".join(f"{kind.plural}.{kind.group}".rstrip(".") for kind in group)
-        for group in page.needed
-    )
+    kinds = "; or list ".join(" and ".join(map(_named, group)) for group in page.needed)
     where = f"in the namespace {namespace}" if namespace else "in any namespace"
-    ask = "Ask"
+    advice = "Ask an administrator to run:"
     if unasked:
         where = f"in the namespaces that were asked about; {unasked} were too many"
-        ask = f"Name yours in the address: {page.path}?namespace=NAME. Or ask"
+        advice = f"Name yours in the address: {page.path}?namespace=NAME. Or ask for this command:"
     return PageRefused(
         HTTPStatus.FORBIDDEN,
-        f"You are not allowed to list what this page shows {where}.",
-        f"{ask} for the right to list {kinds}: ClusterRole harbourmaster-dashboard-viewer has it.",
+        f"Missing permission: list {kinds} {where}.",
+        advice,
+        command=_grant(user, namespace, page.needed_kinds),
     )
+
+
+def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tuple[str, str]:
+    """What of a page is left out for lack of permissions, and the command that grants them."""
+    kinds = [each for each in page.kinds if visible.of(each).is_empty]
+    if not kinds:
+        return "", ""
+    where = f"in the namespace {namespace}" if namespace else "in any namespace"
+    text = f"Left out here, for lack of permission to list it {where}: "
+    return text + ", ".join(map(_named, kinds)), _grant(user, namespace, kinds)
+
+
+def unchecked(error: ApiError | TimeoutError) -> PageRefused:
+    """The answer where the API server did not say who somebody is or what they may list."""
+    if isinstance(error, ForbiddenError):
+        review = TOKEN_REVIEWS if TOKEN_REVIEWS.plural in error.call else ACCESS_REVIEWS
+        return PageRefused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"The controller has no permission to create {_named(review)}.",
+            "Ask an administrator to apply the component dashboard again, or to look for what is "
+            "missing:",
+            retry_after=2,
+            command="harbourmaster doctor",
+        )
+    return PageRefused(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The API server did not answer who you are or what you may list.",
+        "Try again in a moment.",
+        retry_after=2,
+    )
+
+
+def _named(kind: Resource) -> str:
+    return f"{kind.plural}.{kind.group}".rstrip(".")
+
+
+def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> str:
+    """The command that lets a user list these; NAMESPACE where no namespace was chosen."""
+    binding, where = "clusterrolebinding", ""
+    if any(each.namespaced for each in kinds):
+        binding, where = "rolebinding", f" --namespace={namespace or 'NAMESPACE'}"
+    account = user.name.removeprefix("system:serviceaccount:")
+    subject = f"--user={user.name}" if account == user.name else f"--serviceaccount={account}"
+    name = f"dashboard-{account.replace('/', '-').replace('%', '-')}"
+    role = "--clusterrole=harbourmaster-dashboard-viewer"
+    return f"kubectl create {binding} {quote(name)}{where} {role} {quote(subject)}"
 
 
 def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]:
@@ -77,6 +135,11 @@ def _note(page: Page, kind: Resource, source: Source[Any] | None) -> str:
     if source is None:
         if kind in page.needed_kinds and page is not OVERVIEW:
             return f"No data on {kind.plural}: their controller is switched off."
+    elif source.error is not None and "403 Forbidden" in source.error:
+        return (
+            f"The controller has no permission to list and watch {_named(kind)}: the data may be "
+            "out of date; harbourmaster doctor lists what is missing."
+        )
     elif source.error is not None:
         return f"The watch of {kind.plural} is disconnected: the data may be out of date."
     elif not source.synced.is_set():

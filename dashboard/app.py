@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
+from msgspec.structs import replace
 
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
-from harbourmaster.dashboard.answers import PageRefused, check, forbidden, notes_on
+from harbourmaster.dashboard.answers import (
+    PageRefused,
+    check,
+    forbidden,
+    hidden_on,
+    notes_on,
+    unchecked,
+)
 from harbourmaster.dashboard.attempts import RateLimit
 from harbourmaster.dashboard.guard import (
     client_of,
@@ -22,18 +30,16 @@ from harbourmaster.dashboard.guard import (
     is_host_of_loopback,
     local_path,
 )
-from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS
 from harbourmaster.dashboard.query import read_query
 from harbourmaster.dashboard.registry import (
-    APPLICATIONS_PAGE,
     BY_NAME,
     PAGES,
-    SOURCES,
     places_of,
 )
 from harbourmaster.dashboard.rendering import Renderer, read_assets
 from harbourmaster.dashboard.session import LIFETIME
+from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.dashboard.stream import (
     MOST,
     MOST_OF_ONE,
@@ -109,9 +115,8 @@ class Dashboard:
     def app(self) -> web.Application:
         """The application to serve."""
         app = web.Application(middlewares=[self._guarded], client_max_size=_LONGEST_FORM)
-        for page in PAGES:
+        for page in BY_NAME.values():
             app.router.add_get(page.path, self._page_handler(page))
-        app.router.add_get("/applications/{namespace}/{name:[^/]+}", self._application)
         app.router.add_get("/login", self._login_page)
         app.router.add_post("/login", self._login)
         app.router.add_post("/logout", self._logout)
@@ -163,12 +168,7 @@ class Dashboard:
                 )
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
-                refused = PageRefused(
-                    HTTPStatus.SERVICE_UNAVAILABLE,
-                    "The API server did not answer who you are or what you may list.",
-                    "Try again in a moment.",
-                    retry_after=2,
-                )
+                refused = unchecked(error)
             return self._refusal(request, refused)
 
         return guarded
@@ -185,7 +185,7 @@ class Dashboard:
         if _wants_html(request):
             response = self._html(request, "error.html", refused.status, refused=refused)
         else:
-            text = " ".join(filter(None, (refused.text, refused.advice)))
+            text = " ".join(filter(None, (refused.text, refused.advice, refused.command)))
             response = web.Response(status=refused.status, text=f"{int(refused.status)}: {text}\n")
         if refused.retry_after:
             response.headers[hdrs.RETRY_AFTER] = str(math.ceil(refused.retry_after))
@@ -246,11 +246,17 @@ class Dashboard:
 
     def _page_handler(self, page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            query = read_query(request.query)
+            query = replace(read_query(request.query), **request.match_info)
             sources, visible = await self._seen(request, page, query.namespace)
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await in_turns(view)
+            if view is None:
+                raise PageRefused(
+                    HTTPStatus.NOT_FOUND,
+                    f"Nothing is called {query.name} in the namespace {query.namespace}.",
+                    "It may have been deleted.",
+                )
             return self._html(
                 request,
                 page.template,
@@ -258,32 +264,11 @@ class Dashboard:
                 page=page,
                 query=query,
                 notes=notes_on(page, sources, visible),
+                hidden=hidden_on(page, request[_USER], query.namespace, visible),
                 live=f"/stream{query.link(view=page.name, q='', state='', version='')}",
             )
 
         return handle
-
-    async def _application(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        query = read_query(request.query)
-        page = APPLICATIONS_PAGE
-        sources, visible = await self._seen(request, page, namespace)
-        view = application(sources, visible, query, self._now(), namespace, name)
-        if view is None:
-            raise PageRefused(
-                HTTPStatus.NOT_FOUND,
-                f"Application {name} has no version in the namespace {namespace}.",
-                "It may have been deleted.",
-            )
-        return self._html(
-            request,
-            "application.html",
-            view=view,
-            page=page,
-            query=query,
-            notes=notes_on(page, sources, visible),
-            live=f"/stream?view={page.name}&namespace={quote(namespace, safe='')}",
-        )
 
     async def _seen(
         self, request: web.Request, page: Page, namespace: str
@@ -294,7 +279,7 @@ class Dashboard:
         sources = await self._read_sources(counts=page.counts)
         visible = await self._visible(user, page.kinds, sources, namespace, whole=False)
         if page.is_refused(visible):
-            raise forbidden(page, namespace, visible.unasked)
+            raise forbidden(page, user, namespace, visible.unasked)
         return sources, visible
 
     def _note_page(self, user: User) -> None:
@@ -312,7 +297,7 @@ class Dashboard:
         body = self._renderer.render(
             template,
             self._now(),
-            **({"page": None, "query": None, "notes": (), "live": ""} | values),
+            **({"page": None, "query": None, "notes": (), "hidden": ("", ""), "live": ""} | values),
             pages=PAGES,
             user="" if user is None else user.name,
             assets={name: each.path for name, each in self._assets.items()},
@@ -419,7 +404,7 @@ class Dashboard:
 
         first = await visible()
         if page.is_refused(first):
-            raise forbidden(page, only, first.unasked)
+            raise forbidden(page, user, only, first.unasked)
         return await self.hub.serve(request, user.name, StreamReader(page.kinds, first), recheck)
 
     async def _static(self, request: web.Request) -> web.Response:

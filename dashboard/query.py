@@ -29,11 +29,14 @@ class PageQuery(Struct, frozen=True):
     view: str = ""
     version: str = ""
     page: int = 1
+    name: str = ""
+    """Of the object that a page is about, from its path; not in the query string."""
 
     def link(self, **changes: str | int) -> str:
         """The query string of this one with changes; ``page`` goes back to 1 unless it is given."""
         fields = {"page": 1} | changes
         found = {each: fields.get(each, getattr(self, each)) for each in self.__struct_fields__}
+        del found["name"]
         kept = {key: value for key, value in found.items() if value not in {"", 1}}
         return f"?{urlencode(kept)}" if kept else "?"
 

@@ -7,22 +7,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPLICATIONS,
     CLUSTER_POLICIES,
     CLUSTERS,
-    EVALUATION_DEFINITIONS,
-    EVALUATIONS,
-    KEPTN_METRICS,
     NODES,
     PODS,
     POLICIES,
-    TASK_DEFINITIONS,
-    TASKS,
     WORKLOAD_VERSIONS,
-    WORKLOADS,
     Resource,
 )
 from harbourmaster.dashboard.pages import (
@@ -35,31 +30,13 @@ from harbourmaster.dashboard.pages import (
 )
 from harbourmaster.dashboard.pages.gate_facts import DEFINITIONS, DETAILS
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.sources import PageSources
+from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.visibility import Visibility, namespaces_of
 
 if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import Source
 
 Build: TypeAlias = Callable[[PageSources, Visibility, PageQuery, datetime], Any]
-
-SOURCES: Final = {
-    APP_VERSIONS: "app_versions",
-    WORKLOADS: "workloads",
-    WORKLOAD_VERSIONS: "workload_versions",
-    TASKS: "tasks",
-    TASK_DEFINITIONS: "task_definitions",
-    EVALUATIONS: "evaluations",
-    EVALUATION_DEFINITIONS: "evaluation_definitions",
-    KEPTN_METRICS: "metrics",
-    PODS: "gated_pods",
-    POLICIES: "policies",
-    CLUSTER_POLICIES: "cluster_policies",
-    APPLICATIONS: "applications",
-    CLUSTERS: "clusters",
-    NODES: "nodes",
-}
-"""Where the objects of a kind are in the sources."""
 
 
 class Page(Struct, frozen=True):
@@ -95,7 +72,7 @@ class Page(Struct, frozen=True):
 
     def is_refused(self, visible: Visibility) -> bool:
         """Whether there is nothing that may be seen."""
-        return all(any(visible.of(kind).is_empty for kind in group) for group in self.needed)
+        return visible.is_refused(self.needed)
 
 
 OVERVIEW: Final = Page(
@@ -123,6 +100,14 @@ APPLICATIONS_PAGE: Final = Page(
     ((APP_VERSIONS,),),
     besides=(WORKLOAD_VERSIONS,),
 )
+APPLICATION_PAGE: Final = replace(
+    APPLICATIONS_PAGE,
+    name="application",
+    path=f"{applications.PATH}/{{namespace}}/{{name:[^/]+}}",
+    build=applications.application,
+    besides=(WORKLOAD_VERSIONS, *DETAILS),
+)
+"""That of one application, with what its checks say."""
 PAGES: Final = (
     OVERVIEW,
     APPLICATIONS_PAGE,
@@ -145,18 +130,18 @@ PAGES: Final = (
         ((NODES,),),
     ),
 )
-BY_NAME: Final = {each.name: each for each in PAGES}
+BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE)}
 
 
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:
     """The namespaces in which it matters whether a kind may be listed.
 
-    Those that have objects of it, and those whose objects are shown with it: a pod waits in its
-    namespace for what is not there, too.
+    Those that have objects of it, and those whose objects are shown with it: a pod or a
+    version waits in its namespace for what is not there, too.
     """
     places = _places(sources.named(SOURCES[kind]))
     if kind in gates.NEEDED or kind in DETAILS:
-        places |= _places(sources.gated_pods)
+        places |= _places(sources.gated_pods) | _places(sources.app_versions)
     if kind in DEFINITIONS:
         places |= frozenset(sources.definition_namespaces)
     if kind is PODS:

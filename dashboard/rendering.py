@@ -12,7 +12,8 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from harbourmaster.api.times import moment
-from harbourmaster.dashboard.times import age, span
+from harbourmaster.dashboard.pages.states import shown
+from harbourmaster.dashboard.times import age
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -94,7 +95,7 @@ class Renderer:
         )
         self._environment.filters["age"] = age
         self._environment.filters["clock"] = _clock
-        self._environment.filters["span"] = span
+        self._environment.filters["shown"] = shown
         self._environment.filters["thousands"] = lambda number: f"{number:,}"
 
     def render(self, template: str, now: datetime, **values: Any) -> str:  # noqa: ANN401 - any model

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPLICATIONS,
+    CLUSTER_POLICIES,
+    CLUSTERS,
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    NODES,
+    PODS,
+    POLICIES,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.model import Policy
@@ -31,6 +47,25 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Node
 
 T = TypeVar("T")
+
+
+SOURCES: Final = {
+    APP_VERSIONS: "app_versions",
+    WORKLOADS: "workloads",
+    WORKLOAD_VERSIONS: "workload_versions",
+    TASKS: "tasks",
+    TASK_DEFINITIONS: "task_definitions",
+    EVALUATIONS: "evaluations",
+    EVALUATION_DEFINITIONS: "evaluation_definitions",
+    KEPTN_METRICS: "metrics",
+    PODS: "gated_pods",
+    POLICIES: "policies",
+    CLUSTER_POLICIES: "cluster_policies",
+    APPLICATIONS: "applications",
+    CLUSTERS: "clusters",
+    NODES: "nodes",
+}
+"""Where the objects of a kind are in the sources."""
 
 
 class Source(Protocol[T]):

@@ -137,6 +137,10 @@ class Visibility(Struct, frozen=True):
         """Whether a kind may be listed there."""
         return self.of(resource).sees(namespace)
 
+    def is_refused(self, needed: Iterable[Iterable[Resource]]) -> bool:
+        """Whether of each group of kinds one may be listed nowhere."""
+        return all(any(self.of(kind).is_empty for kind in group) for group in needed)
+
     @property
     def unasked(self) -> int:
         """Namespaces that were too many to ask about."""

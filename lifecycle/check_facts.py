@@ -137,16 +137,21 @@ class _Look(NamedTuple):
 
 
 def check_reports(
-    version: Version, facts: Facts, now: datetime, *, stale_after: float = STALE_AFTER
+    version: Version,
+    facts: Facts,
+    now: datetime,
+    *,
+    stale_after: float = STALE_AFTER,
+    phases: Iterable[Phase] | None = None,
 ) -> list[CheckReport]:
-    """The checks before the deployment of an app or workload, in their order.
+    """The checks of an app or workload in their order: by default those before its deployment.
 
-    ``stale_after`` is the setting ``staleAfterIntervals``.
+    ``stale_after`` is the setting ``staleAfterIntervals``; ``phases`` are phases with checks.
     """
     look = _Look(facts, now, stale_after)
     return [
         _check(phase, definition, version, look)
-        for phase in phases_before(version)
+        for phase in (phases_before(version) if phases is None else phases)
         for definition in _definitions(phase, version)
     ]
 

@@ -10,9 +10,12 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import moment, stamp
+from harbourmaster.dashboard.pages.gate_facts import Gatherer
 from harbourmaster.dashboard.pages.phases import (
+    Failure,
     PhaseRow,
     PhaseStep,
+    failures,
     name_of_current,
     phase_rows,
     ran,
@@ -32,7 +35,7 @@ from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEE
 from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from harbourmaster.dashboard.pages.states import (
@@ -42,11 +45,12 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
+    from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.model import AppVersion, Version, WorkloadVersion
 
 
 PATH: Final = "/applications"
-_TOPIC: Final = Topic("Applications", PATH, ("application", "applications"))
+_TOPIC: Final = Topic("Applications", PATH, ("application", "applications"), ((APP_VERSIONS,),))
 _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
     (FAILED, "failed", "bad"),
     (WARNING, "with warnings", "warn"),
@@ -100,20 +104,13 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     newest = _visible(sources, visible)
     failed = sorted((each for each in newest if each.status.status == FAILED), key=_rank)
-    return _TOPIC.tally(
-        newest,
-        _parts(newest),
-        failed,
-        _notice,
-        is_off=sources.app_versions is None,
-        is_refused=visible.of(APP_VERSIONS).is_empty,
-    )
+    return _TOPIC.tally(sources, visible, newest, _parts(newest), failed, _notice)
 
 
 def _notice(version: AppVersion) -> Notice:
     text = f"version {version.spec.version} failed in its {_where(version)}"
-    name = f"{version.metadata.namespace}/{version.spec.app_name}"
-    return Notice("bad", "Application", name, text, link_of(version))
+    place = (version.metadata.namespace, version.spec.app_name)
+    return Notice("bad", "Application", "/".join(place), text, link_of(*place))
 
 
 def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
@@ -121,10 +118,9 @@ def newest_first(versions: Iterable[AppVersion]) -> list[AppVersion]:
     return sorted(versions, key=_age, reverse=True)
 
 
-def link_of(version: AppVersion) -> str:
+def link_of(namespace: str, name: str) -> str:
     """Where the application's own page is."""
-    metadata = version.metadata
-    return f"{PATH}/{quote(metadata.namespace, safe='')}/{quote(version.spec.app_name, safe='')}"
+    return f"{PATH}/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 def _visible(sources: PageSources, visible: Visibility) -> list[AppVersion]:
@@ -166,34 +162,42 @@ def _parts(newest: Iterable[AppVersion]) -> Iterable[StateCount]:
 
 def _row(version: AppVersion, now: datetime) -> ApplicationRow:
     status = version.status
-    start, end = moment(status.start_time), moment(status.end_time)
     return ApplicationRow(
         namespace=version.metadata.namespace,
         name=version.spec.app_name,
-        link=link_of(version),
+        link=link_of(version.metadata.namespace, version.spec.app_name),
         version=version.spec.version,
         state=shown(status.status),
         phase="" if status.is_finished and status.status != FAILED else name_of_current(version),
         steps=steps(version),
         start=status.start_time,
-        took=span(seconds_between(start, end or now)) if start else "",
+        took=_took(version, now),
         workloads=len(version.spec.workloads),
         finished=sum(each.status in COMPLETED for each in status.workload_status),
     )
 
 
+def _took(version: Version, now: datetime) -> str:
+    start, end = moment(version.status.start_time), moment(version.status.end_time)
+    return span(seconds_between(start, end or now)) if start else ""
+
+
 MOST: Final = 50
-"""Workloads on a page, and versions that are offered."""
+"""Workloads on a page, and releases."""
 
 
-class VersionLink(Struct, frozen=True, gc=False):
-    """A version to choose."""
+class Release(Struct, frozen=True, gc=False):
+    """One version in the history of an application."""
 
     version: str
     object: str
     state: ShownState
     link: str
     is_current: bool
+    start: str
+    end: str
+    took: str
+    failed: tuple[Failure, ...]
 
 
 class Lane(Struct, frozen=True, gc=False):
@@ -212,17 +216,13 @@ class ApplicationPage(Struct, frozen=True):
 
     namespace: str
     name: str
-    version: str
-    object: str
-    state: ShownState
-    start: str
-    end: str
-    took: str
+    shown: Release
     from_time: str
     """When the time lines begin, and end."""
     to_time: str
     previous: str
-    versions: tuple[VersionLink, ...]
+    releases: tuple[Release, ...]
+    """The newest first, the shown one among them unless it is too old."""
     lanes: tuple[Lane, ...]
     more: int
     """Workloads beyond those on the page."""
@@ -230,14 +230,10 @@ class ApplicationPage(Struct, frozen=True):
 
 
 def application(
-    sources: PageSources,
-    visible: Visibility,
-    query: PageQuery,
-    now: datetime,
-    namespace: str,
-    name: str,
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> ApplicationPage | None:
     """The page of the version that is asked for, else of the newest; None where there is none."""
+    namespace, name = query.namespace, query.name
     if not visible.sees(APP_VERSIONS, namespace):
         return None
     versions = newest_first(
@@ -257,51 +253,58 @@ def application(
     ]
     known: list[Version] = [version, *(each for _, _, each in workloads if each is not None)]
     start, end = _range(known, now)
-    status = version.status
-    first, last = moment(status.start_time), moment(status.end_time)
-    lanes = [
-        Lane(
-            "Application",
-            name,
-            version.spec.version,
-            shown(status.status),
-            phase_rows(version, start, end, now),
+    facts = Gatherer(sources, visible).facts_in(namespace)
+
+    def release(each: AppVersion) -> Release:
+        return Release(
+            version=each.spec.version,
+            object=each.metadata.name,
+            state=shown(each.status.status),
+            link=link_of(namespace, name) + query.link(version=each.metadata.name, namespace=""),
+            is_current=each is version,
+            start=each.status.start_time,
+            end=each.status.end_time,
+            took=_took(each, now),
+            failed=tuple(_failures(sources, each, facts, now, sees=sees)),
         )
-    ]
+
+    rows = phase_rows(version, start, end, now, facts)
+    state = shown(version.status.status)
+    lanes = [Lane("Application", name, version.spec.version, state, rows)]
     for workload, number, each in workloads:
         if each is None:
             lanes.append(Lane("Workload", workload, number, shown("Not there yet")))
             continue
         nodes = tuple(one.name for one in each.status.failed_nodes)
         state = shown(each.status.status)
-        rows = phase_rows(each, start, end, now)
+        rows = phase_rows(each, start, end, now, facts)
         lanes.append(Lane("Workload", workload, number, state, rows, nodes))
     return ApplicationPage(
         namespace=namespace,
         name=name,
-        version=version.spec.version,
-        object=version.metadata.name,
-        state=shown(status.status),
-        start=status.start_time,
-        end=status.end_time,
-        took=span(seconds_between(first, last or now)) if first else "",
+        shown=release(version),
         from_time=stamp(start),
         to_time=stamp(end),
         previous=version.spec.previous_version,
-        versions=tuple(
-            VersionLink(
-                version=each.spec.version,
-                object=each.metadata.name,
-                state=shown(each.status.status),
-                link=link_of(each) + query.link(version=each.metadata.name),
-                is_current=each is version,
-            )
-            for each in versions[:MOST]
-        ),
+        releases=tuple(map(release, versions[:MOST])),
         lanes=tuple(lanes),
         more=max(len(listed) - MOST, 0),
         sees_workloads=sees,
     )
+
+
+def _failures(
+    sources: PageSources, version: AppVersion, facts: Facts, now: datetime, *, sees: bool
+) -> Iterator[Failure]:
+    """What failed of a release; of a deployment, what failed of its workloads."""
+    found = [
+        failure
+        for entry in (version.spec.workloads if sees else ())
+        if (workload := _workload(sources, version, entry.name, entry.version)) is not None
+        for failure in failures(workload, facts, now, entry.name)
+    ]
+    yield from found
+    yield from (each for each in failures(version, facts, now) if each.check or not found)
 
 
 def _workload(

@@ -38,9 +38,9 @@ PLACED: Final = "placed"
 """The view of applications."""
 PLACED_PATH: Final = f"{PATH}?view={PLACED}"
 _PLACED_TOPIC: Final = Topic(
-    "Placements", PLACED_PATH, ("application placed", "applications placed")
+    "Placements", PLACED_PATH, ("application placed", "applications placed"), ((APPLICATIONS,),)
 )
-_TOPIC: Final = Topic("Clusters", PATH, ("cluster", "clusters"))
+_TOPIC: Final = Topic("Clusters", PATH, ("cluster", "clusters"), ((CLUSTERS,),))
 
 
 class MetricValue(Struct, frozen=True, gc=False):
@@ -144,12 +144,12 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of the clusters."""
     members = _clusters(sources, visible)
     return _TOPIC.tally(
+        sources,
+        visible,
         members,
         _states(members),
         [each for each in members if shown(each.status.state).tone in {"bad", "warn"}],
         _notice,
-        is_off=sources.clusters is None,
-        is_refused=visible.of(CLUSTERS).is_empty,
     )
 
 
@@ -157,12 +157,12 @@ def tally_placed(sources: PageSources, visible: Visibility, _now: datetime) -> T
     """What the overview says of the applications that are placed."""
     seen = _applications(sources, visible)
     return _PLACED_TOPIC.tally(
+        sources,
+        visible,
         seen,
         _phases(seen),
         [each for each in seen if shown(each.status.phase).tone == "bad"],
         _notice_placed,
-        is_off=sources.applications is None,
-        is_refused=visible.of(APPLICATIONS).is_empty,
     )
 
 

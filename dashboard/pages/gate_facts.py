@@ -65,9 +65,7 @@ class Gatherer:
     def facts(self, pod: Pod) -> Facts:
         """What is known of one pod."""
         sources, namespace = self._sources, pod.namespace
-        known = self._known.get(namespace)
-        if known is None:
-            known = self._known[namespace] = self._in(namespace)
+        known = self.facts_in(namespace)
         described = workload_of(pod.annotations, pod.labels)
         version = workload = app = None
         if described is not None:
@@ -79,8 +77,13 @@ class Gatherer:
                 app = app_version_of(version, self._apps.get((namespace, version.spec.app), ()))
         return replace(known, workload=workload, version=version, app=app)
 
-    def _in(self, namespace: str) -> Facts:
+    def facts_in(self, namespace: str) -> Facts:
         """What may be seen in a namespace of what checks are judged by."""
+        if namespace not in self._known:
+            self._known[namespace] = self._find(namespace)
+        return self._known[namespace]
+
+    def _find(self, namespace: str) -> Facts:
         sources = self._sources
         places = tuple(dict.fromkeys((namespace, *sources.definition_namespaces)))
         metrics = self._named(sources.metrics, KEPTN_METRICS, places)

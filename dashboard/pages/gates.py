@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 PATH: Final = "/gates"
-_TOPIC: Final = Topic("Gates", PATH, ("pod waits", "pods wait"))
 NEEDED: Final = (PODS, WORKLOAD_VERSIONS, APP_VERSIONS)
 """What one must be allowed to list to see a waiting pod: else it can't be told why."""
+_TOPIC: Final = Topic("Gates", PATH, ("pod waits", "pods wait"), (NEEDED,))
 _TONES: Final[dict[str, Tone]] = {
     "app-failed": "bad",
     "checks-failed": "bad",
@@ -109,14 +109,7 @@ def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Ta
     """What the overview says of them, in turns."""
     waiting = yield from _waiting(sources, visible, now)
     urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
-    return _TOPIC.tally(
-        waiting,
-        _parts(waiting),
-        urgent,
-        _notice,
-        is_off=sources.gated_pods is None,
-        is_refused=any(visible.of(each).is_empty for each in NEEDED),
-    )
+    return _TOPIC.tally(sources, visible, waiting, _parts(waiting), urgent, _notice)
 
 
 class _Waiting(NamedTuple):

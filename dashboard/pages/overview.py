@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from harbourmaster.dashboard.pages import (
     applications,
+    attention,
     clusters,
     gates,
     policies,
@@ -59,11 +60,12 @@ def overview(
         yield
     # Second on the page, and the one that takes long.
     tallies.insert(1, (yield from gates.tally(sources, visible, now)))
-    notices = [notice for tally in tallies for notice in tally.notices]
+    every = [*tallies, *(yield from attention.tallies(sources, visible, now))]
+    notices = [notice for tally in every for notice in tally.notices]
     notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
     further = tuple(
         Further(each.title, each.link, each.urgent - MOST_NOTICES)
-        for each in tallies
+        for each in every
         if each.urgent > MOST_NOTICES
     )
     return OverviewPage(tuple(tallies), tuple(notices), further)

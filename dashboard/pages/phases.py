@@ -10,7 +10,15 @@ from msgspec import Struct
 from harbourmaster.api.times import moment
 from harbourmaster.dashboard.pages.states import ShownState, shown
 from harbourmaster.dashboard.times import seconds_between, span
-from harbourmaster.lifecycle.model import PENDING, PROGRESSING, SUCCEEDED, AppVersion
+from harbourmaster.lifecycle.check_facts import CheckReport, Facts, check_reports
+from harbourmaster.lifecycle.model import (
+    FAILED,
+    PENDING,
+    PROGRESSING,
+    SUCCEEDED,
+    WARNING,
+    AppVersion,
+)
 from harbourmaster.lifecycle.phases import PROMOTION, SETTLED, Phase, phases_of, state_of
 
 if TYPE_CHECKING:
@@ -22,6 +30,8 @@ WIDTH: Final = 1000
 """Units of a time line."""
 _LEAST: Final = 6
 """So wide is what took no time at all."""
+_FAILED: Final = frozenset((FAILED, WARNING))
+_NOTHING: Final = Facts()
 _WORDS: Final = (
     ("Tasks", "tasks"),
     ("Evaluations", "evaluations"),
@@ -42,16 +52,6 @@ class Bar(Struct, frozen=True, gc=False):
     width: int
 
 
-class CheckRow(Struct, frozen=True, gc=False):
-    """A task or an evaluation of a phase."""
-
-    name: str
-    state: ShownState
-    object: str
-    start: str
-    end: str
-
-
 class PhaseRow(Struct, frozen=True, gc=False):
     """A phase with its time. ``bar`` is None where it has none yet."""
 
@@ -60,7 +60,14 @@ class PhaseRow(Struct, frozen=True, gc=False):
     start: str
     took: str
     bar: Bar | None
-    checks: tuple[CheckRow, ...]
+    checks: tuple[CheckReport, ...]
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """What failed of a version: a check, or without one a phase."""
+
+    where: str
+    check: CheckReport | None
 
 
 class Ran(Struct, frozen=True, gc=False):
@@ -115,8 +122,18 @@ def ran(version: Version, now: datetime) -> tuple[Ran, ...]:
     return tuple(found)
 
 
+def failures(version: Version, facts: Facts, now: datetime, whose: str = "") -> Iterator[Failure]:
+    """What failed, or ended with a warning; ``whose`` is the workload of a version of one."""
+    for phase in phases_of(version):
+        if state_of(version.status, phase) not in _FAILED:
+            continue
+        where = ": ".join(filter(None, (whose, name_of(phase))))
+        found = [each for each in _checks(version, phase, facts, now) if each.state in _FAILED]
+        yield from [Failure(where, each) for each in found] or [Failure(where, None)]
+
+
 def phase_rows(
-    version: Version, start: datetime, end: datetime, now: datetime
+    version: Version, start: datetime, end: datetime, now: datetime, facts: Facts = _NOTHING
 ) -> tuple[PhaseRow, ...]:
     """The phases on a time line that reaches from one moment to another."""
     whole = max(seconds_between(start, end), 1.0)
@@ -136,7 +153,7 @@ def phase_rows(
             start=each.start.isoformat() if each.start is not None else "",
             took=span(seconds_between(each.start, each.end)) if each.start and each.end else "",
             bar=bar(each),
-            checks=tuple(_checks(version, each.phase)),
+            checks=tuple(_checks(version, each.phase, facts, now)),
         )
         for each in ran(version, now)
     )
@@ -145,7 +162,8 @@ def phase_rows(
 def _state(version: Version, phase: Phase) -> ShownState:
     """How a phase stands; one that passed because there was nothing to check is not good."""
     state = state_of(version.status, phase)
-    if phase.checks and state == SUCCEEDED and not any(_checks(version, phase)):
+    has_checks = phase.checks and (getattr(version.spec, phase.checks) or _items(version, phase))
+    if phase.checks and state == SUCCEEDED and not has_checks:
         return ShownState("No checks", "idle")
     return shown(state)
 
@@ -175,12 +193,5 @@ def _of_items(
     return min(starts), now if is_open or not ends else max(ends)
 
 
-def _checks(version: Version, phase: Phase) -> Iterator[CheckRow]:
-    items = {each.definition_name: each for each in _items(version, phase)}
-    listed: tuple[str, ...] = getattr(version.spec, phase.checks) if phase.checks else ()
-    for name in dict.fromkeys((*listed, *items)):
-        item = items.get(name)
-        if item is None:
-            yield CheckRow(name, shown(PENDING), "", "", "")
-        else:
-            yield CheckRow(name, shown(item.status), item.name, item.start_time, item.end_time)
+def _checks(version: Version, phase: Phase, facts: Facts, now: datetime) -> list[CheckReport]:
+    return check_reports(version, facts, now, phases=(phase,)) if phase.checks else []

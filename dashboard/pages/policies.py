@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.model import PolicySpec
 
 PATH: Final = "/policies"
-_TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"))
+_TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"), ((POLICIES,), (CLUSTER_POLICIES,)))
 FAULTY: Final = "faulty"
 UNUSED: Final = "unused"
 
@@ -101,16 +101,12 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
     faulty = [each for each in seen if each.compiled.fault is not None]
     faulty.sort(key=lambda each: each.compiled.rank)
-    return _TOPIC.tally(
-        seen,
-        _parts(seen, counts),
-        faulty,
-        lambda each: Notice(
-            "bad", "Policy", each.compiled.reference, each.compiled.fault or "", PATH
-        ),
-        is_off=sources.policies is None,
-        is_refused=visible.of(POLICIES).is_empty and visible.of(CLUSTER_POLICIES).is_empty,
-    )
+    return _TOPIC.tally(sources, visible, seen, _parts(seen, counts), faulty, _notice)
+
+
+def _notice(policy: KnownPolicy) -> Notice:
+    compiled = policy.compiled
+    return Notice("bad", "Policy", compiled.reference, compiled.fault or "", PATH)
 
 
 def _visible(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:

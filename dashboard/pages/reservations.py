@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Node
 
 PATH: Final = "/reservations"
-_TOPIC: Final = Topic("Reservations", PATH, ("reservation", "reservations"))
+_TOPIC: Final = Topic("Reservations", PATH, ("reservation", "reservations"), ((NODES,),))
 OVERDUE: Final = "overdue"
 
 
@@ -72,14 +72,7 @@ def tally(sources: PageSources, visible: Visibility, now: datetime) -> Tally:
     """What the overview says of them."""
     rows = _rows(sources, visible, now)
     overdue = [each for each in rows if each.is_overdue]
-    return _TOPIC.tally(
-        rows,
-        _parts(rows),
-        overdue,
-        _notice,
-        is_off=sources.nodes is None,
-        is_refused=visible.of(NODES).is_empty,
-    )
+    return _TOPIC.tally(sources, visible, rows, _parts(rows), overdue, _notice)
 
 
 def _notice(row: ReservationRow) -> Notice:

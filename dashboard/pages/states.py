@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import Resource
+from harbourmaster.dashboard.sources import SOURCES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.visibility import Visibility
 
 T = TypeVar("T")
 
@@ -100,16 +106,17 @@ class Topic(Struct, frozen=True):
     link: str
     words: tuple[str, str]
     """For one, and for any other number."""
+    needed: tuple[tuple[Resource, ...], ...]
+    """As of a Page; the first kind tells whether the controller is off."""
 
     def tally(
         self,
+        sources: PageSources,
+        visible: Visibility,
         seen: Sequence[Any],
         parts: Iterable[StateCount],
         urgent: Sequence[T],
         notice: Callable[[T], Notice],
-        *,
-        is_off: bool,
-        is_refused: bool,
     ) -> Tally:
         """Count what is ``seen``; the first of the ``urgent`` ones become notices."""
         return Tally(
@@ -120,8 +127,8 @@ class Topic(Struct, frozen=True):
             parts=tuple(parts),
             notices=tuple(notice(each) for each in urgent[:MOST_NOTICES]),
             urgent=len(urgent),
-            is_off=is_off,
-            is_refused=is_refused,
+            is_off=sources.named(SOURCES[self.needed[0][0]]) is None,
+            is_refused=visible.is_refused(self.needed),
         )
 
 

@@ -38,12 +38,13 @@ GOODS = ("cart", "checkout", "ledger", "catalogue", "mailer", "invoices", "ranki
 class StubAccess:
     """Tokens by name; of each user the namespaces in which everything may be listed, ``*`` is all.
 
-    ``kinds`` limits a user to some plurals.
+    ``kinds`` limits a user to some plurals; ``names`` are users by token.
     """
 
     def __init__(self, **users):
         self.namespaces = {TOKEN: ALL} | {name: frozenset(found) for name, found in users.items()}
         self.kinds = {}
+        self.names = {}
         self.asked = []
         self.fault = None
         self.tokens = []
@@ -55,7 +56,8 @@ class StubAccess:
             await self.pause.wait()
         if self.fault is not None:
             raise self.fault
-        return User(token) if token in self.namespaces else None
+        name = self.names.get(token, token)
+        return User(name) if name in self.namespaces else None
 
     async def may_list(self, user, resource, namespace):
         self.asked.append((user.name, resource.plural, namespace))

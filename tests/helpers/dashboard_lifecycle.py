@@ -23,11 +23,11 @@ from helpers.dashboard_stores import Stores
 class LifecycleStores(Stores):
     """Stores to be filled with objects of the lifecycle."""
 
-    def app(self, namespace, name, number=0):
+    def app(self, namespace, name, number=0, release="1.4.2"):
         """An application in a version, with two workloads, in one of five states."""
         case = number % 5
         begun = 120 + 37 * (number % 400)
-        workloads = [("web", "1.4.2"), ("worker", "1.4.2")]
+        workloads = [("web", release), ("worker", release)]
         states = ("Succeeded", "Progressing", "Failed", "Pending", "Succeeded")
         status = {"status": states[case], "startTime": self.ago(begun)}
         checks = {"preDeploymentTasks": ["backup"], "preDeploymentEvaluations": ["errors"]}
@@ -56,16 +56,18 @@ class LifecycleStores(Stores):
                 "preDeploymentEvaluation", "errors", begun - 20, begun - 60, "Failed"
             )
             status |= {"currentPhase": "AppPreDeployEvaluations", "endTime": self.ago(begun - 60)}
+            # All failed ones of a namespace share it.
+            self._evaluation(namespace, "pre-errors-81724", "errors", begun - 20, "Failed")
         self.put(
             "app_versions",
             self._made(
                 AppVersion,
-                f"{name}-1.4.2-6b86b273",
+                f"{name}-{release}-6b86b273",
                 namespace,
                 begun,
                 spec={
                     "appName": name,
-                    "version": "1.4.2",
+                    "version": release,
                     "previousVersion": "1.4.1",
                     "workloads": [{"name": each, "version": of} for each, of in workloads],
                     **checks,
@@ -108,7 +110,7 @@ class LifecycleStores(Stores):
                 ],
                 **self._done("preDeployment", "migrate", begun, begun - 12),
             }
-            self._evaluation(namespace, app, begun - 12)
+            self._evaluation(namespace, f"pre-eval-latency-{app}", "latency", begun - 12)
         spec = {
             "app": app,
             "version": version,
@@ -138,40 +140,37 @@ class LifecycleStores(Stores):
             )
             self.put("evaluation_definitions", made)
 
-    def _evaluation(self, namespace, app, begun):
+    def _evaluation(self, namespace, name, definition, begun, state="Progressing"):
+        message = "value '412.5' did not meet objective '<200'" if state == "Failed" else ""
         self.put(
             "evaluations",
             self._made(
                 Evaluation,
-                f"pre-eval-latency-{app}",
+                name,
                 namespace,
                 begun,
-                spec={"evaluationDefinition": "latency", "retries": 10, "retryInterval": "30s"},
+                spec={"evaluationDefinition": definition, "retries": 10, "retryInterval": "30s"},
                 status={
                     "retryCount": 3,
-                    "overallStatus": "Progressing",
+                    "overallStatus": state,
                     "startTime": self.ago(begun),
                     "evaluationStatus": {
-                        "p95": {"value": "412.5", "status": "Progressing", "message": ""}
+                        "p95": {"value": "412.5", "status": state, "message": message}
                     },
                 },
             ),
         )
-        self.put(
-            "metrics",
-            self._made(
-                Metric,
-                "p95",
-                namespace,
-                9999,
-                spec={
-                    "provider": {"name": "prometheus"},
-                    "query": "histogram_quantile(0.95, rate(latency_bucket[5m]))",
-                    "fetchIntervalSeconds": 10,
-                },
-                status={"value": "398.1", "lastUpdated": self.ago(4)},
-            ),
-        )
+        self.metric(namespace, "p95")
+
+    def metric(self, namespace, name, value="398.1", **status):
+        """A KeptnMetric that was fetched a moment ago."""
+        status = {"value": value, "rawValue": "MQ==", "lastUpdated": self.ago(4), **status}
+        spec = {
+            "provider": {"name": "prometheus"},
+            "query": "histogram_quantile(0.95, rate(latency_bucket[5m]))",
+            "fetchIntervalSeconds": 10,
+        }
+        self.put("metrics", self._made(Metric, name, namespace, 9999, spec=spec, status=status))
 
     def gated(self, namespace, app, number=0, name=None):
         """A pod at its gate, of a workload of the app."""

@@ -14,9 +14,11 @@ from harbourmaster.dashboard.guard import HEADERS
 from harbourmaster.dashboard.registry import PAGES
 from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN
 from harbourmaster.dashboard.waiting import AT_ONCE
-from harbourmaster.kube.errors import ServerError
+from harbourmaster.kube.errors import ForbiddenError, ServerError
 from helpers.patience import PATIENCE
 
+ROLE = "--clusterrole=harbourmaster-dashboard-viewer"
+VERSIONS = "versions.lifecycle.keptn.sh"
 PATHS = [each.path for each in PAGES]
 STRANGE = (
     "<script>alert(1)</script>",
@@ -50,7 +52,71 @@ async def test_who_may_list_nothing_is_told_what_is_missing(place, path):
     place.filled.fill(10)
     text = await place.page(path, "stowaway", status=403)
     assert "harbourmaster-dashboard-viewer" in text
-    assert "cart" not in text
+    assert "cart" not in text.replace("/shop/cart-0", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "missing", "command"),
+    [
+        (
+            "/applications?namespace=shop",
+            "stowaway",
+            f"list keptnapp{VERSIONS} in the namespace shop.",
+            f"rolebinding dashboard-stowaway --namespace=shop {ROLE} --user=stowaway",
+        ),
+        (
+            "/gates",
+            "system:serviceaccount:sea:jim",
+            f"list pods and keptnworkload{VERSIONS} and keptnapp{VERSIONS} in any namespace.",
+            f"rolebinding dashboard-sea:jim --namespace=NAMESPACE {ROLE} --serviceaccount=sea:jim",
+        ),
+        (
+            "/reservations",
+            "a b/c",
+            "list nodes in any namespace.",
+            f"clusterrolebinding 'dashboard-a b-c' {ROLE} '--user=a b/c'",
+        ),
+    ],
+)
+async def test_a_refusal_names_the_permission_and_the_command_that_grants_it(
+    place, path, user, missing, command
+):
+    place.filled.fill(5)
+    place.access.namespaces[user] = frozenset()
+    place.access.names["token"] = user
+    async with place.ask(path, "token", headers={"Accept": "*/*"}) as answer:
+        assert answer.status == 403
+        text = await answer.text()
+    command = f"kubectl create {command}"
+    assert text == f"403: Missing permission: {missing} Ask an administrator to run: {command}\n"
+    page = html.unescape(await place.page(path, "token", status=403))
+    assert f"<code>{command}</code>" in page
+
+
+async def test_a_page_names_what_it_leaves_out_for_lack_of_permissions(place):
+    place.filled.fill(5)
+    place.access.kinds["sailor"] = {"keptnappversions", "keptnworkloadversions"}
+    text = await place.page("/applications/shop/cart-0", "sailor")
+    assert (
+        "for lack of permission to list it in the namespace shop: "
+        "keptnworkloads.lifecycle.keptn.sh, keptntasks.lifecycle.keptn.sh" in text
+    )
+    assert "rolebinding dashboard-sailor --namespace=shop" in text
+    assert "for lack of permission" not in await place.page("/applications/shop/cart-0")
+
+
+async def test_what_the_controller_may_not_do_is_named(place):
+    place.filled.fill(5)
+    place.filled.sources["gated_pods"].error = "list /api/v1/pods: 403 Forbidden: pods is ..."
+    text = await place.page("/gates")
+    assert "The controller has no permission to list and watch pods" in text
+    assert "harbourmaster doctor" in text
+    for review in ("authentication.k8s.io/v1/tokenreviews", "authorization.k8s.io/v1/subject..."):
+        place.access.fault = ForbiddenError("no", status=403, call=f"create /apis/{review}")
+        text = await place.page("/gates", status=503)
+        named = "tokenreviews.authentication" if "token" in review else "subjectaccessreviews"
+        assert f"The controller has no permission to create {named}" in text
+        assert "<code>harbourmaster doctor</code>" in text
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -336,7 +402,7 @@ async def test_a_query_is_kept_in_the_links_of_a_list(place):
 
 async def test_an_application_that_is_gone_is_a_page_that_says_so(place):
     place.filled.fill(5)
-    assert "Application gone has no version in the namespace shop" in await place.page(
+    assert "Nothing is called gone in the namespace shop" in await place.page(
         "/applications/shop/gone", status=404
     )
 

@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.dashboard.pages import (
     applications,
@@ -18,13 +19,13 @@ from harbourmaster.dashboard.pages import (
 from harbourmaster.dashboard.pages.applications import application
 from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import PageQuery
-from harbourmaster.dashboard.registry import SOURCES
-from harbourmaster.dashboard.sources import PageSources
+from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import EVERYWHERE, Visibility
 from helpers.dashboard import Filled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CART = PageQuery(namespace="shop", name="cart")
 ALL = Visibility({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
 
 
@@ -44,7 +45,7 @@ async def test_an_empty_world_has_empty_pages(filled):
     found = await in_turns(overview.overview(world, ALL, PageQuery(), NOW))
     assert found.notices == ()
     assert not any(each.is_off or each.is_refused for each in found.tallies)
-    assert application(world, ALL, PageQuery(), NOW, "shop", "cart") is None
+    assert application(world, ALL, CART, NOW) is None
 
 
 async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
@@ -69,7 +70,7 @@ async def test_the_newest_version_of_an_application_counts_and_the_failed_come_f
 
 async def test_phases_stand_on_one_time_line(filled):
     filled.app("shop", "cart", 1)
-    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), ALL, CART, NOW)
     assert [(each.kind, each.name) for each in page.lanes] == [
         ("Application", "cart"),
         ("Workload", "web"),
@@ -92,9 +93,57 @@ async def test_phases_stand_on_one_time_line(filled):
 
 async def test_times_that_are_none_make_no_bars(filled):
     filled.app("shop", "cart", 3)
-    page = application(await filled.world(), ALL, PageQuery(), NOW, "shop", "cart")
+    page = application(await filled.world(), ALL, CART, NOW)
     assert all(phase.bar is None for lane in page.lanes for phase in lane.phases)
-    assert page.took == ""
+    assert page.shown.took == ""
+
+
+async def test_the_failing_check_has_its_value_threshold_and_message(filled):
+    filled.app("shop", "cart", 2)
+    page = application(await filled.world(), ALL, CART, NOW)
+    (failure,) = page.shown.failed
+    assert failure.where == "Pre-deployment evaluations"
+    check = failure.check
+    assert (check.name, check.state, check.value, check.threshold) == (
+        "errors",
+        "Failed",
+        "412.5",
+        "<200",
+    )
+    assert check.message == "value '412.5' did not meet objective '<200'"
+    (shown,) = page.lanes[0].phases[1].checks
+    assert shown == check
+
+
+async def test_releases_stand_with_their_times_results_and_failures(filled):
+    filled.app("shop", "cart", 2, "1.4.2")
+    filled.app("shop", "cart", 5, "1.4.1")
+    world = await filled.world()
+    page = application(world, ALL, CART, NOW)
+    failed, passed = page.releases
+    assert (failed.version, failed.state.word, failed.is_current) == ("1.4.2", "Failed", True)
+    assert failed == page.shown
+    assert (passed.version, passed.state.word, passed.failed) == ("1.4.1", "Succeeded", ())
+    assert passed.start < passed.end < failed.end
+    assert passed.took == "1 m 30 s"
+    older = replace(CART, version=passed.object)
+    assert application(world, ALL, older, NOW).shown.version == "1.4.1"
+
+
+async def test_a_release_that_failed_in_a_workload_names_the_workload_once(filled):
+    filled.app("shop", "cart", 1)
+    world = filled.sources["app_versions"].store
+    version = world.get("shop/cart-1.4.2-6b86b273")
+    failing = replace(version.status, workload_overall_status="Failed", status="Failed")
+    filled.put("app_versions", replace(version, status=failing))
+    workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
+    ended = replace(workload.status, deployment_status="Failed", status="Failed")
+    filled.put("workload_versions", replace(workload, status=ended))
+    page = application(await filled.world(), ALL, CART, NOW)
+    assert [(each.where, each.check) for each in page.shown.failed] == [("web: Deployment", None)]
+    hidden = Visibility({"keptnappversions.lifecycle.keptn.sh": EVERYWHERE})
+    page = application(await filled.world(), hidden, CART, NOW)
+    assert [each.where for each in page.shown.failed] == ["Deployment"]
 
 
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
@@ -109,6 +158,47 @@ async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     assert check.next_try
     assert report.deadline > report.since
     assert found.is_bounded
+
+
+async def test_a_missing_definition_needs_attention_once(filled):
+    for name, number in (("cart", 1), ("ledger", 3), ("done", 0)):
+        filled.app("shop", name, number)
+    filled.remove("evaluation_definitions", "shop/latency")
+    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    (notice,) = [each for each in found.notices if each.what == "Definition"]
+    assert (notice.name, notice.tone) == ("shop/latency", "bad")
+    assert notice.text == (
+        "KeptnEvaluationDefinition latency not found; waiting for it to be created"
+    )
+    assert notice.link in {"/applications/shop/cart", "/applications/shop/ledger"}
+    # What may not be listed is not called missing.
+    kinds = ALL.scopes.keys() - {"keptnevaluationdefinitions.lifecycle.keptn.sh"}
+    some = Visibility(dict.fromkeys(kinds, EVERYWHERE))
+    found = await in_turns(overview.overview(await filled.world(), some, PageQuery(), NOW))
+    assert [each for each in found.notices if each.what == "Definition"] == []
+
+
+async def test_a_provider_without_any_answer_needs_attention_until_it_answers(filled):
+    async def notices():
+        found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+        return [(each.name, each.text) for each in found.notices if each.what == "Provider"]
+
+    for name in ("p95", "p99"):
+        filled.metric("shop", name, value="", errMsg="connection refused")
+    assert await notices() == [
+        (
+            "shop/prometheus",
+            "no KeptnMetric of 2 has a value that counts: empty value for: p95: connection refused",
+        )
+    ]
+    filled.metric("shop", "p99")
+    assert await notices() == []
+
+
+async def test_a_metric_that_nobody_has_asked_for_yet_needs_no_attention(filled):
+    filled.metric("shop", "p95", value="")
+    found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
+    assert found.notices == ()
 
 
 async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
