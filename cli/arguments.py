@@ -76,6 +76,11 @@ class Subjects(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: S
         """The type alone."""
         return value.partition("/")[0].partition(".")[0].lower()
 
+    @staticmethod
+    def example_of(value: str) -> str:
+        """What may be meant by a name without a type."""
+        return f"expected TYPE NAME, such as pod {value} or deployment {value}"
+
     def __call__(self, *call: Any, **_: Any) -> None:  # noqa: ANN401 - as the base class has it
         """Take TYPE/NAME as TYPE NAME."""
         parser, namespace, (given, *others), *option = call

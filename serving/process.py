@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import msgspec
 
 EXIT_USAGE: Final = 2
+MOST_CHOICES: Final = 5
+"""Choices that an error lists."""
 _INTERRUPTED: Final = 130
 _ADVICE: Final = (
     "check that the API server answers and that this machine is not overloaded, and try again"
@@ -31,13 +33,19 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
-        """Name the choice that is meant, or all of them."""
+        """Name the choice that is meant, or some of them."""
+        given = value
         value = getattr(action, "choice_in", str)(value)
         if action.choices is None or value in action.choices:
             return
-        meant = did_you_mean(value, map(str, action.choices))
-        known = meant or f"choose from {', '.join(map(str, action.choices))}"
-        raise argparse.ArgumentError(action, f'invalid choice "{value}": {known}')
+        choices = list(map(str, action.choices))
+        more = ", ..." if len(choices) > MOST_CHOICES else ""
+        meant = (
+            did_you_mean(value, choices)
+            or (action.example_of(given) if hasattr(action, "example_of") else "")
+            or f"choose from {', '.join(choices[:MOST_CHOICES])}{more}"
+        )
+        raise argparse.ArgumentError(action, f'invalid choice "{value}": {meant}')
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line, like every other error: the usage of some commands fills a screen."""

@@ -11,13 +11,17 @@ from harbourmaster.cli.arguments import (
     add_namespace,
     add_output,
     add_subject,
+    names_of,
     reason,
+    reference,
 )
 from harbourmaster.gates.gate import SCHEDULER_NAME
+from harbourmaster.gates.owners import SUPPORTED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
@@ -25,8 +29,17 @@ _EXAMPLES: Final = """examples:
   harbourmaster gate list -A
   harbourmaster gate list -n shop -l app=cart -o wide
   harbourmaster gate release shop/cart-5d4f8-x7k2p --reason "incident 4711, checks are down"
+  harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
+RELEASED: Final = {
+    name: resource
+    for resource, short in zip(
+        (PODS, *SUPPORTED.values()), ("po", "rs", "deploy", "sts", "ds", "ro"), strict=True
+    )
+    for name in names_of(resource, short)
+}
+"""Types whose pods can be released, by every name."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -40,11 +53,18 @@ def add_parser(commands: Commands) -> None:
     _add_scheduler(show)
     add_namespace(show, all_too=True)
     add_output(show, "text", "wide", "json", "yaml", "name")
-    text = "release one pod, whatever the state of its checks"
+    text = "release a pod, or all waiting pods of a workload, whatever the state of their checks"
     release = add_command(actions, "release", text, run="gate.show:release")
     add_connection(release)
     _add_scheduler(release)
-    add_subject(release, "pod", PODS)
+    types = ", ".join(each.kind.lower() for each in dict.fromkeys(RELEASED.values()))
+    release.add_argument(
+        "subject",
+        type=_released,
+        metavar="[NAMESPACE/]POD|TYPE/NAME",
+        help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
+    )
+    add_namespace(release)
     release.add_argument(
         "--reason",
         type=reason,
@@ -56,6 +76,13 @@ def add_parser(commands: Commands) -> None:
     clear = add_command(actions, "clear-nodes", text, run="gate.show:clear")
     add_connection(clear)
     add_subject(clear, "version", WORKLOAD_VERSIONS)
+
+
+def _released(text: str) -> tuple[Resource, tuple[str, str]]:
+    """The type, by default a pod, and what ``reference`` gives."""
+    kind, slash, _ = text.partition("/")
+    resource = RELEASED.get(kind.partition(".")[0].lower(), PODS) if slash else PODS
+    return resource, reference(text, PODS.kind, RELEASED)
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:

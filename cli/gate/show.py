@@ -17,9 +17,11 @@ from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client, say
+from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
+from harbourmaster.gates.owners import DEPLOYMENT, REPLICA_SET, ROLLOUT, supported_owner
 from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
@@ -59,6 +61,8 @@ TRIES: Final = 3
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
 _BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
 """Codes of pods that will not go on without a person."""
+_HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
+"""Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -86,7 +90,7 @@ def show(arguments: Arguments) -> int:
 
 
 def release(arguments: Arguments) -> int:
-    """Release one pod; 0 released, 1 not released, 2 no cluster."""
+    """Release a pod or the pods of a workload; 0 released, 1 not released, 2 no cluster."""
     return run_with_client(arguments, partial(_release, arguments))
 
 
@@ -200,10 +204,46 @@ def _waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
 
 
 async def _release(arguments: Arguments, client: Client) -> int:
-    namespace, name = subject_of(arguments, arguments.pod, client.connection.namespace)
-    shown = f"{namespace}/{name}"
+    resource, given = arguments.subject
+    namespace, name = subject_of(arguments, given, client.connection.namespace)
+    names = [name]
     try:
         who = await caller_name(client)
+        if resource != PODS:
+            pick = partial(_of_workload, arguments.scheduler, (resource.kind, name))
+            found = ClusterReader(client).listed(PODS, pick, namespace, field_selector=PENDING_PODS)
+            names = await found
+    except ApiError as error:
+        return await _refused(client, error, resource, (namespace, name), "released")
+    if not names:
+        lists = f"harbourmaster gate list -n {namespace} lists those that wait"
+        complain(f"no pod of {resource.kind} {namespace}/{name} waits for its checks: {lists}")
+        return LEFT
+    return max([await _release_one(arguments, client, who, namespace, each) for each in names])
+
+
+def _of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> str | None:
+    """The name of a waiting pod of the workload with this kind and name.
+
+    No permission to read ReplicaSets is needed: their names end in a label of their pods.
+    """
+    pod = _waiting_pod(scheduler, raw)
+    owner = supported_owner(pod.owner_references) if pod is not None else None
+    if pod is None or owner is None:
+        return None
+    above = {(owner.kind, owner.name)}
+    for label, kind in _HASHES.items():
+        digits = metadata_in(raw).labels.get(label)
+        if digits and owner.kind == REPLICA_SET and owner.name.endswith(f"-{digits}"):
+            above.add((kind, owner.name.removesuffix(f"-{digits}")))
+    return pod.name if workload in above else None
+
+
+async def _release_one(
+    arguments: Arguments, client: Client, who: str, namespace: str, name: str
+) -> int:
+    shown = f"{namespace}/{name}"
+    try:
         pod = await _let_go(client, arguments, namespace, name, who)
     except ApiError as error:
         return await _refused(client, error, PODS, (namespace, name), "released")

@@ -51,7 +51,9 @@ class Section(Struct, frozen=True, kw_only=True):
     summary: str
     """One line; that of the most urgent section is the first line of the whole answer."""
     code: str = ""
-    """The reason in a closed set, where the subject has one."""
+    """The reason in a closed set; ``steps`` has what to do next for each."""
+    step: str = ""
+    """What to do next, where that is more than the code says."""
     lines: tuple[Line, ...] = ()
     """What people read below the summary."""
     detail: Struct | None = None
@@ -100,3 +102,4 @@ class Report(Struct, frozen=True):
     seen: str
     """Such as ``Pending for 4m, of Deployment cart``."""
     sections: tuple[Section, ...]
+    owners: tuple[Subject, ...] = ()

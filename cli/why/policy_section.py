@@ -53,6 +53,8 @@ def policies_section(answered: Answered, known: Background) -> Section:
     explanation, verdict = answered.explanation, answered.verdict
     remarks = (*known.remarks, *filter(None, (known.unsent,)))
     state, summary = _summary(answered, known)
+    reports = explanation.policies if explanation else ()
+    invalid = [each.reference for each in reports if each.matched and each.fault]
     lines = [Line(text, 0, "waiting", "unsure") for text in known.problems]
     lines += [Line(text, 0, "", "note") for text in remarks]
     if explanation is not None:
@@ -64,6 +66,7 @@ def policies_section(answered: Answered, known: Background) -> Section:
         state="unknown" if known.problems and state == "fine" else state,
         summary=summary,
         code=verdict.outcome,
+        step=f"correct it: kubectl edit {_object(invalid[0])}" if invalid else "",
         lines=tuple(lines),
         detail=Policies(
             outcome=verdict.outcome,
@@ -71,12 +74,19 @@ def policies_section(answered: Answered, known: Background) -> Section:
             waits=answered.waits,
             patch=operations_of(verdict),
             warnings=verdict.response.warnings,
-            policies=explanation.policies if explanation else (),
+            policies=reports,
             fields=explanation.fields if explanation else (),
             problems=known.problems,
             remarks=remarks,
         ),
     )
+
+
+def _object(reference: str) -> str:
+    """A policy as kubectl takes it."""
+    kind, _, key = reference.partition(" ")
+    namespace, _, name = key.rpartition("/")
+    return f"{kind.lower()} {name}" + (f" -n {namespace}" if namespace else "")
 
 
 def _lines(answered: Answered, explanation: Explanation, known: Background) -> Iterator[Line]:

@@ -7,14 +7,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from harbourmaster.cli.terminal import FORMATS, Terminal
-from harbourmaster.cli.why.model import State
+from harbourmaster.cli.why.model import Line, State
+from harbourmaster.cli.why.steps import NOTHING, step_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterator, Sequence
 
     from harbourmaster.cli.terminal import Tone
-    from harbourmaster.cli.why.model import Line, Report, Section
+    from harbourmaster.cli.why.model import Report, Section
 
 _WIDEST_LABEL: Final = 48
 _INDENT: Final = 2
@@ -54,7 +55,10 @@ def _for_programs(report: Report, sections: Sequence[Section]) -> dict[str, Any]
         "name": subject.name,
         "state": sections[0].state,
         "summary": sections[0].summary,
-        "sections": [{key: getattr(each, key) for key in _FOR_PROGRAMS} for each in sections],
+        "sections": [
+            {key: getattr(each, key) for key in _FOR_PROGRAMS} | {"next": step_of(each, report)}
+            for each in sections
+        ],
     }
 
 
@@ -67,7 +71,9 @@ def _text(report: Report, sections: Sequence[Section], terminal: Terminal) -> It
         yield ""
         heading = f"{each.name.capitalize()}: {each.summary}"
         yield terminal.line(heading, _TONES[each.state], hanging=_INDENT)
-        yield from _lines(each.lines, terminal)
+        step = NOTHING if each.state == "fine" else step_of(each, report)
+        steps = [Line(step, label="next", tone="strong")] if step not in {"", NOTHING} else []
+        yield from _lines([*each.lines, *steps], terminal)
 
 
 def _lines(lines: Sequence[Line], terminal: Terminal) -> Iterator[str]:

@@ -89,7 +89,7 @@ async def _explain(
     sections = ("checks", "references") if resource in REFERRING else SECTIONS
     found = await asyncio.gather(*(_section(each, context) for each in sections))
     line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
-    show(arguments, Report(subject, line, tuple(filter(None, found))))
+    show(arguments, Report(subject, line, tuple(filter(None, found)), owners))
     return DONE
 
 
@@ -104,4 +104,4 @@ async def _section(name: str, context: WhyContext) -> Section | None:
         reason = f"the cluster's answer about it is invalid: {error}"
     else:
         return section
-    return Section(name=name, state="unknown", summary=reason)
+    return Section(name=name, state="unknown", code="unread", summary=reason)

@@ -14,6 +14,7 @@ from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import (
+    Mistake,
     key_mistakes,
     kind_mistakes,
     opt_in_mistakes,
@@ -25,10 +26,9 @@ from harbourmaster.lifecycle.evaluations import target_errors
 from harbourmaster.lifecycle.model import EvaluationDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from harbourmaster.cli.why.model import WhyContext
-    from harbourmaster.gates.mistakes import Mistake
 
 
 class _Templated(Struct, frozen=True):
@@ -54,25 +54,30 @@ async def section(context: WhyContext) -> Section | None:
     subject = context.subject
     if subject.kind == EVALUATION_DEFINITIONS.kind:
         definition = Decoder(EvaluationDefinition).decode(subject.raw)
-        return _section([str(each) for each in target_errors(definition)])
+        errors = map(str, target_errors(definition))
+        return _section([Mistake("evaluation-target-invalid", each) for each in errors])
     if subject.kind not in BY_KIND:
         return None
     space = await context.live.read(NAMESPACES, subject.namespace, metadata_in)
     if space is None:
         return None
     if space.annotations.get(OPT_IN_KEY) != OPT_IN:
-        found = opt_in_mistakes(space.name, space.annotations, space.labels)
-        return _section([each.text for each in found])
-    found = tuple(_mistakes(context))
-    return _section([each.text for each in found]) or _unchecked(context)
+        return _section(opt_in_mistakes(space.name, space.annotations, space.labels))
+    return _section(tuple(_mistakes(context))) or _unchecked(context)
 
 
-def _section(texts: list[str]) -> Section | None:
-    if not texts:
+def _section(found: Sequence[Mistake]) -> Section | None:
+    if not found:
         return None
-    lines = tuple(Line(each, label="mistake", tone="bad") for each in texts[1:])
-    detail = ChecksDetail(tuple(texts))
-    return Section(name="checks", state="fault", summary=texts[0], lines=lines, detail=detail)
+    texts = tuple(each.text for each in found)
+    return Section(
+        name="checks",
+        state="fault",
+        code=found[0].code,
+        summary=texts[0],
+        lines=tuple(Line(each, label="mistake", tone="bad") for each in texts[1:]),
+        detail=ChecksDetail(texts),
+    )
 
 
 def _mistakes(context: WhyContext) -> Iterator[Mistake]:
@@ -104,7 +109,9 @@ def _unchecked(context: WhyContext) -> Section | None:
     if described is None or described.has_checks or not is_gated:
         return None
     text = f"no checks: workload {described.workload} names no task and no evaluation"
-    return Section(name="checks", state="note", summary=text, detail=ChecksDetail(()))
+    return Section(
+        name="checks", state="note", code="no-checks", summary=text, detail=ChecksDetail(())
+    )
 
 
 def _template(raw: bytes) -> Metadata | None:

@@ -74,7 +74,8 @@ async def section(context: WhyContext) -> Section | None:
         facts = await reader.of(pod) if pod.is_ours else Facts()
     except ApiError as error:
         what = f"what {context.subject.shown} waits for"
-        return Section(name="gate", state="unknown", summary=unreadable(error, what))
+        summary = unreadable(error, what)
+        return Section(name="gate", state="unknown", code="unread", summary=summary)
     if not context.is_pod:
         return _of_template(pod, facts, reader, context)
     rules = GateWaitRules() if unknown else lifecycle.wait_rules
@@ -111,6 +112,8 @@ def _section(detail: GateDetail, state: State, text: str, context: WhyContext) -
         state=state,
         summary=text,
         code=detail.report.code,
+        # The pods of a template have no names yet.
+        step=detail.report.advice if context.is_pod else "",
         lines=tuple(_lines(detail, context.now)),
         detail=detail,
     )
@@ -141,8 +144,6 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
             "set the controller's scheduler.enabled and scheduler.schedulerName"
         )
         yield Line(text, label="note")
-    if report.advice:
-        yield Line(report.advice, label="to do", tone="strong")
     for note in detail.unread:
         yield Line(note, label="unknown", tone="dim")
 

@@ -21,7 +21,7 @@ _GATED: Final = "SchedulingGated"
 
 
 class Scheduling(Struct, frozen=True):
-    """What programs read; ``code``: unschedulable, not-looked-at, or another reason of its own."""
+    """What programs read."""
 
     scheduler: str
     reason: str = ""
@@ -60,7 +60,7 @@ async def section(context: WhyContext) -> Section | None:
     return Section(
         name="scheduling",
         state="waits",
-        code=found.reason.lower() or "waits",
+        code="unschedulable" if found.reason == "Unschedulable" else "waits",
         summary=found.message or "it waits for a node",
         lines=tuple(lines),
         detail=Scheduling(scheduler, found.reason, found.message, since),

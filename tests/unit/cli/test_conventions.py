@@ -18,6 +18,7 @@ from harbourmaster.cli.main import create_parser, main, plugin
 from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves
+from harbourmaster.serving.process import MOST_CHOICES
 from helpers.commands import kubeconfig
 from helpers.gated import PROD, pod, put
 
@@ -189,6 +190,18 @@ def test_a_mistyped_command_or_value_is_answered_with_the_one_that_is_meant(word
         main(words)
     assert ended.value.code == 2
     assert f'invalid choice "{words[-1]}": did you mean "{meant}"?' in capsys.readouterr().err
+
+
+def test_a_name_without_a_type_is_answered_with_examples_and_not_with_all_types(capsys):
+    with pytest.raises(SystemExit):
+        main(["why", "m9/till"])
+    err = capsys.readouterr().err
+    assert 'invalid choice "m9": expected TYPE NAME, such as pod m9/till or deployment m9' in err
+    with pytest.raises(SystemExit):
+        main(["why", "workload", "qqqq"])
+    err = capsys.readouterr().err
+    assert err.count(", ") == MOST_CHOICES
+    assert ", ...; see harbourmaster why workload --help" in err
 
 
 def test_a_name_like_no_other_is_answered_with_all_choices(capsys):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import DEPLOYMENTS, EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.gate import show as gate_module
 from harbourmaster.cli.gate.show import short_age, waiting
 from harbourmaster.cli.main import main
@@ -306,6 +306,44 @@ async def test_a_pod_to_release_is_named_as_for_kubectl(api, run, words):
     code, out, _ = await run("release", *words, "--reason", REASON)
     assert code == 0
     assert out.startswith("released prod/waiter-1 for ")
+
+
+def of_set(name, owner="waiter-7c9", label="pod-template-hash"):
+    return pod(name, labels={label: "7c9"}, owners=[owned("ReplicaSet", owner, "rs-1")])
+
+
+@pytest.mark.parametrize(
+    ("workload", "names"),
+    [
+        ("deployment/waiter", ["waiter-1", "waiter-2"]),
+        ("deploy.apps/waiter", ["waiter-1", "waiter-2"]),
+        ("rollout/waiter", ["canary-1"]),
+        ("rs/waiter-7c9", ["canary-1", "waiter-1", "waiter-2"]),
+        ("statefulset/db", ["db-0"]),
+    ],
+)
+async def test_the_waiting_pods_of_a_workload_are_released(api, run, workload, names):
+    api.forbid("get", DEPLOYMENTS)
+    for name in ("waiter-1", "waiter-2"):
+        put(api, PODS, of_set(name))
+    put(api, PODS, of_set("canary-1", label="rollouts-pod-template-hash"))
+    put(api, PODS, of_set("by-hand-1", owner="waiter"))
+    put(api, PODS, pod("db-0", owners=[owned("StatefulSet", "db", "s-1")]))
+    code, out, err = await run("release", workload, "-n", PROD, "--reason", REASON)
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()] == [f"prod/{each}" for each in names]
+    assert all(gates(api, each) == [] for each in names)
+    assert gates(api, "by-hand-1") == [GATE]
+
+
+async def test_a_workload_of_which_no_pod_waits_is_one_line(api, run):
+    put(api, PODS, of_set("waiter-1", owner="waiter"))
+    code, out, err = await run("release", "deployment/waiter", "--reason", REASON)
+    assert (code, out) == (1, "")
+    assert err == (
+        "harbourmaster: no pod of Deployment prod/waiter waits for its checks: "
+        "harbourmaster gate list -n prod lists those that wait\n"
+    )
 
 
 async def test_two_namespaces_for_one_pod_are_refused(api, run):

@@ -20,8 +20,9 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
 )
 from harbourmaster.cli.live.installation import Installation
-from harbourmaster.cli.why.model import Subject, WhyContext
+from harbourmaster.cli.why.model import Report, Subject, WhyContext
 from harbourmaster.cli.why.sections import gate, placement, rescheduling
+from harbourmaster.cli.why.steps import step_of
 from harbourmaster.placement.manifests import ManifestOwner
 from helpers.gated import CHECKED, FAILED, PROD, keptn, pod, put
 from helpers.generated_by import owners
@@ -237,7 +238,7 @@ async def test_checks_beyond_the_limit_are_not_reported_as_missing(api, ask, mon
 async def test_an_unreadable_version_makes_the_state_unknown(api, ask):
     api.forbid("*", WORKLOAD_VERSIONS)
     found = await ask(gate, pod())
-    assert (found.state, found.code) == ("unknown", "")
+    assert (found.state, found.code) == ("unknown", "unread")
     assert found.summary.startswith("what Pod prod/waiter-1 waits for could not be read")
 
 
@@ -330,7 +331,10 @@ async def test_a_workload_reports_what_its_pods_wait_for(api, ask, obj, owners):
     assert (found.state, found.code) == ("fault", "checks-failed")
     assert found.summary == ("its pods wait for nothing: pre-deployment tasks failed (no details)")
     assert "deadline" not in text(found)
-    assert "harbourmaster gate release prod/POD --reason" in text(found)
+    of = subject(obj, kind)
+    above = tuple(subject(each, its) for its, each in owners)
+    step = step_of(found, Report(of, "", (), above))
+    assert f"harbourmaster gate release {kind.lower()}/waiter -n prod --reason" in step
 
 
 async def test_the_pods_of_a_workload_are_released_when_its_checks_passed(api, ask):

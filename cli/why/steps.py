@@ -1,0 +1,69 @@
+"""What to do next, by the code of a section: for people and in every format for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+
+if TYPE_CHECKING:
+    from harbourmaster.cli.why.model import Report, Section
+
+NOTHING: Final = "nothing to do"
+_RELEASE: Final = 'to release it, run harbourmaster gate release {target} --reason "TEXT"'
+_DESCRIBE: Final = "kubectl -n {namespace} describe {object}"
+_STEPS: Final = {
+    # Gates.
+    "deployment-due ending released": NOTHING,
+    "foreign-gates-only": "what set these gates must remove them",
+    "waits-in-scheduler": f"read the scheduler's message: {_DESCRIBE}",
+    "waits-for-owner waits-for-version": "wait a minute, then run harbourmaster doctor",
+    "orphaned": _RELEASE,
+    "app-failed": f"a new version or revision of its KeptnApp is checked again; {_RELEASE}",
+    "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
+    "checks-failed": f"a new version of the workload is checked again; {_RELEASE}",
+    "checks-pending": f"wait for its checks; {_RELEASE}",
+    "not-gated": NOTHING,
+    # Checks, by the codes of their admission warnings.
+    "gate-key-unknown gate-list-empty evaluation-target-invalid": "correct it: "
+    "kubectl -n {namespace} edit {workload}",
+    "gate-owner-unsupported": "use a Deployment, StatefulSet, DaemonSet or Argo Rollout",
+    "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
+    f"{OPT_IN_KEY}={OPT_IN}",
+    "no-checks": "name checks in keptn.sh/pre-deployment-tasks or …-evaluations of {workload}",
+    # Nodes.
+    "unschedulable waits": f"read the scheduler's message: {_DESCRIBE}",
+    "not-looked-at": "kubectl -n kube-system get pods; start the scheduler that the pod names",
+    # Policies, by the outcome of admission.
+    "gated mutated unchanged unmatched valid": NOTHING,
+    "denied invalid malformed skipped": "correct what it names, and apply the object again",
+    # Placement.
+    "placed": NOTHING,
+    "moving unplaced refused": "harbourmaster placement why {application}",
+    "unknown": "ask the cluster that manages placement: harbourmaster placement why "
+    "{application} --context NAME",
+    # Rescheduling.
+    "fits kept-away makes-room reserved told": NOTHING,
+    "no-room room-can-be-made unplanned": "harbourmaster reschedule plan {namespace}/{name}",
+    # References.
+    "allowed": NOTHING,
+    "refused": "run the commands that it names, as their owner",
+    "unread": "ask for the permission that it names, or use an administrator's --context",
+}
+STEPS: Final = {code: step for codes, step in _STEPS.items() for code in codes.split()}
+"""By code; in braces what is known of the object."""
+
+
+def step_of(section: Section, report: Report) -> str:
+    """The next step; what the section itself names comes first."""
+    subject, top = report.subject, (report.subject, *report.owners)[-1]
+    own = f"{subject.kind.lower()}/{subject.name}"
+    place = f"{subject.namespace}/{subject.name}"
+    return section.step or STEPS.get(section.code, "").format(
+        namespace=subject.namespace,
+        name=subject.name,
+        object=own,
+        workload=f"{top.kind.lower()}/{top.name}",
+        target=place if subject.kind == "Pod" else f"{own} -n {subject.namespace}",
+        application=getattr(section.detail, "application", "") or place,
+    )
