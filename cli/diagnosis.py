@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.cli.live.reader import together, unread
+from harbourmaster.cli.installed import SERVED
+from harbourmaster.cli.live.cluster import greet
+from harbourmaster.cli.live.reader import absent, review_command, together, unread
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
 
-Severity: TypeAlias = Literal["fault", "warning", "unread", "note", "ok"]
-"""fault: does not work; warning: works, but may soon fail; unread: could not be read; note: worth
+Severity: TypeAlias = Literal["fault", "warning", "unknown", "note", "ok"]
+"""fault: does not work; warning: works, but may soon fail; unknown: could not be read; note: worth
 knowing; ok: as it should be."""
-SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "warning", "unread", "note", "ok")
+SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "warning", "unknown", "note", "ok")
 PATIENCE: Final = 30.0
 """Seconds that one check may take."""
 
@@ -53,14 +56,20 @@ def warning(subject: str, text: str, remedy: str) -> Finding:
     return Finding("", "warning", subject, text, remedy)
 
 
+def mistake(subject: str, line: str) -> Finding:
+    """A warning from one line that ends with what to do, after the last colon."""
+    text, _, remedy = line.rpartition(": ")
+    return warning(subject, text, remedy)
+
+
 def note(subject: str, text: str, remedy: str = "") -> Finding:
     """Worth knowing."""
     return Finding("", "note", subject, text, remedy)
 
 
-def unseen(subject: str, text: str, remedy: str) -> Finding:
-    """It could not be read."""
-    return Finding("", "unread", subject, text, remedy)
+def unknown(subject: str, text: str, remedy: str) -> Finding:
+    """It could not be read, so nobody can tell."""
+    return Finding("", "unknown", subject, text, remedy)
 
 
 def ok(text: str) -> Finding:
@@ -85,23 +94,36 @@ async def diagnosed(checks: Sequence[Check], installation: Installation) -> tupl
 
 async def _checked(check: Check, installation: Installation) -> list[Finding]:
     """What a check finds; one that can't be done, or breaks, keeps no other from it."""
+    found: list[Finding] = []
     skipped: list[str] = []
+    kinds: list[Resource] = []
     unread.set(skipped.append)
+    absent.set(kinds.append)
     try:
         async with asyncio.timeout(PATIENCE):
-            found = [one async for one in check.run(installation)]
-    except (UnreachableError, UnauthorizedError):
+            async for one in check.run(installation):
+                found.append(one)  # noqa: PERF401 - what was found before an error counts
+    except UnauthorizedError:
         raise
     except ForbiddenError as error:
-        remedy = "ask for this permission, or use an administrator's --context"
-        return [unseen("you", f"missing permission: {error.message}", remedy)]
-    except TimeoutError:
-        text = f"no result after {PATIENCE:.0f} s"
-        return [unseen("API server", text, "the API server is slow: try again later")]
+        ask = "ask for this permission, or use an administrator's --context"
+        command = review_command(error)
+        remedy = f"{command} says whether you have it; {ask}" if command else ask
+        found.append(unknown("you", f"missing permission: {error.message}", remedy))
+    except (TimeoutError, UnreachableError) as error:
+        # Unless it answers nobody any more.
+        await greet(installation.client)
+        why = str(error) or f"no result after {PATIENCE:.0f} s"
+        found.append(unknown("API server", why, "the API server is slow: try again later"))
     except (ApiError, ValueError, LookupError, TypeError, AttributeError) as error:
-        return [_skipped(reason(error))]
+        found.append(_skipped(reason(error)))
+    if names := ", ".join(dict.fromkeys(each.kind for each in kinds if each in SERVED)):
+        text = f"does not know the kind {names}"
+        found.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
     return [*found, *map(_skipped, skipped)]
 
 
 def _skipped(text: str) -> Finding:
-    return unseen("cluster", f"could not be read: {text}", "correct what the text names, and retry")
+    return unknown(
+        "cluster", f"could not be read: {text}", "correct what the text names, and retry"
+    )

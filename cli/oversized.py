@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -47,16 +46,9 @@ async def oversized(
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Stored objects that cannot grow any more."""
-    counts: Counter[str] = Counter()
     for one in await oversized(live):
-        kind = one.subject.partition(" ")[0]
-        counts[kind] += 1
-        if counts[kind] <= _SHOWN:
-            text = f"over the limits for new objects: {one.errors}"
-            yield note(one.subject, text, "it keeps working; no update can make it larger")
-    for kind, number in counts.items():
-        if number > _SHOWN:
-            yield note(kind, f"{number - _SHOWN} more over the limits for new objects")
+        text = f"over the limits for new objects: {one.errors}"
+        yield note(one.subject, text, "it keeps working; no update can make it larger")
 
 
 def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:

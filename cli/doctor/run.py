@@ -42,19 +42,21 @@ if TYPE_CHECKING:
 _LABELS: Final[dict[Severity, str]] = {
     "fault": "FAULT",
     "warning": "WARNING",
-    "unread": "NOT READ",
+    "unknown": "unknown",
     "note": "note",
     "ok": "ok",
 }
 _TONES: Final[dict[str, Tone]] = {
     "FAULT": "bad",
     "WARNING": "waiting",
-    "NOT": "waiting",
+    "unknown": "waiting",
     "ok": "good",
 }
 """By the first word of a line."""
 _LABEL: Final = 9
 _CHECK: Final = 15
+_MOST: Final = 10
+"""Findings of one check that are lines of the text; the gravest come first."""
 
 
 class DoctorReport(Struct, frozen=True):
@@ -89,7 +91,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
         report,
         [(line, _TONES.get(line.partition(" ")[0], "")) for line in lines(report)],
     )
-    bad = any(one.severity in {"fault", "unread"} for one in report.findings)
+    bad = any(one.severity in {"fault", "unknown"} for one in report.findings)
     return LEFT if bad else DONE
 
 
@@ -135,11 +137,20 @@ async def _first(installation: Installation) -> Finding | None:
 def lines(report: DoctorReport) -> list[str]:
     """The lines of the text output; the last one is the verdict."""
     found = []
+    counts: Counter[str] = Counter()
     for one in report.findings:
+        counts[one.check] += 1
+        if counts[one.check] > _MOST:
+            continue
         subject = f"{one.subject}: " if one.subject else ""
         found.append(f"{_LABELS[one.severity]:{_LABEL}} {one.check:{_CHECK}} {subject}{one.text}")
         if one.remedy:
             found.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {one.remedy}")
+    found += [
+        f"{_LABELS['note']:{_LABEL}} {check:{_CHECK}} {number - _MOST} more: -o json has all"
+        for check, number in counts.items()
+        if number > _MOST
+    ]
     return [*found, "", report.summary]
 
 
@@ -147,13 +158,13 @@ def summary(findings: Sequence[Finding]) -> str:
     """The verdict in one line."""
     counts = Counter(one.severity for one in findings)
     parts = [many(counts[each], each) for each in ("fault", "warning") if counts[each]]
-    if counts["unread"]:
-        parts.append(f"{many(counts['unread'], 'thing')} that could not be read")
+    if counts["unknown"]:
+        parts.append(f"{many(counts['unknown'], 'thing')} that could not be read")
     if not parts:
         return "Harbourmaster is healthy."
     told = ", ".join(parts)
     if counts["fault"]:
         return f"Harbourmaster is not healthy: {told}."
-    if counts["unread"]:
+    if counts["unknown"]:
         return f"Unknown whether Harbourmaster is healthy: {told}."
     return f"Harbourmaster works, with {told}."

@@ -46,6 +46,8 @@ _NOT_INSTALLED: Final = (
 )
 unread: ContextVar[Callable[[str], object]] = ContextVar("unread", default=complain)
 """Gets one line for each object of a list that cannot be read."""
+absent: ContextVar[Callable[[Resource], object]] = ContextVar("absent", default=lambda _: None)
+"""Gets each kind of which ``items`` found nothing because the cluster does not know it."""
 
 
 async def together(*doing: Coroutine[Any, Any, T]) -> list[T]:
@@ -207,6 +209,7 @@ class ClusterReader:
         try:
             return await self.listed(resource, pick, namespace, **options)
         except NotFoundError:
+            absent.get()(resource)
             return []
 
     async def metadata(
@@ -287,6 +290,16 @@ def cause(error: ApiError) -> str:
     if isinstance(error, ForbiddenError):
         return f"missing permission to {_right(error)}"
     return str(error)
+
+
+def review_command(error: ForbiddenError) -> str:
+    """What kubectl is called with to ask about the missing right; empty where nobody says it."""
+    found = _FORBIDDEN.search(error.message)
+    if found is None:
+        return ""
+    group = f".{found['group']}" if found["group"] else ""
+    where = f"-n {found['namespace']}" if found["namespace"] else "-A"
+    return f"kubectl auth can-i {found['verb']} {found['resource']}{group} {where}"
 
 
 def _right(error: ForbiddenError) -> str:

@@ -43,7 +43,7 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored
         assert all(remedy in one.remedy for one in named(report, check, severity, words))
         assert not report.healthy
         order = [one.severity for one in report.findings]
-        ranks = ["fault", "warning", "unread", "note", "ok"]
+        ranks = ["fault", "warning", "unknown", "note", "ok"]
         assert order == sorted(order, key=ranks.index)
     await until(doctored, lambda found: found.healthy)
 

@@ -61,7 +61,7 @@ def test_without_rights_one_line_says_what_to_ask_for(deployed, tmp_path):
         )
         done = doctor(file)
         assert done.returncode == 1
-        assert "NOT READ" in done.stdout
+        assert "unknown " in done.stdout
         assert "FAULT" not in done.stdout
         assert done.stdout.splitlines()[-1].startswith("Unknown whether Harbourmaster is")
     finally:

@@ -239,7 +239,7 @@ async def examined(cluster, **options):
 
 def told(report, *severities):
     """The findings that are not well, as (check, severity, subject: text)."""
-    wanted = severities or ("fault", "warning", "unread")
+    wanted = severities or ("fault", "warning", "unknown")
     return [
         (one.check, one.severity, f"{one.subject}: {one.text}")
         for one in report.findings
@@ -261,7 +261,7 @@ async def finds(cluster, found, text, break_it):
         if (one.check, one.severity) == (check, severity)
         and f"{one.subject}: {one.text}".startswith(text)
     ]
-    assert findings, told(report, "fault", "warning", "unread", "note")
+    assert findings, told(report, "fault", "warning", "unknown", "note")
     if severity == "note":
         assert told(report) == []
     else:

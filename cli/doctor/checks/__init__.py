@@ -29,7 +29,7 @@ CHECKS: Final = (
     Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
     Check("rights", rights.check, "our ServiceAccounts have the permissions that they need"),
     Check("canary", canary.check, "no webhook of ours is registered for pods"),
-    Check("other webhooks", canary.check_others, "not tried: the canary got no answer"),
+    Check("other webhooks", canary.check_others, "not tried: our webhooks are not called for pods"),
     Check(
         "policies",
         contents.check_policies,

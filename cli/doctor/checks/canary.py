@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, PODS, TASK_DEFINITIONS
-from harbourmaster.cli.diagnosis import fault, note, ok, unseen, warning
+from harbourmaster.cli.diagnosis import fault, note, ok, unknown, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
-from harbourmaster.kube.errors import ApiError, ForbiddenError
+from harbourmaster.kube.errors import ApiError, ForbiddenError, UnreachableError
 from harbourmaster.registration.break_glass import standing
 from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.canary import CANARY, VERSION, our_version
@@ -31,8 +31,11 @@ _REMEDIES: Final = (
     ("no endpoints", "no webhook is ready: kubectl get pods in its namespace shows why"),
     ("not found", "the Service is gone: install it again: docs/howto/installing.md"),
     ("refused", "no webhook runs behind the Service: see its process, or kubectl get pods"),
-    ("deadline", "the control plane does not reach the pods: look for a firewall before port 9443"),
-    ("timeout", "the control plane does not reach the pods: look for a firewall before port 9443"),
+    ("deadline", "see whether webhooks hang, and look for a firewall before port 9443"),
+    ("timeout", "see whether webhooks hang, and look for a firewall before port 9443"),
+)
+_BREAK_GLASS: Final = (
+    'to admit pods meanwhile: harbourmaster doctor --break-glass on --reason "no webhook answers"'
 )
 _FAVOURITE: Final = "default"
 _CALL: Final = re.compile(r'failed calling webhook "([^"]+)": (?:failed to call webhook: )?(.*)')
@@ -59,7 +62,7 @@ async def _answered(live: Installation) -> Finding | None:
         if not live.canary_namespace:
             return None
         text = f"no webhook on pods selects the namespace {live.canary_namespace}, or it is missing"
-        return unseen("pod", text, "choose another one with --canary-namespace")
+        return unknown("pod", text, "choose another one with --canary-namespace")
     subject = f"pod in {found.namespace}"
     if found.error is not None:
         return _failed(subject, found.error)
@@ -75,6 +78,9 @@ async def _answered(live: Installation) -> Finding | None:
 
 
 def _failed(subject: str, error: ApiError) -> Finding:
+    if isinstance(error, UnreachableError):
+        text = f"no answer, so a webhook for pods hangs: {error.message}"
+        return fault(subject, text, _cure("timeout"))
     called = failed_call(error)
     if called is not None and OUR_DOMAIN in called[0]:
         return fault(
@@ -82,19 +88,20 @@ def _failed(subject: str, error: ApiError) -> Finding:
         )
     if called is not None:
         text = f"refused: another party's webhook {called[0]} can't be called: {called[1]}"
-        return unseen(subject, text, "repair or remove that webhook")
+        return unknown(subject, text, "repair or remove that webhook")
     if isinstance(error, ForbiddenError) and _REFUSED not in error.message:
         text = f"missing permission to create pods there: {error.message}"
-        return unseen(subject, text, "choose a namespace where you have it with --canary-namespace")
+        remedy = "choose a namespace where you have it with --canary-namespace"
+        return unknown(subject, text, remedy)
     text = f"refused before our answer could be seen: {error.message}"
-    return unseen(subject, text, "choose another namespace with --canary-namespace")
+    return unknown(subject, text, "choose another namespace with --canary-namespace")
 
 
 async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bool) -> Finding:
     why, words = await why_silent(live, found.namespace)
     if why == "unreachable":
         text = f"admitted without a review: the webhook can't be called: {words}"
-        return fault(subject, text, _cure(words))
+        return fault(subject, text, _cure(words, is_open=is_open))
     if why == "pods-only":
         text = (
             "admitted without our answer, though the webhook refuses an invalid policy: what is "
@@ -108,22 +115,29 @@ async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bo
         f"kubectl -n {live.namespace} get pods,endpointslices shows whether any is ready; "
         "outside of the cluster, see its process"
     )
-    return fault(subject, f"{text} (break-glass)" if is_open else text, remedy)
+    if is_open:
+        return fault(subject, f"{text} (break-glass)", remedy)
+    return fault(subject, text, f"{remedy}; {_BREAK_GLASS}")
 
 
-def _cure(why: str) -> str:
+def _cure(why: str, *, is_open: bool = False) -> str:
     low = why.lower()
-    return next(
+    found = next(
         (remedy for word, remedy in _REMEDIES if word in low),
         "see whether webhooks run, are ready, and can be reached from the control plane",
     )
+    return found if is_open else f"{found}; {_BREAK_GLASS}"
 
 
 async def check_others(live: Installation) -> AsyncIterator[Finding]:
     """Which other webhooks change pods after us, and whether the two ever agree."""
     first = await tried(live)
-    if first is not None and first.error is None and first.version:
+    if first is None:
+        return
+    if first.error is None and first.version:
         yield await _agreed(live, first, await _others(live, first))
+    else:
+        yield unknown("pod", "not tried: the canary got no answer", "see canary")
 
 
 async def _agreed(live: Installation, first: Tried, others: list[str]) -> Finding:

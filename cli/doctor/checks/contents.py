@@ -9,7 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.resources import CLUSTER_POLICIES, DISRUPTION_BUDGETS, NODES, PODS, POLICIES
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
+    NODES,
+    PODS,
+    POLICIES,
+)
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
@@ -32,9 +39,11 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Budget, Criteria
 
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-_POLICIES: Final = 10
 _CORRECT: Final = "correct it: kubectl edit"
-_ADD_ONS: Final = 5
+_EXCLUDED: Final = "the controller's setting webhook.excludedNamespaces excludes it, or it is ours"
+_INCLUDE: Final = (
+    "select other namespaces; or change that setting, with which no webhook is called for them"
+)
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
@@ -42,16 +51,15 @@ async def check_policies(live: Installation) -> AsyncIterator[Finding]:
     """Policies that are skipped, and those that can select nothing."""
     namespaces = await live.namespaces()
     excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
-    reached = [one for one in namespaces if one.name not in excluded]
     found = [
         one
         for resource in (CLUSTER_POLICIES, POLICIES)
         for one in await live.items(
             resource,
-            partial(_policy, kind=resource.kind, namespaces=reached, excluded=excluded),
+            partial(_policy, kind=resource.kind, namespaces=namespaces, excluded=excluded),
         )
     ]
-    for one in _few(found, _POLICIES, "policies"):
+    for one in found:
         yield one
 
 
@@ -60,39 +68,36 @@ def _policy(
 ) -> Finding | None:
     """What is to be said of a policy; None for nothing."""
     metadata = metadata_in(raw)
-    name = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
+    reference = f"{kind} {'/'.join(filter(None, (metadata.namespace, metadata.name)))}"
     skipped = "is skipped, with a warning on each pod that it would have selected: "
     try:
         policy = msgspec.structs.replace(decode_policy(raw), kind=kind)
         compiled = compile_policy(policy)
     except MalformedError as error:
-        return warning(name, f"{skipped}{error}", _CORRECT)
+        return warning(reference, f"{skipped}{error}", _CORRECT)
     if compiled.fault is not None:
-        return warning(name, f"{skipped}{compiled.fault}", _CORRECT)
+        return warning(reference, f"{skipped}{compiled.fault}", _CORRECT)
     matcher = compiled.namespaces
     value = (policy.metadata.annotations or {}).get(ON_TOO_LARGE, WARN)
     if value not in {WARN, DENY}:
         text = f'unsupported value "{value}" of {ON_TOO_LARGE}, so {WARN} counts'
-        return warning(name, text, f"set it to {WARN} or {DENY}: kubectl annotate --overwrite")
+        return warning(reference, text, f"set it to {WARN} or {DENY}: kubectl annotate --overwrite")
     if compiled.pods is None:
         text = "it has no podSelector; {} selects all pods"
-    elif compiled.namespace is not None:
-        if compiled.namespace not in excluded:
-            return None
-        text = f"pods of the namespace {compiled.namespace} are never changed"
-    elif matcher is None:
+    elif compiled.namespace is None and matcher is None:
         text = "it has no namespaceSelector; {} selects all"
-    elif any(matcher.matches({_NAMESPACE_NAME: one.name, **one.labels}) for one in namespaces):
-        return None
     else:
+        chosen = [compiled.namespace] if compiled.namespace is not None else []
+        if matcher is not None and not chosen:
+            labelled = ((one.name, {_NAMESPACE_NAME: one.name, **one.labels}) for one in namespaces)
+            chosen = [name for name, labels in labelled if matcher.matches(labels)]
+        if not excluded.issuperset(chosen):
+            return None
+        if chosen:
+            text = f"pods of the namespace {shown(sorted(chosen))} are never changed: {_EXCLUDED}"
+            return note(reference, f"selects nothing: {text}", _INCLUDE)
         text = "its namespaceSelector matches no namespace"
-    return note(name, f"selects nothing: {text}")
-
-
-def _few(found: list[Finding], most: int, subject: str) -> Iterator[Finding]:
-    yield from found[:most]
-    if found[most:]:
-        yield note(subject, f"{len(found) - most} more of this kind")
+    return note(reference, f"selects nothing: {text}")
 
 
 class AddOn(Struct, frozen=True):
@@ -117,6 +122,19 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
     spaces = sorted(settings.system_namespaces)
     pick = partial(add_on, criteria=criteria)
     found = [one for space in spaces for one in await live.items(PODS, pick, space)]
+    stops = await live.items(
+        CONFIG_MAPS,
+        metadata_in,
+        field_selector=f"metadata.name={settings.kill_switch}",
+        metadata_only=True,
+    )
+    # Where both are there, the right one counts, and the other one misleads nobody.
+    places = {one.namespace for one in stops if one.name == settings.kill_switch}
+    for place in sorted(places) if live.namespace not in places else ():
+        text = f"stops no eviction: only one in namespace {live.namespace} counts"
+        stop = f"kubectl create configmap {settings.kill_switch} --namespace {live.namespace}"
+        remedy = f"{stop} --from-literal=enabled=false"
+        yield warning(f"ConfigMap {place}/{settings.kill_switch}", text, remedy)
     budgets = await together(
         *(live.items(DISRUPTION_BUDGETS, decode_budget, each) for each in spaces)
     )
@@ -163,8 +181,8 @@ def _each(found: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
     owners: dict[tuple[str, str], Pod] = {}
     for pod in (one.pod for one in found):
         owners.setdefault((pod.namespace, pod.owner or pod.name), pod)
-    told = [warning(f"pod {pod.key}", text, remedy) for pod in owners.values()]
-    return _few(told, _ADD_ONS, "pods")
+    for pod in owners.values():
+        yield warning(f"pod {pod.key}", text, remedy)
 
 
 def _covered(budget: Budget, found: list[AddOn]) -> str:

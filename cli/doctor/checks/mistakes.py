@@ -17,11 +17,11 @@ from harbourmaster.api.resources import (
     STATEFUL_SETS,
 )
 from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
-from harbourmaster.cli.diagnosis import note, warning
+from harbourmaster.cli.diagnosis import mistake
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
-from harbourmaster.gates.mistakes import key_mistakes, opt_in_mistakes, owner_mistakes
+from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
 from harbourmaster.lifecycle.evaluations import target_errors
 from harbourmaster.lifecycle.model import EvaluationDefinition
 
@@ -31,18 +31,13 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
 
-_MOST: Final = 10
 _WORKLOADS: Final = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Each mistake with its object; pods of one owner count once."""
-    found = [each async for each in _found(live)]
-    for subject, text in found[:_MOST]:
-        fault, _, remedy = text.rpartition(": ")
-        yield warning(subject, fault, remedy)
-    if found[_MOST:]:
-        yield note("checks", f"{len(found) - _MOST} more mistakes of this kind")
+    async for subject, text in _found(live):
+        yield mistake(subject, text)
 
 
 async def _found(live: Installation) -> AsyncIterator[tuple[str, str]]:
@@ -52,8 +47,6 @@ async def _found(live: Installation) -> AsyncIterator[tuple[str, str]]:
     for space in await live.namespaces():
         if space.name in excluded or space.deletion_timestamp:
             continue
-        for each in opt_in_mistakes(space.name, space.annotations, space.labels):
-            yield f"namespace {space.name}", each.text
         if space.annotations.get(OPT_IN_KEY) == OPT_IN:
             async for subject, text in _keys(live, space.name):
                 yield subject, text

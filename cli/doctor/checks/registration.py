@@ -8,12 +8,13 @@ import msgspec
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.cli.batches import shown
-from harbourmaster.cli.diagnosis import fault, note, warning
+from harbourmaster.cli.diagnosis import fault, mistake, note, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
 from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.registration.break_glass import is_open, opened, standing
 from harbourmaster.registration.desired import ENABLED, GATED_PODS, GATES_LABEL, NAME, Home, desired
 from harbourmaster.registration.drift import compare
@@ -177,7 +178,7 @@ def _selected(entry: Webhook, namespaces: list[Metadata], home: str) -> Iterator
 
 
 async def check_gates(live: Installation) -> AsyncIterator[Finding]:
-    """Label and annotation of namespaces that differ, and gates that no controller would open."""
+    """Opt-ins without effect, labels that differ, and gates that no controller would open."""
     settings = await live.known_settings()
     excluded = {*settings.webhook.excluded_namespaces, live.namespace}
     found = [
@@ -185,6 +186,9 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
         for one in await live.namespaces()
         if one.name not in excluded and not one.deletion_timestamp
     ]
+    for one, _, _ in found:
+        for each in opt_in_mistakes(one.name, one.annotations, one.labels):
+            yield mistake(f"namespace {one.name}", each.text)
     asking = [one for one, annotated, _ in found if annotated]
     if lacking := [one for one, annotated, labelled in found if annotated and not labelled]:
         text = f"annotated {ANNOTATION}, without the label {GATES_LABEL}: their pods fail open"

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
 from harbourmaster.cli.batches import shown
-from harbourmaster.cli.diagnosis import fault, note, unseen
+from harbourmaster.cli.diagnosis import fault, note, unknown
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.registry import REGISTRATION
@@ -90,7 +90,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     wanted = sorted(required(await live.known_settings(), live.namespace))
     if not wanted:
         text = f"no manifests in {DEPLOY} to compare our accounts' permissions with"
-        yield unseen("ServiceAccounts", text, "install the command again")
+        yield unknown("ServiceAccounts", text, "install the command again")
         return
     width = asyncio.Semaphore(_WIDTH)
 
@@ -103,7 +103,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         first = await ask(wanted[0])
     except ForbiddenError:
         text = "missing permission to review others' permissions: our accounts were not checked"
-        yield unseen("ServiceAccounts", text, "ask for create on subjectaccessreviews")
+        yield unknown("ServiceAccounts", text, "ask for create on subjectaccessreviews")
         return
     answers = [first, *await together(*map(ask, wanted[1:]))]
     refused = [right for right, allowed in zip(wanted, answers, strict=True) if not allowed]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.diagnosis import fault, note, unseen, warning
+from harbourmaster.cli.diagnosis import fault, note, unknown, warning
 from harbourmaster.cli.installed import CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate.findings import findings as judge
@@ -79,4 +79,4 @@ async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
         text = f"{many(len(rest), 'more thing' if grave else 'thing')} of kupid or Keptn: {names}"
         yield warning("cluster", text, _MIGRATE)
     for line in observed.unread[:1]:
-        yield unseen("cluster", line, "ask for this permission, or correct what the text names")
+        yield unknown("cluster", line, "ask for this permission, or correct what the text names")

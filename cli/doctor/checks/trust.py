@@ -11,7 +11,7 @@ from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.secret import encode, read_authorities
 from harbourmaster.cli.batches import many, shown
-from harbourmaster.cli.diagnosis import fault, note, ok, unseen, warning
+from harbourmaster.cli.diagnosis import fault, note, ok, unknown, warning
 from harbourmaster.cli.doctor.checks.registration import short_kind
 from harbourmaster.cli.installed import (
     CERTIFICATE,
@@ -58,7 +58,7 @@ async def check_certificates(live: Installation) -> AsyncIterator[Finding]:
     except ForbiddenError:
         text = "missing permission to read it, so caBundles were not compared with it"
         remedy = f"ask for get on this Secret (by default {CERTIFICATE}), or for its tls.crt"
-        yield unseen(subject, text, remedy)
+        yield unknown(subject, text, remedy)
         for title, pem in carriers:
             if not read_authorities(pem, now, limit=None):
                 yield fault(title, _NO_AUTHORITY, "see the controller's log: why not renewed")

@@ -140,7 +140,7 @@ async def test_a_secret_that_may_not_be_read_hides_no_expired_bundle(cluster):
     found = told(await examined(cluster))
     assert [(check, severity) for check, severity, _ in found][:1] == [("certificates", "fault")]
     assert any(
-        severity == "unread" and "missing permission to read it" in text
+        severity == "unknown" and "missing permission to read it" in text
         for _, severity, text in found
     )
 
@@ -168,7 +168,7 @@ async def test_a_canary_namespace_can_be_named(cluster):
     (said,) = [one.text for one in report.findings if one.check == "canary"]
     assert said.startswith("a pod tried in shop was answered")
     (found,) = told(await examined(cluster, canary_namespace="nowhere"))
-    assert found[:2] == ("canary", "unread")
+    assert found[:2] == ("canary", "unknown")
 
 
 async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(cluster):
@@ -189,13 +189,13 @@ async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
     cluster.entry(POD)["failurePolicy"] = "Fail"
     report = await examined(cluster)
     assert ("configurations", "fault") in {one[:2] for one in told(report)}
-    assert any(one[1] == "unread" and "could not be read" in one[2] for one in told(report))
+    assert any(one[1] == "unknown" and "could not be read" in one[2] for one in told(report))
     assert {one.check for one in report.findings} == {one.name for one in CHECKS}
 
 
 async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(cluster, capsys):
     cluster.at(NAMESPACES, "shop")["metadata"]["labels"] = "none"
-    found = [text for _, severity, text in told(await examined(cluster)) if severity == "unread"]
+    found = [text for _, severity, text in told(await examined(cluster)) if severity == "unknown"]
     assert len(found) == 1
     assert "Namespace shop is skipped, because it cannot be read: " in found[0]
     assert capsys.readouterr().err == ""
@@ -205,13 +205,13 @@ async def test_missing_permissions_are_reported_by_check_and_the_rest_is_checked
     cluster.forbidden.update({"namespaces", "customresourcedefinitions"})
     cluster.entry(POD)["failurePolicy"] = "Fail"
     found = told(await examined(cluster))
-    assert ("configurations", "unread") in {one[:2] for one in found}
-    assert {check for check, severity, _ in found if severity == "unread"} >= {
+    assert ("configurations", "unknown") in {one[:2] for one in found}
+    assert {check for check, severity, _ in found if severity == "unknown"} >= {
         "definitions",
         "gates",
         "selectors",
     }
-    assert all("ada" in one[2] for one in found if one[1] == "unread")
+    assert all("ada" in one[2] for one in found if one[1] == "unknown")
 
 
 async def test_a_caller_without_any_permission_gets_one_line(cluster):
@@ -267,13 +267,13 @@ async def test_an_api_server_that_fails_is_reported_by_the_checks(cluster, broke
 
     setattr(cluster, broken, fails)
     report = await examined(cluster)
-    assert any("etcd is slow" in text for _, severity, text in told(report, "unread"))
+    assert any("etcd is slow" in text for _, severity, text in told(report, "unknown"))
     assert not report.healthy
 
 
 async def test_without_manifests_rights_are_not_seen(cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(rights, "DEPLOY", tmp_path)
-    assert ("rights", "unread") in {one[:2] for one in told(await examined(cluster))}
+    assert ("rights", "unknown") in {one[:2] for one in told(await examined(cluster))}
 
 
 async def test_a_dead_webhook_of_others_is_not_taken_for_ours(cluster):
@@ -379,7 +379,7 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
         [
             Finding("a", "ok", "", "fine"),
             Finding("b", "note", "thing", "odd"),
-            Finding("c", "unread", "you", "may not", "ask"),
+            Finding("c", "unknown", "you", "may not", "ask"),
             Finding("d", "warning", "thing", "soon", "mend"),
             Finding("e", "fault", "thing", "broken", "mend now"),
         ]
@@ -390,7 +390,7 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
         "                          -> mend now",
         "WARNING   d               thing: soon",
         "                          -> mend",
-        "NOT READ  c               you: may not",
+        "unknown   c               you: may not",
         "                          -> ask",
         "note      b               thing: odd",
         "ok        a               fine",
@@ -405,7 +405,7 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
         (["ok", "note"], "Harbourmaster is healthy."),
         (["warning", "warning"], "Harbourmaster works, with 2 warnings."),
         (
-            ["unread"],
+            ["unknown"],
             ("Unknown whether Harbourmaster is healthy: 1 thing that could not be read."),
         ),
         (["fault", "fault"], "Harbourmaster is not healthy: 2 faults."),
@@ -416,7 +416,7 @@ def test_the_verdict(severities, text):
 
 
 @pytest.mark.parametrize(
-    ("severity", "code"), [("ok", 0), ("note", 0), ("warning", 0), ("unread", 1), ("fault", 1)]
+    ("severity", "code"), [("ok", 0), ("note", 0), ("warning", 0), ("unknown", 1), ("fault", 1)]
 )
 @pytest.mark.parametrize("output", ["text", "json"])
 async def test_the_exit_code_and_both_outputs(monkeypatch, capfdbinary, severity, code, output):

@@ -13,9 +13,10 @@ from harbourmaster.api.resources import (
     PODS,
 )
 from harbourmaster.cli.doctor.checks.mistakes import check
+from harbourmaster.cli.doctor.run import lines
 from harbourmaster.cli.live.installation import Installation
 from helpers.broken_installations import ASKED
-from helpers.examined import HOME, ExaminedCluster
+from helpers.examined import HOME, ExaminedCluster, examined
 
 TYPO = {"keptn.sh/pre-deployment-task": "migrate"}
 KEPTN = {"keptn.sh/workload": "cart", "keptn.sh/version": "1"}
@@ -56,12 +57,14 @@ async def test_a_sound_cluster_has_no_mistake(cluster):
 
 
 @pytest.mark.parametrize("value", ["true", "Enabled"])
-async def test_an_opt_in_that_has_no_effect_is_told(cluster, value):
+async def test_an_opt_in_that_has_no_effect_is_told_in_place_of_ok(cluster, value):
     request_gates(cluster, annotations={"keptn.sh/lifecycle-toolkit": value})
     put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=TYPO)
+    assert await found(cluster) == []
+    (told,) = [one for one in (await examined(cluster)).findings if one.check == "gates"]
     fault = f'namespace "shop" has no gates: annotation keptn.sh/lifecycle-toolkit is "{value}"'
     to_do = "kubectl annotate --overwrite namespace shop keptn.sh/lifecycle-toolkit=enabled"
-    assert await found(cluster) == [("namespace shop", fault, to_do)]
+    assert (told.subject, told.text, told.remedy) == ("namespace shop", fault, to_do)
 
 
 async def test_unknown_keys_and_empty_lists_are_told_once_for_each_owner(cluster):
@@ -110,10 +113,12 @@ async def test_a_target_and_a_provider_that_cannot_be_used_are_told(cluster):
     assert cost[2] == "create it, or correct the name"
 
 
-async def test_of_many_mistakes_the_first_ten_are_told(cluster):
+async def test_of_many_mistakes_the_first_ten_are_lines(cluster):
     request_gates(cluster)
     for number in range(14):
         put(cluster, PODS, f"bare-{number}", annotations=KEPTN)
-    told = await found(cluster)
+    report = await examined(cluster)
+    told = [line for line in lines(report) if line[10:17] == "checks "]
     assert len(told) == 11
-    assert told[-1] == ("checks", "4 more mistakes of this kind", "")
+    assert told[-1] == "note      checks          4 more: -o json has all"
+    assert len([one for one in report.findings if one.check == "checks"]) == 14

@@ -100,7 +100,7 @@ FAULTS = {
             lambda w: w.refused.update({("patch", "pods"), ("list", "jobs")}),
         ),
     ],
-    "rights unread": [
+    "rights unknown": [
         (
             "ServiceAccounts: missing permission to review others' permissions",
             lambda w: w.forbidden.add("subjectaccessreviews"),
@@ -130,7 +130,7 @@ FAULTS = {
             refuses('failed calling webhook "gated-pods.harbourmaster.dev": EOF', 500),
         ),
     ],
-    "canary unread": [
+    "canary unknown": [
         (
             "pod in default: refused: another party's webhook sidecars.example.com",
             refuses('failed calling webhook "sidecars.example.com": EOF', 500),

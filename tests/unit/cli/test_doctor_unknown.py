@@ -1,0 +1,196 @@
+"""What ``harbourmaster doctor`` could not read is unknown, never ok."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    CONFIG_MAPS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+    ROLLOUTS,
+)
+from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
+from helpers.broken_installations import flags, policy
+from helpers.examined import HOME, ExaminedCluster, examined, unreachable
+
+BREAK_GLASS = 'harbourmaster doctor --break-glass on --reason "no webhook answers"'
+
+
+@pytest.fixture
+def cluster():
+    return ExaminedCluster()
+
+
+def listing(cluster, resource, error):
+    """Lists of a kind end with this error."""
+    listed = cluster.list
+
+    async def fails(of, namespace=None, **options):
+        if of == resource:
+            raise error
+        return await listed(of, namespace, **options)
+
+    cluster.list = fails
+
+
+async def unknown(cluster, check):
+    """The findings of a check that are unknown; it has none that is ok."""
+    found = [one for one in (await examined(cluster)).findings if one.check == check]
+    assert not [one for one in found if one.severity == "ok"]
+    return [one for one in found if one.severity == "unknown"]
+
+
+async def test_a_kind_that_the_cluster_does_not_know_is_unknown(cluster):
+    listing(cluster, KEPTN_METRICS, NotFoundError("404 page not found", status=404))
+    listing(cluster, ROLLOUTS, NotFoundError("404 page not found", status=404))
+    (found,) = await unknown(cluster, "checks")
+    assert (found.subject, found.text) == ("cluster", "does not know the kind KeptnMetric")
+    assert found.remedy == "kubectl apply --server-side -k deploy/crds"
+
+
+async def test_a_missing_permission_is_unknown_with_the_command_that_asks_for_it(cluster):
+    policy(cluster, "idle", {"podSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}})
+    text = (
+        "podschedulingpolicies.kupid.gardener.cloud is forbidden: User "
+        '"ada" cannot list resource "podschedulingpolicies" in API group "kupid.gardener.cloud"'
+    )
+    cluster.forbidden.add("podschedulingpolicies")
+    cluster._may = forbids(cluster, text)
+    (found,) = await unknown(cluster, "policies")
+    assert found.text == f"missing permission: {text}"
+    command = "kubectl auth can-i list podschedulingpolicies.kupid.gardener.cloud -A"
+    assert found.remedy.startswith(f"{command} says whether you have it; ask for ")
+
+
+def forbids(cluster, text):
+    def may(_, resource):
+        if resource.plural in cluster.forbidden:
+            raise ForbiddenError(text, status=403, reason="Forbidden")
+
+    return may
+
+
+async def test_what_was_found_before_an_error_is_kept(cluster):
+    flags(cluster, "--rescheduling-enabled=true")
+    config = {"metadata": {"name": "old", "namespace": "elsewhere"}, "spec": {}}
+    cluster.put(KEPTN_CONFIGS, config)
+    cluster.forbidden.add("leases")
+    found = [one for one in (await examined(cluster)).findings if one.check == "installation"]
+    assert "unknown" in {one.severity for one in found}
+
+
+async def test_an_answer_that_does_not_come_is_unknown_and_ends_no_other_check(cluster):
+    listing(cluster, CLUSTER_POLICIES, UnreachableError("timed out after 20 s"))
+    (found,) = await unknown(cluster, "policies")
+    assert found.text == "timed out after 20 s"
+    checks = {one.check: one.severity for one in (await examined(cluster)).findings}
+    assert checks["certificates"] == "ok"
+
+
+async def test_without_a_canary_other_webhooks_are_unknown(cluster):
+    cluster.forbidden.add("pods")
+    (found,) = await unknown(cluster, "other webhooks")
+    assert found.text == "not tried: the canary got no answer"
+
+
+# Break-glass
+
+
+async def canary(cluster):
+    (found,) = [one for one in (await examined(cluster)).findings if one.check == "canary"]
+    return found
+
+
+async def test_a_canary_that_is_never_answered_names_break_glass(cluster):
+    def hang(_):
+        raise UnreachableError("no answer from https://cluster within 20 s")
+
+    cluster.admit = hang
+    found = await canary(cluster)
+    assert found.severity == "fault"
+    assert "a webhook for pods hangs: no answer from https://cluster" in found.text
+    assert found.remedy.endswith(BREAK_GLASS)
+
+
+async def test_a_webhook_that_hangs_names_break_glass(cluster):
+    def refuse(_):
+        raise unreachable('Post "https://webhook": context deadline exceeded')
+
+    cluster.admit = refuse
+    found = await canary(cluster)
+    assert "can't be called: context deadline exceeded" in found.text
+    assert found.remedy.endswith(BREAK_GLASS)
+
+
+async def test_webhooks_that_fail_open_and_hang_name_break_glass(cluster):
+    def check(*_):
+        raise unreachable('Post "https://webhook": context deadline exceeded')
+
+    cluster.admit, cluster.check = (lambda pod: pod), check
+    assert (await canary(cluster)).remedy.endswith(BREAK_GLASS)
+
+
+async def test_a_dead_webhook_of_others_names_no_break_glass(cluster):
+    def refuse(_):
+        text = 'failed calling webhook "all.example.com": failed to call webhook: EOF'
+        raise ApiError(text, status=500)
+
+    cluster.admit = refuse
+    assert "break-glass" not in (await canary(cluster)).remedy
+
+
+# Mistakes of users
+
+
+async def warned(cluster, check):
+    return [
+        (one.severity, one.subject, one.text, one.remedy)
+        for one in (await examined(cluster)).findings
+        if one.check == check and one.severity != "ok"
+    ]
+
+
+async def test_a_policy_of_excluded_namespaces_says_what_excludes_them(cluster):
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+    policy(cluster, "dns", {"podSelector": {}, "namespaceSelector": selector})
+    ((severity, subject, text, remedy),) = await warned(cluster, "policies")
+    assert (severity, subject) == ("note", "ClusterPodSchedulingPolicy dns")
+    assert text.startswith("selects nothing: pods of the namespace kube-system are never changed: ")
+    assert "webhook.excludedNamespaces" in text
+    assert remedy
+
+
+def stop(cluster, namespace):
+    name = {"name": "harbourmaster-rescheduling", "namespace": namespace}
+    cluster.put(CONFIG_MAPS, {"metadata": name, "data": {"enabled": "false"}})
+
+
+async def test_a_stop_of_the_rescheduler_in_another_namespace_is_told(cluster):
+    flags(cluster, "--rescheduling-enabled=true")
+    stop(cluster, "kube-system")
+    ((severity, subject, text, remedy),) = await warned(cluster, "rescheduling")
+    assert (severity, subject) == ("warning", "ConfigMap kube-system/harbourmaster-rescheduling")
+    assert text == f"stops no eviction: only one in namespace {HOME} counts"
+    assert remedy == (
+        f"kubectl create configmap harbourmaster-rescheduling --namespace {HOME} "
+        "--from-literal=enabled=false"
+    )
+    stop(cluster, HOME)
+    assert await warned(cluster, "rescheduling") == []
+
+
+async def test_keptn_configs_that_do_not_count_are_told(cluster):
+    def config(name, namespace, **spec):
+        metadata = {"name": name, "namespace": namespace}
+        cluster.put(KEPTN_CONFIGS, {"metadata": metadata, "spec": spec})
+
+    config("old", "keptn-lifecycle-toolkit-system", blockDeployment=False)
+    config("own", HOME, observabilityTimeout="5")
+    old, own = await warned(cluster, "installation")
+    assert old[:2] == ("warning", "KeptnConfig keptn-lifecycle-toolkit-system/old")
+    assert old[2].startswith(f"not in force: only a KeptnConfig in {HOME} or ")
+    assert old[3] == f"copy its spec to one in namespace {HOME}, and delete it here"
+    assert "5m0s is used instead" in own[2]
+    assert own[3] == f"kubectl -n {HOME} edit keptnconfig own"
