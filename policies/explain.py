@@ -16,7 +16,7 @@ from harbourmaster.policies.atoms import REQUIRED_TERMS, Fields, label_path, lis
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
-from harbourmaster.policies.merge import merge
+from harbourmaster.policies.merge import merge, owned_fields
 from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec
@@ -160,14 +160,7 @@ class _Steps:
         self._pod = structs.replace(pod, spec=spec)
         self._at = pointer[1:].replace("/", ".")
         self._options = options
-        found = {
-            "affinity": pod.affinity,
-            NODE_NAME: spec.node_name,
-            "nodeSelector": spec.node_selector,
-            SCHEDULER_NAME: spec.scheduler_name,
-            TOLERATIONS: pod.tolerations,
-        }
-        self._original: Json = {key: value for key, value in found.items() if value is not None}
+        self._original = owned_fields(pod)
         self._fields = Fields.of(self._original)
         self._notes: list[Note] = []
         self._sources: dict[str, tuple[str, ...]] = dict.fromkeys(self._fields.values, (OWN,))

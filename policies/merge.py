@@ -5,14 +5,17 @@ See kupid-spec 3, decision D3, D4.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from harbourmaster.api.patches import Operation, add, escape
+from harbourmaster.api.patches import Operation, add, apply, escape
 from harbourmaster.policies.affinity import AffinityMerge, excludes
 from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.model import (
+    AFFINITY,
     NODE_NAME,
     NODE_SELECTOR,
     SCHEDULER_NAME,
@@ -207,3 +210,26 @@ def merge(
     for policy in policies:
         under_way.apply(policy)
     return under_way.finish(pointer)
+
+
+def owned_fields(pod: PodView) -> Json:
+    """The five owned fields that the pod has."""
+    spec = pod.spec or _NO_SPEC
+    found = {
+        AFFINITY: pod.affinity,
+        NODE_NAME: spec.node_name,
+        NODE_SELECTOR: spec.node_selector,
+        SCHEDULER_NAME: spec.scheduler_name,
+        TOLERATIONS: pod.tolerations,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def merged_fields(pod: PodView, policies: Sequence[CompiledPolicy], options: MergeOptions) -> Json:
+    """The owned fields of the pod with ``policies`` merged into it."""
+    fields = owned_fields(pod)
+    if policies:
+        fields = copy.deepcopy(fields)
+        bare = replace(pod, spec=pod.spec or _NO_SPEC)
+        apply(fields, merge(bare, "", policies, options).operations)
+    return fields

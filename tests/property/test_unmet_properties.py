@@ -1,0 +1,108 @@
+"""What no node meets is what the rescheduler's fit says of each node, one by one."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harbourmaster.rescheduling.fit import static_reasons
+from harbourmaster.rescheduling.model import (
+    NodeRequirement,
+    NodeTerm,
+    PendingPod,
+    Pod,
+    Taint,
+    Toleration,
+)
+from harbourmaster.rescheduling.unmet import HOST, KnownNode, Pool, known_nodes, unmet
+from helpers.properties import cases
+
+KEYS = st.sampled_from(["a", "b"])
+VALUES = st.sampled_from(["", "1", "2"])
+NAMES = st.sampled_from(["n1", "n2", "n3"])
+EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
+NODES = st.lists(
+    st.builds(
+        KnownNode,
+        NAMES,
+        st.none() | NAMES,
+        st.dictionaries(KEYS, VALUES, max_size=2),
+        st.lists(st.builds(Taint, KEYS, VALUES, EFFECTS), max_size=1).map(tuple),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda each: each.name,
+)
+EXPRESSIONS = st.one_of(
+    st.builds(
+        NodeRequirement,
+        KEYS | st.just(HOST),
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(VALUES | NAMES, min_size=1, max_size=2).map(tuple),
+    ),
+    st.builds(NodeRequirement, KEYS | st.just(HOST), st.sampled_from(["Exists", "DoesNotExist"])),
+    st.builds(NodeRequirement, KEYS, st.sampled_from(["Gt", "Lt"]), st.just(("1",))),
+)
+FIELDS = st.builds(
+    NodeRequirement, st.just("metadata.name"), st.sampled_from(["In", "NotIn"]), st.tuples(NAMES)
+)
+TERMS = st.builds(
+    NodeTerm,
+    st.lists(EXPRESSIONS, max_size=2).map(tuple),
+    st.lists(FIELDS, max_size=1).map(tuple),
+).filter(lambda each: each.expressions or each.fields)
+PENDING = st.builds(
+    PendingPod,
+    pod=st.just(Pod(uid="", namespace="", name="")),
+    node_selector=st.dictionaries(KEYS | st.just(HOST), VALUES | NAMES, max_size=1).map(
+        lambda found: tuple(found.items())
+    ),
+    node_terms=st.none() | st.lists(TERMS, max_size=2).map(tuple),
+    tolerations=st.lists(
+        st.builds(
+            Toleration,
+            st.just("") | KEYS,
+            st.sampled_from(["", "Equal", "Exists"]),
+            VALUES,
+            st.just("") | EFFECTS,
+        ),
+        max_size=1,
+    ).map(tuple),
+)
+
+
+def fits_one(pending, nodes):
+    return any(not static_reasons(pending, each.node, reserving=False) for each in nodes)
+
+
+@settings(max_examples=cases(500))
+@given(PENDING, NODES)
+def test_a_pod_is_reported_if_it_fits_none_of_the_nodes(pending, nodes):
+    found = unmet(pending, known_nodes(1, nodes, ()))
+    assert (found is None) is fits_one(pending, nodes)
+
+
+@settings(max_examples=cases(500))
+@given(PENDING, NODES)
+def test_what_is_named_is_what_keeps_it_from_every_node(pending, nodes):
+    found = unmet(pending, known_nodes(1, nodes, ()))
+    if found is None:
+        return
+    tolerant = msgspec.structs.replace(pending, tolerations=(Toleration(operator="Exists"),))
+    assert found.taints is fits_one(tolerant, nodes)
+    asked = {NodeRequirement(key, "In", (value,)) for key, value in pending.node_selector}
+    for term in pending.node_terms or ():
+        asked |= {*term.expressions, *term.fields}
+    assert asked.issuperset(found.requirements)
+
+
+@settings(max_examples=cases(500))
+@given(PENDING, NODES, st.dictionaries(KEYS, VALUES, max_size=2))
+def test_a_pool_never_adds_a_report(pending, nodes, labels):
+    pool = Pool(labels)
+    without, beside = (unmet(pending, known_nodes(1, nodes, each)) for each in ((), (pool,)))
+    assert beside is None or without is not None
+    alone = msgspec.structs.replace(nodes[0], name="", host="", labels=labels, taints=())
+    if fits_one(pending, [alone]):
+        assert beside is None

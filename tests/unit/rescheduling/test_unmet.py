@@ -1,0 +1,195 @@
+"""What no node offers that a pod requires, beside what the real scheduler said."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, known_nodes, unmet
+from harbourmaster.rescheduling.wire import decode_pending
+from helpers import fit_nodes
+from helpers.fit_cases import CASES
+from helpers.fit_nodes import needing, taint, term, tolerating, toleration
+from helpers.fitting import expression, pod
+
+DISK, ZONE = "example.com/disk", "topology.kubernetes.io/zone"
+SSD = pod(nodeSelector={DISK: "ssd"})
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def node(name="n1", labels=None, *taints):
+    metadata = {"name": name, "labels": {HOST: f"{name}.example.com", **(labels or {})}}
+    return {"metadata": metadata, "spec": {"taints": list(taints)}}
+
+
+def known(*nodes, **pools):
+    read = [decode_known(json.dumps(each).encode()) for each in nodes]
+    return known_nodes(1, read, msgspec.convert([*pools.values()], list[Pool]))
+
+
+def told(one, *nodes, **pools):
+    found = unmet(decode_pending(json.dumps(one).encode()), known(*nodes, **pools))
+    return None if found is None else found.text
+
+
+def named(*names, operator="In"):
+    fields = [{"key": "metadata.name", "operator": operator, "values": [one]} for one in names]
+    return term(fields=fields)
+
+
+def fitting(case):
+    node_of, _, one = case.on("n1")
+    return told(one, node_of) is None
+
+
+def test_pods_that_the_scheduler_placed_are_never_reported():
+    placed = [case for case in CASES if case.fits]
+    assert [case.name for case in placed if not fitting(case)] == []
+    assert len(placed) > 100
+
+
+def test_pods_that_the_scheduler_refused_by_labels_and_taints_are_reported_unless_by_a_cordon():
+    differing = {case.name for case in fit_nodes.CASES if fitting(case) is not case.fits}
+    assert len(differing) == 3
+    assert all("cordon" in name for name in differing)
+
+
+def test_no_verdict_is_given_before_a_node_is_known():
+    assert told(SSD) is None
+    assert told(SSD, pool={}) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (SSD, f"no node has {DISK}=ssd"),
+        (needing(term(expression(DISK, "In", "a", "b"))), f"no node matches {DISK} In [a, b]"),
+        (
+            needing(term(expression(DISK, "In", "a")), term(expression(ZONE, "In", "c"))),
+            f"no node has {DISK}=a or {ZONE}=c",
+        ),
+        # Each of them is met by a node, and both by none.
+        (
+            pod(nodeSelector={DISK: "hdd", ZONE: "b"}),
+            f"no node has {DISK}=hdd and {ZONE}=b",
+        ),
+        (
+            needing(term(expression("example.com/gpu", "Gt", "8")), nodeSelector={ZONE: "b"}),
+            "no node matches example.com/gpu Gt [8]",
+        ),
+        (
+            needing({}),
+            "no node matches the required node affinity: none of its terms can be met",
+        ),
+        (needing(named("n9")), "no node has metadata.name=n9"),
+        (pod(nodeSelector={HOST: "n9"}), f"no node has {HOST}=n9"),
+    ],
+)
+def test_the_requirement_that_no_node_meets_is_named(one, text):
+    assert told(one, node("n1", {DISK: "hdd", ZONE: "a"}), node("n2", {ZONE: "b"})) == text
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod(nodeSelector={HOST: "n2.example.com"}),
+        needing(named("n2")),
+        needing(named("n1", operator="NotIn")),
+        needing(term(expression(HOST, "NotIn", "n1.example.com"))),
+        needing(named("n9"), named("n2")),
+        needing(named("n9"), term(expression(HOST, "In", "n2.example.com"))),
+    ],
+)
+def test_nodes_that_differ_in_their_names_only_are_told_apart(one):
+    assert told(one, node("n1"), node("n2"), node("n3")) is None
+    assert told(one, node("n1")) is not None
+
+
+def test_taints_that_nothing_tolerates_are_named():
+    tainted = node("n1", {DISK: "ssd"}, taint())
+    text = "has a taint that the pod does not tolerate: example.com/dedicated=ml:NoSchedule"
+    assert told(pod(), tainted) == f"every node {text}"
+    assert told(SSD, tainted, node("n2")) == f"every node that matches {text}"
+    assert told(pod(), tainted, node("n2")) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unschedulable",
+        "node.kubernetes.io/memory-pressure",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "node.cilium.io/agent-not-ready",
+        "startup-taint.cluster-autoscaler.kubernetes.io/driver",
+    ],
+)
+def test_taints_that_come_and_go_are_ignored(key):
+    assert told(pod(), node("n1", {}, taint("NoExecute", None, key))) is None
+
+
+def test_the_taint_of_a_reservation_is_ignored_and_others_of_its_key_are_not():
+    ours, others = (
+        taint(value="resched.0123", key="CriticalAddonsOnly"),
+        taint(value="true", key="CriticalAddonsOnly"),
+    )
+    assert told(pod(), node("n1", {}, ours)) is None
+    assert told(pod(), node("n1", {}, others)) is not None
+
+
+def test_a_comparing_toleration_may_tolerate_what_has_its_key():
+    one = tolerating(toleration(key=fit_nodes.KEY, operator="Gt", value="5"))
+    assert told(one, node("n1", {}, taint(value="7"))) is None
+    assert told(one, node("n1", {}, taint(value="7", key="example.com/other"))) is not None
+
+
+def test_a_pool_that_could_be_added_is_as_good_as_a_node():
+    pool = {"labels": {DISK: "ssd"}}
+    assert told(SSD, node(), pool=pool) is None
+    assert told(pod(nodeSelector={DISK: "nvme"}), node(), pool=pool) == f"no node has {DISK}=nvme"
+    tainted = pool | {"taints": [{"key": fit_nodes.KEY, "value": "ml"}]}
+    assert "every node that matches has a taint" in told(SSD, node(), pool=tainted)
+    tolerant = pod(nodeSelector={DISK: "ssd"}, tolerations=[{"operator": "Exists"}])
+    assert told(tolerant, node(), pool=tainted) is None
+
+
+def test_a_requirement_that_a_pool_meets_is_not_the_one_that_is_named():
+    one = pod(nodeSelector={DISK: "ssd", "example.com/gpu": "a100"})
+    assert told(one, node(), pool={"labels": {DISK: "ssd"}}) == "no node has example.com/gpu=a100"
+
+
+@pytest.mark.parametrize(
+    ("one", "is_told"),
+    [
+        (pod(nodeSelector={ZONE: "x", "node.kubernetes.io/instance-type": "m"}), False),
+        (needing(term(expression(ZONE, "In", "x"))), False),
+        (needing(term(expression(ZONE, "In", "x"), expression(DISK, "In", "hdd"))), True),
+        (pod(nodeSelector={"kubernetes.io.example.com/a": "x"}), True),
+        (pod(nodeSelector={"example.com/family": "m5"}), False),
+        (pod(nodeSelector={"kubernetes.io/arch": "arm64"}), True),
+        (needing(named("n9")), True),
+    ],
+)
+def test_labels_of_a_pool_are_open_where_it_says_nothing_of_a_common_one(one, is_told):
+    labels = {DISK: "ssd", "example.com/family": "*", "kubernetes.io/arch": "amd64"}
+    assert (told(one, node(), pool={"labels": labels}) is not None) is is_told
+
+
+def test_an_unknown_key_of_a_pool_is_refused():
+    for wrong in ({"label": {}}, {"taints": [{"key": "a", "efect": "NoExecute"}]}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(wrong, Pool)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"taints": [{"key": "a", "effect": "Never"}]}, Pool)
+
+
+def test_only_what_matters_of_a_node_makes_another_one():
+    first = {**node(), "status": {"conditions": []}}
+    other = {**node(), "status": {"conditions": [{"type": "Ready"}]}}
+    other["spec"] = {"unschedulable": True, "taints": [CORDON]}
+    assert decode_known(json.dumps(first).encode()) == decode_known(json.dumps(other).encode())
+    assert len(known(node("n1"), node("n2"), node("n3", {ZONE: "a"})).kinds) == 2
