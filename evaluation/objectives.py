@@ -42,9 +42,11 @@ class Result(Struct, frozen=True, gc=False):
     message: str = ""
 
 
-def missing(metric: str) -> Reading:
-    """The reading of a metric that does not exist."""
-    return Reading(fault=f'keptnmetrics.metrics.keptn.sh "{metric}" not found')
+def missing(metric: str, namespaces: Iterable[str]) -> Reading:
+    """The reading of a metric that exists in none of the namespaces."""
+    places = " or ".join(namespaces)
+    to_do = "create it there, or set keptnMetricRef.namespace"
+    return Reading(fault=f"KeptnMetric {metric} not found in namespace {places}: {to_do}")
 
 
 def judge(objective: Objective, found: Reading) -> Result:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.providers.errors import BadCredentialsError, BadQueryError, NoValuesError
+from harbourmaster.providers.errors import BadQueryError, NoValuesError
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import go_general
 from harbourmaster.providers.replies import decoded, words
 from harbourmaster.providers.series import mean, samples, window
-from harbourmaster.providers.targets import credential, successful
+from harbourmaster.providers.targets import credential, lacking, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ class Datadog:
 def _headers(target: Target) -> Mapping[str, str]:
     secret = target.secret or {}
     if missing := [key for key in (API_KEY, APP_KEY) if key not in secret]:
-        raise BadCredentialsError(f"secret does not contain {' and '.join(missing)}")
+        raise lacking(target, *missing)
     return {
         "DD-API-KEY": credential(target, API_KEY),
         "DD-APPLICATION-KEY": credential(target, APP_KEY),

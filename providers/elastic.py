@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from harbourmaster.providers.errors import (
     BadAnswerError,
-    BadCredentialsError,
     BadQueryError,
     NoValuesError,
     TimedOutError,
@@ -21,7 +20,7 @@ from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import fixed6, is_number
 from harbourmaster.providers.replies import decoded, words
 from harbourmaster.providers.series import MAX_SAMPLES, date, one_of, samples, window
-from harbourmaster.providers.targets import basic, credential, successful
+from harbourmaster.providers.targets import basic, credential, lacking, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -109,7 +108,7 @@ def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
         if "user" in secret:
             return basic(target)
         # With Keptn the name of the key is the API key itself, so it is not shown.
-        raise BadCredentialsError("secret does not contain the key that secretKeyRef names")
+        raise lacking(target, "the key that secretKeyRef names")
     key = credential(target, target.secret_key)
     # An API key is an id and a secret with a colon between them, or that in base64.
     return f"ApiKey {b64encode(key.encode()).decode() if ':' in key else key}"

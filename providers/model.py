@@ -61,6 +61,8 @@ class Target(Struct, frozen=True, gc=False):
     secret: Mapping[str, bytes] | None = None
     """The data of the Secret; None if the provider names none."""
     secret_key: str = ""
+    secret_name: str = ""
+    """The namespace and the name of the Secret, for messages."""
     skip_verify: bool = False
     table: Table | None = None
     static: Mapping[str, str | int | float] | None = None

@@ -66,14 +66,23 @@ def endpoint(server: str, path: str) -> str:
     return server.rstrip("/") + path
 
 
+def lacking(target: Target, *keys: str) -> BadCredentialsError:
+    """The error of a Secret without these keys. Its keys may be secret, too, so none is told."""
+    if target.secret is None:
+        return BadCredentialsError("no secret: set secretKeyRef")
+    where, _, name = target.secret_name.partition("/")
+    return BadCredentialsError(
+        f"Secret {target.secret_name} does not contain {' and '.join(keys)}: "
+        f"correct it or secretKeyRef; kubectl -n {where} describe secret {name} lists its keys"
+    )
+
+
 def credential(target: Target, key: str) -> str:
     """The value of a key of the Secret, without white space at its ends."""
-    if target.secret is None:
-        raise BadCredentialsError("no secret: set secretKeyRef")
+    if target.secret is None or key not in target.secret:
+        raise lacking(target, f"the key {key}")
     try:
         text = target.secret[key].decode("ascii").strip()
-    except KeyError:
-        raise BadCredentialsError(f"secret does not contain the key {key}") from None
     except UnicodeDecodeError:
         text = ""
     # In a header, a line end would begin another header.

@@ -209,7 +209,7 @@ class Evaluations:
         places = (objective.namespace,) if objective.namespace else namespaces
         found = self._context.caches.definition(self._metrics, objective.metric, places)
         if found is None:
-            return missing(objective.metric)
+            return missing(objective.metric, places)
         return read(found, self._context.settings.stale_after_intervals, self._context.now())
 
 

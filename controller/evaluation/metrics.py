@@ -174,7 +174,7 @@ class MetricReconciler:
         if entry.interval <= 0:
             fault = f"fetchIntervalSeconds is {entry.interval}, and must be at least 1"
         elif provider is None or entry.round is None:
-            fault = f"provider {found.spec.provider.name} not found"
+            fault = f"KeptnMetricsProvider {entry.inputs.place} not found"
         else:
             shared = entry.round.outcome
             if shared is not None and shared.asked > max(entry.asked, entry.shared_since(now)):

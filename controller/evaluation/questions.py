@@ -188,6 +188,7 @@ def target(provider: Provider, secret: Mapping[str, bytes] | None) -> Target:
         server=spec.target_server,
         secret=secret,
         secret_key=key,
+        secret_name="" if reference is None else f"{provider.metadata.namespace}/{reference.name}",
         skip_verify=spec.insecure_skip_tls_verify,
         table=None
         if kafka is None

@@ -107,5 +107,8 @@ async def test_a_provider_of_another_namespace_is_none(controlled, server, kubec
     there = MetricsNamespace(controlled.client, other)
     await there.provider(server.url)
     await controlled.metric()
-    assert await controlled.until_fault() == "provider prometheus not found"
+    assert (
+        await controlled.until_fault()
+        == f"KeptnMetricsProvider {controlled.namespace}/prometheus not found"
+    )
     delete_namespace(kubectl, other)

@@ -58,7 +58,7 @@ def test_a_value_that_is_not_finite_is_inconclusive(value):
 
 
 def test_a_target_that_cannot_be_read_is_told_whatever_the_value():
-    found = judge(Objective("cpus", "5"), missing("cpus"))
+    found = judge(Objective("cpus", "5"), missing("cpus", ["shop", "keptn"]))
     assert found.message.startswith("invalid operator")
     assert not is_inconclusive(found)
 
@@ -70,8 +70,11 @@ def test_a_huge_value_is_cut():
 
 
 def test_c74_what_is_not_there_is_inconclusive_and_says_so():
-    found = judge(Objective("cpus", ">5"), missing("cpus"))
-    message = 'inconclusive: keptnmetrics.metrics.keptn.sh "cpus" not found'
+    found = judge(Objective("cpus", ">5"), missing("cpus", ["shop", "keptn"]))
+    message = (
+        "inconclusive: KeptnMetric cpus not found in namespace shop or keptn: "
+        "create it there, or set keptnMetricRef.namespace"
+    )
     assert found == Result("", FAILED, message)
     assert is_inconclusive(found)
     assert not is_inconclusive(judged("3", ">5"))

@@ -283,7 +283,7 @@ async def test_a_platform_token_is_sent_unchanged():
     ("secret", "message"),
     [
         (None, "no secret: set secretKeyRef"),
-        ({}, "secret does not contain the key client"),
+        ({}, "does not contain the key client: correct it"),
         (
             {"client": b"dt0s08.canary"},
             "a Dynatrace client secret: expected dt0s08.<id>.<64 characters>",

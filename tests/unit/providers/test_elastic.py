@@ -125,7 +125,7 @@ async def test_an_id_with_a_key_is_sent_in_base64():
 @pytest.mark.parametrize(
     ("secret", "message"),
     [
-        ({}, "secret does not contain the key that secretKeyRef names"),
+        ({}, "does not contain the key that secretKeyRef names: correct it"),
         ({"apiKey": b""}, "the key apiKey of the secret is empty or not printable ASCII"),
         ({"user": b"a"}, "secret key does not contain user and password"),
     ],
@@ -133,7 +133,7 @@ async def test_an_id_with_a_key_is_sent_in_base64():
 async def test_a_secret_without_credentials_is_an_error(secret, message):
     error, sent = await told({}, secret=secret)
     assert type(error) is BadCredentialsError
-    assert str(error) == message
+    assert message in str(error)
     assert not sent
 
 

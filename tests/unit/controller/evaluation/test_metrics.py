@@ -111,8 +111,8 @@ async def test_c94_percentiles_are_of_sorted_values(world):
             "range.aggregation 'p91' is not one of max",
         ),
         ({"range": {"step": "x", "aggregation": "p90"}}, 'range.step "x" is not a duration'),
-        ({"provider": {"name": "other"}}, "provider other not found"),
-        ({"provider": {"name": ""}}, "provider  not found"),
+        ({"provider": {"name": "other"}}, "KeptnMetricsProvider prod/other not found"),
+        ({"provider": {"name": ""}}, "KeptnMetricsProvider prod/ not found"),
     ],
 )
 async def test_what_can_not_be_asked_is_said_once_and_waits_for_a_change(world, spec, text):
@@ -134,7 +134,7 @@ async def test_what_can_not_be_asked_is_said_once_and_waits_for_a_change(world, 
 async def test_a_provider_that_comes_is_asked_at_once(metered):
     metered.api.remove(METRICS_PROVIDERS, NAME, "prod")
     assert await metered.look() is None
-    assert metered.status()["errMsg"] == "provider prometheus not found"
+    assert metered.status()["errMsg"] == "KeptnMetricsProvider prod/prometheus not found"
     metered.provider()
     metered.sync()
     assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
@@ -146,7 +146,7 @@ async def test_a_provider_that_goes_leaves_the_value(metered):
     await metered.look()
     metered.api.remove(METRICS_PROVIDERS, NAME, "prod")
     assert await metered.look(1) is None
-    assert metered.status()["errMsg"] == "provider prometheus not found"
+    assert metered.status()["errMsg"] == "KeptnMetricsProvider prod/prometheus not found"
     assert metered.status()["value"] == "4"
 
 
