@@ -8,4 +8,4 @@ from msgspec import Struct
 class DescribedSettings(
     Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
-    """Settings; the ``Meta`` of each field describes it, with its unit and its bounds."""
+    """Settings; a string beside the type of each field describes it, a ``Meta`` has its bounds."""

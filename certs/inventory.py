@@ -92,9 +92,11 @@ def take_inventory(
     which they should be limited.
     """
     trusted = read_authorities(data.get(CA_CERTIFICATE), now)
-    serving, serving_fault = _find_serving(
-        now, data, (*trusted, *next_authority(data, now)), wanted
-    )
+    serving, serving_fault = None, ""
+    try:
+        serving = _read_serving(now, data, (*trusted, *next_authority(data, now)), wanted)
+    except CertificateError as error:
+        serving_fault = str(error)
     # The served certificate decides who the issuer is, not the order in ca.crt.
     candidates = trusted if serving is None else (serving.issuer,)
     issuing, authority_fault = _find_signer(now, data, candidates, wanted)
@@ -126,18 +128,6 @@ def unlike_ours(certificate: x509.Certificate, file: str, lifetime: timedelta) -
     if life > lifetime + backdated(lifetime) + ROUNDING:
         return f"{file} lives for {life}, more than {lifetime}"
     return ""
-
-
-def _find_serving(
-    now: datetime,
-    data: Mapping[str, bytes],
-    trusted: Sequence[x509.Certificate],
-    wanted: frozenset[str],
-) -> tuple[ServingPair | None, str]:
-    try:
-        return _read_serving(now, data, trusted, wanted), ""
-    except CertificateError as error:
-        return None, str(error)
 
 
 def _read_serving(

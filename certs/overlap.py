@@ -2,9 +2,9 @@
 
 Every client gets a new authority before a certificate that it issued is served, and the old one
 stays trusted: its key is deleted, and none of its certificates outlives it. No handshake fails
-while every delay is within ``margins``. If ca.key is lost, all steps to a new authority must fit
-into the remaining validity of the serving certificate, at least a third, because nothing can renew
-that certificate.
+while no delay exceeds the margins that the tests compute. If ca.key is lost, all steps to a new
+authority must fit into the remaining validity of the serving certificate, at least a third, because
+nothing can renew that certificate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from msgspec import Struct
 from harbourmaster.certs.authority import (
     AUTHORITY_LIFETIME,
     SERVING_LIFETIME,
-    backdated,
     create_authority,
     issue_serving_certificate,
 )
@@ -32,7 +31,7 @@ from harbourmaster.certs.bundle import (
     verify_bundle,
 )
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.certs.inventory import ROUNDING, Inventory, take_inventory, unlike_ours
+from harbourmaster.certs.inventory import Inventory, take_inventory, unlike_ours
 from harbourmaster.certs.rotation import (
     Keep,
     canonical_name,
@@ -63,18 +62,6 @@ class Lifetimes(Struct, frozen=True, kw_only=True):
     publish: timedelta = timedelta(seconds=30)
     """How long every caBundle must have a new authority before one of its certificates is
     served."""
-
-
-class Margins(Struct, frozen=True, kw_only=True):
-    """Delays that cause no failed handshake."""
-
-    copies: timedelta
-    """How long after a write a client may still use the caBundle of before."""
-    serving: timedelta
-    """Delay until the controller renews the serving certificate and every replica reads it."""
-    authority: timedelta
-    """Delay until the controller creates a new authority, writes it into every caBundle, sees it
-    there and uses it, and every replica reads the serving certificate."""
 
 
 class Await(Struct, frozen=True):
@@ -154,17 +141,6 @@ def decide(
         return _write(case, {**data, **changes}, "; ".join(reasons))
     until = _next_look(case, published_since)
     return Await(until) if case.is_rotating else Keep(until)
-
-
-def margins(lifetimes: Lifetimes = _DEFAULTS) -> Margins:
-    """The module's bounds for these lifetimes."""
-    serving = lifetimes.serving + backdated(lifetimes.serving)
-    authority = lifetimes.authority + backdated(lifetimes.authority)
-    return Margins(
-        copies=lifetimes.publish,
-        serving=serving / 3 - ROUNDING,
-        authority=authority / 3 - ROUNDING - lifetimes.publish,
-    )
 
 
 def _case(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from harbourmaster.api.field_errors import FieldError
-    from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.controller.settings import ControllerSettings, LeaderElectionSettings
     from harbourmaster.registration.settings import CertificateSettings, RegistrationSettings
@@ -37,7 +36,9 @@ def validate(settings: ControllerSettings) -> list[FieldError]:
         *_among("controllers", settings.controllers, CONTROLLERS),
         *_webhook(settings.webhook),
         *_certificates(settings.certificates),
-        *_lifecycle(settings.lifecycle),
+        *_names(
+            "lifecycle.definitionNamespaces", settings.lifecycle.definition_namespaces, dns_label
+        ),
         *_name("metrics.serviceName", settings.metrics.service_name, dns_label),
         *_scheduler(settings),
         *_rescheduling(settings.rescheduling),
@@ -52,15 +53,9 @@ def _webhook(webhook: RegistrationSettings) -> Iterator[FieldError]:
     yield from _optional("webhook.serviceNamespace", webhook.service_namespace, dns_label)
     yield from _among("webhook.kinds", webhook.kinds, (*KINDS, *MORE_KINDS))
     yield from _among("webhook.templateOperations", webhook.template_operations, OPERATIONS)
-    for index, name in enumerate(webhook.excluded_namespaces):
-        yield from _name(f"webhook.excludedNamespaces[{index}]", name, dns_label)
+    yield from _names("webhook.excludedNamespaces", webhook.excluded_namespaces, dns_label)
     yield from _selector("webhook.namespaceSelector", webhook.namespace_selector)
     yield from _selector("webhook.objectSelector", webhook.object_selector)
-
-
-def _lifecycle(lifecycle: LifecycleSettings) -> Iterator[FieldError]:
-    for index, name in enumerate(lifecycle.definition_namespaces):
-        yield from _name(f"lifecycle.definitionNamespaces[{index}]", name, dns_label)
 
 
 def _scheduler(settings: ControllerSettings) -> Iterator[FieldError]:
@@ -87,13 +82,9 @@ def _rescheduling(rescheduling: ReschedulingSettings) -> Iterator[FieldError]:
     yield from _name(f"{at}.taintKey", rescheduling.taint_key, qualified_name)
     if not rescheduling.system_namespaces:
         yield required(f"{at}.systemNamespaces", "no pod outside them is critical")
-    for field, names, check in (
-        ("systemNamespaces", rescheduling.system_namespaces, dns_label),
-        ("criticalClasses", rescheduling.critical_classes, dns_subdomain),
-        ("protectedNamespaces", rescheduling.protected_namespaces, dns_label),
-    ):
-        for index, name in enumerate(names):
-            yield from _name(f"{at}.{field}[{index}]", name, check)
+    yield from _names(f"{at}.systemNamespaces", rescheduling.system_namespaces, dns_label)
+    yield from _names(f"{at}.criticalClasses", rescheduling.critical_classes, dns_subdomain)
+    yield from _names(f"{at}.protectedNamespaces", rescheduling.protected_namespaces, dns_label)
     yield from _selector(f"{at}.criticalSelector", rescheduling.critical_selector)
 
 
@@ -160,6 +151,13 @@ def _among(path: str, found: Sequence[str], known: Collection[str]) -> Iterator[
 def _name(path: str, name: str, check: Callable[[str], list[str]]) -> Iterator[FieldError]:
     for fault in check(name):
         yield invalid(path, name, fault)
+
+
+def _names(
+    path: str, names: Sequence[str], check: Callable[[str], list[str]]
+) -> Iterator[FieldError]:
+    for index, name in enumerate(names):
+        yield from _name(f"{path}[{index}]", name, check)
 
 
 def _optional(

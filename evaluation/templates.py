@@ -58,11 +58,6 @@ _SYNTAXES: Final[Mapping[str, Syntax | None]] = {
 }
 
 
-def syntax_of(provider: str) -> Syntax | None:
-    """The language of a type of provider, in lower case; None where a query has no structure."""
-    return _SYNTAXES.get(provider, _PROMQL)
-
-
 class Scanner:
     """Takes texts of the template and values of arguments in turn; ``written`` has the result."""
 
@@ -148,13 +143,10 @@ class Scanner:
             return True
         if syntax.has_tags and self._depth > 0:
             return _TAG.fullmatch(value) is not None
-        before = self._last_written()
+        before = next((each[-1] for each in reversed(self.written) if each), "")
         return _SIGNED.fullmatch(value) is not None and (
             not before or _BEFORE_SIGN.match(before) is not None
         )
-
-    def _last_written(self) -> str:
-        return next((each[-1] for each in reversed(self.written) if each), "")
 
 
 class Placeholder(Struct, frozen=True, gc=False):
@@ -201,7 +193,7 @@ def render(template: Template, arguments: Mapping[str, str], provider: str) -> s
 
     Raises ValueError with one line: an argument is missing, or not allowed at its position.
     """
-    scanner = Scanner(syntax_of(provider))
+    scanner = Scanner(_SYNTAXES.get(provider, _PROMQL))
     length = 0
     for part in template.parts:
         if isinstance(part, str):

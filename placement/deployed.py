@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import moment, stamp
 from harbourmaster.placement.inventory import ObjectRef
-from harbourmaster.placement.model import Condition, KubeconfigKey, Part, TargetReference
+from harbourmaster.placement.model import (
+    KubeconfigKey,
+    MemberStatus,
+    Part,
+    PlacedStatus,
+    TargetReference,
+)
 from harbourmaster.placement.rollout import Migration, MigrationOrder, Record
 
 if TYPE_CHECKING:
@@ -40,21 +46,13 @@ class DeployedSpec(Part, frozen=True, kw_only=True):
     conflict_policy: str = FORCE
 
 
-class DeployedStatus(Part, frozen=True, kw_only=True):
+class DeployedStatus(PlacedStatus, frozen=True, kw_only=True):
     """The deployer's record, and the decision of the scheduler."""
 
-    phase: str = ""
-    observed_generation: int = 0
-    scheduled_generation: int = 0
-    scheduled_to: TargetReference | None = None
-    running_on: TargetReference | None = None
     inventory: tuple[ClusterObjects, ...] = ()
     pending_cleanup: tuple[ClusterObjects, ...] = ()
     migration_to: str = ""
     migration_start_time: str = ""
-    migration_retries: int = 0
-    suspended_until: str = ""
-    conditions: tuple[Condition, ...] = ()
 
 
 class DeployedApplication(Part, frozen=True, kw_only=True):
@@ -71,14 +69,6 @@ class MemberSpec(Part, frozen=True, kw_only=True):
     kubeconfig_secret_ref: KubeconfigKey | None = None
     allow_cluster_scoped: bool = False
     discover_custom_resources: bool = True
-
-
-class MemberStatus(Part, frozen=True, kw_only=True):
-    """The observations of the monitor."""
-
-    state: str = ""
-    custom_resources: tuple[str, ...] = ()
-    conditions: tuple[Condition, ...] = ()
 
 
 class MemberCluster(Part, frozen=True, kw_only=True):

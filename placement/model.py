@@ -166,26 +166,31 @@ class DecisionRecord(Part, frozen=True, kw_only=True):
     would_change: tuple[str, ...] = ()
 
 
-class ApplicationStatus(Part, frozen=True, kw_only=True):
-    """The status, written by the scheduler and the deployer.
-
-    ``recent_moves`` are the times of moves to a better cluster within the last hour.
-    """
+class PlacedStatus(Part, frozen=True, kw_only=True):
+    """What both the scheduler and the deployer read of a status."""
 
     phase: str = ""
     observed_generation: int = 0
     scheduled_generation: int = 0
     scheduled_to: TargetReference | None = None
-    scheduled_time: str = ""
     running_on: TargetReference | None = None
+    suspended_until: str = ""
+    migration_retries: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class ApplicationStatus(PlacedStatus, frozen=True, kw_only=True):
+    """The status, written by the scheduler and the deployer.
+
+    ``recent_moves`` are the times of moves to a better cluster within the last hour.
+    """
+
+    scheduled_time: str = ""
     retries_left: int | None = None
     next_retry_time: str = ""
     next_reschedule_time: str = ""
-    suspended_until: str = ""
-    migration_retries: int = 0
     recent_moves: tuple[str, ...] = ()
     last_decision: DecisionRecord | None = None
-    conditions: tuple[Condition, ...] = ()
 
 
 class Application(Part, frozen=True, kw_only=True):
@@ -224,12 +229,17 @@ class ClusterSpec(Part, frozen=True, kw_only=True):
     backoff: RetryPolicy = RetryPolicy()
 
 
-class ClusterStatus(Part, frozen=True, kw_only=True):
-    """The observations of the cluster monitor, and the cloud of the cluster."""
+class MemberStatus(Part, frozen=True, kw_only=True):
+    """The observations of the monitor."""
 
     state: str = ""
     custom_resources: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+
+
+class ClusterStatus(MemberStatus, frozen=True, kw_only=True):
+    """The observations of the cluster monitor, and the cloud of the cluster."""
+
     scheduled_to: TargetReference | None = None
     scheduled_time: str = ""
     scheduled_generation: int = 0

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.playground.build import MODULES, cache_directory, locked
 from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.processes import captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,16 +223,10 @@ def _fetch_package(
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> str:
-    result = subprocess.run(  # noqa: S603 -- the user's own apt, dpkg, npm and browser
-        command,
-        cwd=folder,
-        # Words are read out of what apt says.
-        env={**environment, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+    # Words are read out of what apt says.
+    environment = {**environment, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    result = captured(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, errors="replace"
     )
     if result.returncode != 0:
         said = [line for line in result.stderr.splitlines() if line.strip()]

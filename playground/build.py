@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harbourmaster.playground.errors import PlaygroundError
+from harbourmaster.playground.processes import captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,14 +153,8 @@ def find_go(environment: Mapping[str, str] = os.environ) -> Toolchain:
         if command is None:
             continue
         # Asked inside a module, Go checks its go directive, or switches to a toolchain that does.
-        result = subprocess.run(  # noqa: S603 -- the user's own toolchain
-            [command, "env", "GOVERSION", "GOARCH"],
-            cwd=MODULES / "kubernetes",
-            env={**environment, "GOWORK": "off"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        asked, folder = [command, "env", "GOVERSION", "GOARCH"], MODULES / "kubernetes"
+        result = captured(asked, cwd=folder, env={**environment, "GOWORK": "off"})
         if result.returncode == 0:
             version, architecture = result.stdout.split()
             return Toolchain(Path(command), version, architecture)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.manifests import DEPLOY
 from harbourmaster.playground.ports import free_ports
+from harbourmaster.playground.processes import captured
 from harbourmaster.playground.workloads import LOOPBACK, NAMESPACE
 
 if TYPE_CHECKING:
@@ -79,15 +79,10 @@ def visitor_token(kubectl: Kubectl) -> str:
 
 def harbourmaster(kubeconfig: Path, arguments: Sequence[str]) -> str:
     """What a command of ours prints. Raises PlaygroundError."""
-    result = subprocess.run(  # noqa: S603 -- ours
-        # -P: a folder named cli may lie where the user stands.
-        [sys.executable, "-P", "-m", "harbourmaster.cli.main", *arguments],
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # -P: a folder named cli may lie where the user stands.
+    command = [sys.executable, "-P", "-m", "harbourmaster.cli.main", *arguments]
+    result = captured(command, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
     if result.returncode > 1:
-        command = " ".join(arguments)
-        raise PlaygroundError(f"harbourmaster {command} failed: {result.stderr.strip()}")
+        said = result.stderr.strip()
+        raise PlaygroundError(f"harbourmaster {' '.join(arguments)} failed: {said}")
     return result.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
 from harbourmaster.playground import api
@@ -23,10 +22,11 @@ from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.group import Group, Started, lives, living
 from harbourmaster.playground.pki import write_kubeconfig, write_pki
 from harbourmaster.playground.ports import free_ports
-from harbourmaster.playground.processes import read_records, write_records
+from harbourmaster.playground.processes import captured, read_records, write_records
 
 if TYPE_CHECKING:
     import ssl
+    import subprocess
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Any
@@ -169,18 +169,13 @@ class ControlPlane(Started):
         """Run kubectl as administrator; unless ``check`` is off, a failure raises its stderr."""
         if self._binaries is None:
             raise PlaygroundError(f"{self.layout.directory}: the control plane is not started")
-        result = subprocess.run(  # noqa: S603 -- our own kubectl
-            [
-                str(find_kubectl(self._binaries)),
-                f"--kubeconfig={self.kubeconfig}",
-                f"--cache-dir={self.layout.directory / 'kubectl-cache'}",
-                *arguments,
-            ],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [
+            str(find_kubectl(self._binaries)),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.layout.directory / 'kubectl-cache'}",
+            *arguments,
+        ]
+        result = captured(command, input=stdin)
         if check and result.returncode != 0:
             raise PlaygroundError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result

@@ -7,7 +7,7 @@ import shlex
 import signal
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.playground.build import ensure_binaries, ensure_prometheus
 from harbourmaster.playground.control_plane import ControlPlane
@@ -118,9 +118,7 @@ class Demo:
     def succeed(self) -> None:
         """Roll out the second version, whose evaluation succeeds; its pod must run."""
         self.headline(f"version {SECOND} is rolled out, and its evaluation succeeds")
-        annotations = {"keptn.sh/version": SECOND}
-        patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
-        self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
+        self.annotate({"keptn.sh/version": SECOND})
         self._await_version(SECOND, "preDeploymentEvaluationStatus", "Succeeded")
         self.kubectl("rollout", "status", f"deployment/{NAME}", f"--timeout={PATIENCE}")
         self._show()
@@ -157,13 +155,22 @@ class Demo:
         self.kubectl("get", "keptnevaluations", "-o", f"custom-columns={_EVALUATIONS}")
         self.kubectl("get", "pods", "-o", f"custom-columns={_PODS}")
 
-    def _check(self, version: str, phase: str) -> None:
-        output = self._plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json")
-        phases = {
-            pod["status"]["phase"]
-            for pod in json.loads(output.stdout)["items"]
+    def annotate(self, annotations: dict[str, str]) -> None:
+        """Change annotations in the template of the Deployment."""
+        patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
+        self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
+
+    def pods_of(self, version: str) -> list[dict[str, Any]]:
+        """The pods of a version."""
+        command = ("get", "pods", "-n", NAMESPACE, "-l", f"app={NAME}", "-o=json")
+        return [
+            pod
+            for pod in json.loads(self._plane.kubectl(*command).stdout)["items"]
             if pod["metadata"]["annotations"].get("keptn.sh/version") == version
-        }
+        ]
+
+    def _check(self, version: str, phase: str) -> None:
+        phases = {pod["status"]["phase"] for pod in self.pods_of(version)}
         if phases != {phase}:
             found = ", ".join(sorted(phases)) or "missing"
             raise PlaygroundError(f"the pod of version {version} is {found} instead of {phase}")

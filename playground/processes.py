@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -94,10 +95,8 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens when the process has ended."""
-        try:
+        with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
-        except ProcessLookupError:
-            return
 
     def exit_code(self) -> int | None:
         """Return the exit code of our own child that has ended (minus a signal's number)."""
@@ -149,6 +148,11 @@ def spawn(
     # A child that has ended already has no identity and still needs its record.
     record = Record(name, child.pid, identity(child.pid) or "")
     return Process(record, child)
+
+
+def captured(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
+    """Run a command of ours or the user's to its end, and return what it prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # noqa: S603
 
 
 def end_all(processes: Iterable[Process], grace: float) -> None:

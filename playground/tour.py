@@ -160,9 +160,8 @@ class Tour(Demo):
     def leave_waiting(self) -> None:
         """Roll out a version that waits for what nobody does, to be looked at in peace."""
         self.headline(f"version {LAST} waits for a task that is missing")
-        annotations = {"keptn.sh/version": LAST, "keptn.sh/pre-deployment-tasks": "manual-approval"}
-        patch = json.dumps({"spec": {"template": {"metadata": {"annotations": annotations}}}})
-        self.kubectl("patch", f"deployment/{NAME}", "-p", patch)
+        tasks = {"keptn.sh/pre-deployment-tasks": "manual-approval"}
+        self.annotate({"keptn.sh/version": LAST, **tasks})
         version = f"keptnworkloadversion/{NAME}-{NAME}-{LAST}"
         self.wait_for(version, "preDeploymentStatus", "Pending")
         self.harbourmaster("gate", "list", "-A")
@@ -210,15 +209,10 @@ class Tour(Demo):
                 raise PlaygroundError(f"{APPLICATION} should be on {cluster} alone")
 
     def _waiting_pod(self) -> str:
-        output = self._plane.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"app={NAME}", "-o=json")
-        names = [
-            pod["metadata"]["name"]
-            for pod in json.loads(output.stdout)["items"]
-            if pod["metadata"]["annotations"].get("keptn.sh/version") == FIRST
-        ]
-        if not names:
+        pods = self.pods_of(FIRST)
+        if not pods:
             raise PlaygroundError(f"there is no pod of version {FIRST}")
-        return str(names[0])
+        return str(pods[0]["metadata"]["name"])
 
     def _ask(self, arguments: Sequence[str]) -> str:
         """What a command of ours prints, run as the administrator. Raises PlaygroundError."""

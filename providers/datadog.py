@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadQueryError, NoValuesError
-from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import go_general
 from harbourmaster.providers.replies import decoded, words
-from harbourmaster.providers.series import mean, samples, window
+from harbourmaster.providers.series import averaged, samples, window
 from harbourmaster.providers.targets import credential, lacking, successful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harbourmaster.providers.http import Http
-    from harbourmaster.providers.model import Question, Target
+    from harbourmaster.providers.model import Answer, Question, Target
 
 API_KEY: Final = "DD_CLIENT_API_KEY"
 APP_KEY: Final = "DD_CLIENT_APP_KEY"
@@ -62,12 +62,7 @@ class Datadog:
         if not body.series:
             raise NoValuesError("no values in query result")
         found = samples((ms / 1000, value) for ms, value in body.series[0].pointlist)
-        middle = mean(found)
-        return Answer(
-            value=go_general(middle.value, _DIGITS),
-            samples=(middle,) if question.step is None else found,
-            raw=reply.body,
-        )
+        return averaged(found, question, reply, partial(go_general, digits=_DIGITS))
 
 
 def _headers(target: Target) -> Mapping[str, str]:

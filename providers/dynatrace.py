@@ -8,17 +8,16 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
-from harbourmaster.providers.model import Answer
 from harbourmaster.providers.numbers import fixed6
 from harbourmaster.providers.replies import decoded
-from harbourmaster.providers.series import mean, samples
+from harbourmaster.providers.series import averaged, samples
 from harbourmaster.providers.targets import credential, successful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harbourmaster.providers.http import Http
-    from harbourmaster.providers.model import Question, Target
+    from harbourmaster.providers.model import Answer, Question, Target
 
 LATEST: Final = "now-5m"
 """The start of the range for a question without one."""
@@ -61,12 +60,7 @@ class Dynatrace:
             # The mean of a part would be wrong without looking so.
             raise TooManyValuesError("too many values in query result: it has further pages")
         found = samples(_points(body))
-        middle = mean(found)
-        return Answer(
-            value=fixed6(middle.value),
-            samples=(middle,) if question.step is None else found,
-            raw=reply.body,
-        )
+        return averaged(found, question, reply, fixed6)
 
 
 def _params(question: Question) -> dict[str, str]:

@@ -13,13 +13,14 @@ from harbourmaster.providers.errors import (
     TooLargeError,
     TooManyValuesError,
 )
-from harbourmaster.providers.model import Sample
+from harbourmaster.providers.model import Answer, Sample
 from harbourmaster.providers.numbers import finite
 from harbourmaster.providers.replies import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from harbourmaster.providers.http import Reply
     from harbourmaster.providers.model import Question
 
 MAX_SAMPLES: Final = 10_000
@@ -66,10 +67,13 @@ def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
     return tuple(sorted(found, key=lambda sample: sample.time))
 
 
-def mean(of: tuple[Sample, ...]) -> Sample:
-    """The mean, with the time of the newest sample."""
+def averaged(
+    found: tuple[Sample, ...], question: Question, reply: Reply, write: Callable[[float], str]
+) -> Answer:
+    """The mean, with the time of the newest sample; with a step, all samples are kept."""
     try:
-        value = fsum(sample.value for sample in of) / len(of)
+        value = fsum(sample.value for sample in found) / len(found)
     except OverflowError:
         raise NotFiniteError("the sum of the values is infinite") from None
-    return Sample(of[-1].time, value)
+    kept = (Sample(found[-1].time, value),) if question.step is None else found
+    return Answer(value=write(value), samples=kept, raw=reply.body)

@@ -5,6 +5,7 @@ A step that fails does not keep the others from being done.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -143,8 +144,7 @@ class Removal:
 
     async def configurations(self) -> str:
         """Delete the webhook configurations, so that from here on nothing waits for us."""
-        deleted = await self.delete_configurations()
-        return self.deleted(deleted)
+        return self.deleted(await self.delete_configurations())
 
     async def delete_configurations(self) -> list[str]:
         """Delete those that are ours as a whole; entries in others' are only reported."""
@@ -247,8 +247,7 @@ class Removal:
         return [one.metadata for one in objects if is_our_definition(one)]
 
     async def _held(self) -> str:
-        policies = many(await self._count(POLICY_RESOURCES), "policy", "policies")
-        found = [policies]
+        found = [many(await self._count(POLICY_RESOURCES), "policy", "policies")]
         for resources, whose in (
             (KEPTN_RESOURCES, "Keptn's kinds"),
             (PLACEMENT_RESOURCES, "placement"),
@@ -260,10 +259,8 @@ class Removal:
     async def _count(self, resources: Iterable[Resource]) -> int:
         total = 0
         for resource in resources:
-            try:
+            with suppress(NotFoundError):
                 total += await count(self.client, resource)
-            except NotFoundError:
-                continue
         return total
 
     async def api_services(self) -> str:
@@ -307,10 +304,8 @@ class Removal:
             {"op": "test", "path": f"{service}/name", "value": name},
             {"op": "replace", "path": "/spec/conversion", "value": {"strategy": "None"}},
         ]
-        try:
+        with suppress(NotFoundError):
             await self.client.patch(DEFINITIONS, definition.metadata.name, JsonPatch(patch))
-        except NotFoundError:
-            return
 
     async def namespace(self) -> str:
         """Delete our namespace, unless it is somebody's or holds something of somebody's."""
@@ -320,10 +315,8 @@ class Removal:
             return f"kept {name}, which was not created for Harbourmaster"
         others = []
         for resource in HELD_BY_USERS:
-            try:
+            with suppress(NotFoundError):
                 others += foreign(resource, await self.metadata(resource, name))
-            except NotFoundError:
-                continue
         if others:
             self.left.append(f"namespace {name}: it holds {shown(others)}")
             return f"kept {name}, which holds {shown(others)}"
@@ -342,12 +335,10 @@ class Removal:
         """What of ours is still there, one line each; what cannot be listed is left out."""
         found: list[str] = []
         for resource in (*IN_NAMESPACE, *CLUSTER_WIDE):
-            try:
+            with suppress(ApiError):
                 found += [f"{resource.kind} {one.name}" for one in await self.found(resource)]
-            except ApiError:
-                continue
         services = await self._our_services()
-        try:
+        with suppress(ApiError):
             found += [
                 f"{kind} {one.metadata.name}"
                 for kind, one in await self._configurations()
@@ -355,8 +346,6 @@ class Removal:
             ]
             found += await self.shared_configurations()
             found += [f"APIService {one.name}" for one in await self._our_api_services()]
-        except ApiError:
-            pass
         return found
 
     def deleted(self, names: list[str]) -> str:

@@ -5,6 +5,7 @@ They stay, but for pods in a scheduler that nobody answers any more: no other ca
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,7 +166,8 @@ class Undoing:
 
         async def one(pod: Metadata) -> None:
             patch = MergePatch({"metadata": {"annotations": dict.fromkeys(ours(pod))}})
-            await self._if_there(self._client.patch(PODS, pod.name, patch, pod.namespace))
+            with suppress(NotFoundError):
+                await self._client.patch(PODS, pod.name, patch, pod.namespace)
 
         found = await collect(self._client, PODS, pick, metadata_only=True)
         done = await self._each(found, one, "annotations")
@@ -176,7 +178,8 @@ class Undoing:
         patch = MergePatch({"metadata": {"labels": {MIRRORED: None}}})
 
         async def one(metadata: Metadata) -> None:
-            await self._if_there(self._client.patch(NAMESPACES, metadata.name, patch))
+            with suppress(NotFoundError):
+                await self._client.patch(NAMESPACES, metadata.name, patch)
 
         found = await self._removal.metadata(NAMESPACES, label_selector=MIRRORED)
         done = await self._each(found, one, "labels")
@@ -199,19 +202,11 @@ class Undoing:
 
         async def one(metadata: Metadata) -> None:
             patch = JsonPatch(without_our_finalizers(metadata))
-            await self._if_there(
-                self._client.patch(resource, metadata.name, patch, metadata.namespace or None)
-            )
+            with suppress(NotFoundError):
+                await self._client.patch(resource, metadata.name, patch, metadata.namespace or None)
 
         found = [one for one in await self._removal.metadata(resource) if our_finalizers(one)]
         if not found:
             return NOTHING
         done = await self._each(found, one, "finalizers")
         return f"{self._removal.would('free', 'freed')} {many(done, 'object')}"
-
-    @staticmethod
-    async def _if_there(call: Awaitable[object]) -> None:
-        try:
-            await call
-        except NotFoundError:
-            return

@@ -7,13 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
-from prometheus_client import Counter, Histogram
+from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from harbourmaster.controller.objects import in_turn
 from harbourmaster.evaluation.analysis import decode_raw
 from harbourmaster.evaluation.model import COMPLETED
+from harbourmaster.telemetry.api_calls import AnswerTallies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,29 +103,16 @@ def _gauge(
     return family
 
 
-class QueryMetrics:
+class QueryMetrics(AnswerTallies):
     """Counts for a process; the observer of an asker. Labels name no object and no server."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._queries = Counter(
-            PROVIDER_QUERIES,
-            "Queries to metric providers; outcome is Answered or the reason why there is no "
-            "answer.",
-            ("provider", "outcome"),
-            registry=registry,
+        text = (
+            "Queries to metric providers; outcome is Answered or the reason why there is no answer."
         )
-        self._durations = Histogram(
-            PROVIDER_QUERY_DURATION,
-            "Time until the answer or the failure, including the wait in the queue.",
-            ("provider",),
-            buckets=_DURATIONS,
-            registry=registry,
-        )
-
-    def answered(self, provider: str, outcome: str, seconds: float) -> None:
-        """Count a question that was asked, or could not be."""
-        self._queries.labels(provider, outcome).inc()
-        self._durations.labels(provider).observe(seconds)
+        waited = "Time until the answer or the failure, including the wait in the queue."
+        queries, durations = (PROVIDER_QUERIES, text), (PROVIDER_QUERY_DURATION, waited)
+        super().__init__(registry, ("provider", "outcome"), _DURATIONS, queries, durations)
 
 
 class MetricSchedule:

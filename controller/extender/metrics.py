@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Counter, Histogram
-
 from harbourmaster.controller.extender.answers import OUTCOMES, VERBS
+from harbourmaster.telemetry.api_calls import AnswerTallies
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -18,29 +17,14 @@ _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Seconds: from a pod that is nobody's business up to where a scheduler gives up."""
 
 
-class ExtenderMetrics:
+class ExtenderMetrics(AnswerTallies):
     """Counts for a process. Labels: ``verb`` and, of answers, ``outcome``; no object is named."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._answers = Counter(
-            EXTENDER_ANSWERS,
-            "Answers to a scheduler, by outcome.",
-            ("verb", "outcome"),
-            registry=registry,
-        )
-        self._durations = Histogram(
-            EXTENDER_DURATION,
-            "Time from the complete request to its answer.",
-            ("verb",),
-            buckets=_BUCKETS,
-            registry=registry,
-        )
+        answers = (EXTENDER_ANSWERS, "Answers to a scheduler, by outcome.")
+        durations = (EXTENDER_DURATION, "Time from the complete request to its answer.")
+        super().__init__(registry, ("verb", "outcome"), _BUCKETS, answers, durations)
         for verb in VERBS:
             self._durations.labels(verb)
             for outcome in OUTCOMES:
                 self._answers.labels(verb, outcome)
-
-    def answered(self, verb: str, outcome: str, seconds: float) -> None:
-        """Count an answer."""
-        self._answers.labels(verb, outcome).inc()
-        self._durations.labels(verb).observe(seconds)

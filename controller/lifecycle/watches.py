@@ -7,6 +7,7 @@ after ever longer times.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.references import consenting
@@ -96,7 +97,7 @@ class Watches:
             self._on(children, WAIT_EVENTS, self._waiting_for_app_child)
         for definitions in (caches.task_definitions, caches.evaluation_definitions):
             for name, cache in versions.items():
-                self._on(definitions, name, self._by_name(cache, BY_DEFINITION))
+                self._on(definitions, name, self._indexed(cache, BY_DEFINITION, _name))
         self._on(caches.task_definitions, TASKS, self._tasks_of_definitions)
         self._on(
             caches.config_maps,
@@ -107,7 +108,7 @@ class Watches:
         self._on(
             caches.evaluation_definitions,
             EVALUATIONS,
-            self._by_name(caches.evaluations, BY_DEFINITION),
+            self._indexed(caches.evaluations, BY_DEFINITION, _name),
         )
         self._on(caches.metrics, EVALUATIONS, self._evaluations_of_consent)
         self._on(caches.jobs, TASKS, self._indexed(caches.tasks, BY_JOB))
@@ -118,12 +119,16 @@ class Watches:
         for of_app in (caches.apps, caches.creation_requests):
             self._on(of_app, GATES, self._gated(app_mark))
         # By what should be there, so that one that was deleted is made anew.
-        self._on(caches.workload_versions, WORKLOADS, self._placed(caches.workloads, BY_CURRENT))
-        self._on(caches.app_versions, APPS, self._placed(caches.apps, BY_CURRENT))
+        self._on(
+            caches.workload_versions, WORKLOADS, self._indexed(caches.workloads, BY_CURRENT, _place)
+        )
+        self._on(caches.app_versions, APPS, self._indexed(caches.apps, BY_CURRENT, _place))
         # One that came late may have to be deprecated by now.
         self._on(caches.app_versions, APPS, self._apps_of_versions)
         self._on(
-            caches.workload_versions, APP_VERSIONS, self._placed(caches.app_versions, BY_LISTED)
+            caches.workload_versions,
+            APP_VERSIONS,
+            self._indexed(caches.app_versions, BY_LISTED, _place),
         )
         self._on(caches.app_versions, WORKLOAD_VERSIONS, self._waiting_for_app)
         self._on(caches.workloads, WORKLOAD_VERSIONS, self._unfinished_of_workloads)
@@ -132,7 +137,7 @@ class Watches:
             (STATEFUL_SET, caches.stateful_sets),
             (DAEMON_SET, caches.daemon_sets),
         ):
-            self._on(cache, WORKLOAD_VERSIONS, self._deploying(kind))
+            self._on(cache, WORKLOAD_VERSIONS, partial(self._owned, kind))
         self._on(caches.rollouts, WORKLOAD_VERSIONS, self._deploying_by_rollout)
         self._on(caches.workload_versions, FAILED_NODES, lambda keys: keys)
         self._on(caches.tasks, FAILED_NODES, self._versions_of_tasks)
@@ -155,21 +160,14 @@ class Watches:
 
         cache.subscribe(wake)
 
-    def _indexed(self, cache: Cache[Any], index: str) -> Callable[[frozenset[str]], Iterable[str]]:
-        """The objects under whose index value the changed keys stand."""
+    def _indexed(
+        self, cache: Cache[Any], index: str, place: Callable[[str], object] = str
+    ) -> Callable[[frozenset[str]], Iterable[str]]:
+        """The objects under whose index value the places of the changed keys stand."""
         store = cache.store
         return lambda keys: [
-            found.metadata.key for key in keys for found in store.by_index(index, key)
+            found.metadata.key for key in keys for found in store.by_index(index, place(key))
         ]
-
-    def _by_name(self, cache: Cache[Any], index: str) -> Callable[[frozenset[str]], Iterable[str]]:
-        """The same by the name alone: a definition may stand in another namespace."""
-        store = cache.store
-        return lambda keys: {
-            found.metadata.key
-            for key in keys
-            for found in store.by_index(index, key.partition("/")[2])
-        }
 
     def _tasks_of_definitions(self, keys: Iterable[str]) -> Iterable[str]:
         """The tasks of the definitions, and of all that refer to them, however indirectly."""
@@ -201,11 +199,9 @@ class Watches:
                 users = caches.evaluations.store.by_index(BY_DEFINITION, each.metadata.name)
                 yield from (user.metadata.key for user in users)
 
-    def _tasks_of_maps(self, keys: Iterable[str]) -> Iterable[str]:
-        store = self._caches.task_definitions.store
-        return self._tasks_of_definitions(
-            [found.metadata.key for key in keys for found in store.by_index(BY_CONFIG_MAP, key)]
-        )
+    def _tasks_of_maps(self, keys: frozenset[str]) -> Iterable[str]:
+        found = self._indexed(self._caches.task_definitions, BY_CONFIG_MAP)
+        return self._tasks_of_definitions(found(keys))
 
     def _tasks_of_jobs(self, keys: frozenset[str]) -> Iterable[str]:
         for key in keys:
@@ -273,13 +269,6 @@ class Watches:
             if found is not None:
                 yield f"{found.metadata.namespace}/{found.spec.app_name}"
 
-    def _placed(self, cache: Cache[Any], index: str) -> Callable[[frozenset[str]], Iterable[str]]:
-        """The objects in whose index the changed ones stand by namespace and name."""
-        store = cache.store
-        return lambda keys: [
-            found.metadata.key for key in keys for found in store.by_index(index, _place(key))
-        ]
-
     def _unfinished_of_workloads(self, keys: frozenset[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
         for key in keys:
@@ -305,9 +294,6 @@ class Watches:
                 if not found.status.current_phase:
                     yield found.metadata.key
 
-    def _deploying(self, kind: str) -> Callable[[frozenset[str]], Iterable[str]]:
-        return lambda keys: self._owned(kind, keys)
-
     def _owned(self, kind: str, keys: Iterable[str]) -> Iterable[str]:
         store = self._caches.workload_versions.store
         for key in keys:
@@ -330,6 +316,11 @@ class Watches:
             yield from self._owned(
                 REPLICA_SET, [f"{each.metadata.namespace}/{each.metadata.name}" for each in owned]
             )
+
+
+def _name(key: str) -> str:
+    """A definition may stand in another namespace."""
+    return key.partition("/")[2]
 
 
 def _place(key: str, mark: Callable[[str], str] = str) -> tuple[str, str]:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.placement.model import (
         Cluster,
-        MetricReference,
     )
     from harbourmaster.placement.snapshot import ObjectKey
 
@@ -94,13 +93,8 @@ class PlacementCaches(Caches):
 def metrics_of(target: Target) -> Iterator[ObjectKey]:
     """Where the metrics are that a target names."""
     for each in target.spec.metrics or ():
-        yield place_of_metric(each, target.metadata.namespace)
+        yield target.metadata.namespace if each.scope == "Namespaced" else "", each.name
 
 
 def _namespace(found: Application | Cluster) -> list[str]:
     return [found.metadata.namespace]
-
-
-def place_of_metric(reference: MetricReference, namespace: str) -> ObjectKey:
-    """Where a metric is that something in this namespace names."""
-    return namespace if reference.scope == "Namespaced" else "", reference.name

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Gauge
+
+from harbourmaster.telemetry.api_calls import AnswerTallies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,33 +21,15 @@ _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 """Seconds: from a decision whose pass knows all targets up to one that has to measure many."""
 
 
-class PlacementMetrics:
+class PlacementMetrics(AnswerTallies):
     """Counts for a process. Labels name kinds and outcomes, and no object."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._decisions = Counter(
-            DECISIONS,
-            "Decisions about where an object goes; outcome is the result.",
-            ("kind", "outcome"),
-            registry=registry,
-        )
-        self._durations = Histogram(
-            DECISION_DURATION,
-            "Time to decide about one object.",
-            ("kind",),
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        self._without_value = Gauge(
-            METRICS_WITHOUT_VALUE,
-            "Metrics of clusters, clouds and projects that have no value.",
-            registry=registry,
-        )
-
-    def decided(self, kind: str, outcome: str, seconds: float) -> None:
-        """Count a decision."""
-        self._decisions.labels(kind, outcome).inc()
-        self._durations.labels(kind).observe(seconds)
+        decisions = (DECISIONS, "Decisions about where an object goes; outcome is the result.")
+        durations = (DECISION_DURATION, "Time to decide about one object.")
+        super().__init__(registry, ("kind", "outcome"), _BUCKETS, decisions, durations)
+        text = "Metrics of clusters, clouds and projects that have no value."
+        self._without_value = Gauge(METRICS_WITHOUT_VALUE, text, registry=registry)
 
     def follow(self, count: Callable[[], int]) -> None:
         """Show how many queries have no value, whenever somebody looks."""

@@ -86,13 +86,8 @@ class Evictions:
                 retries=0,
             )
         except ApiError as error:
-            return reply_of(error)
+            return Reply(error.status, error.reason, error.causes, error.message, error.retry_after)
         return None
-
-
-def reply_of(error: ApiError) -> Reply:
-    """The answer in an error."""
-    return Reply(error.status, error.reason, error.causes, error.message, error.retry_after)
 
 
 def _path(victim: Victim, subresource: str | None = None) -> str:

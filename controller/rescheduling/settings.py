@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta
 
 from harbourmaster.api.settings import DescribedSettings
@@ -181,13 +182,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
     @property
     def limits(self) -> EvictionLimits:
         """How much may be done."""
-        return EvictionLimits(
-            evictions_per_minute=self.evictions_per_minute,
-            evictions_per_hour=self.evictions_per_hour,
-            pdb_violations_per_hour=self.pdb_violations_per_hour,
-            attempts_per_pod=self.attempts_per_pod,
-            attempts_per_owner=self.attempts_per_owner,
-        )
+        return msgspec.convert(self, EvictionLimits, from_attributes=True)
 
     @property
     def backoff(self) -> AttemptBackoff:

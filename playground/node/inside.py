@@ -11,7 +11,6 @@ import os
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -27,6 +26,7 @@ from harbourmaster.playground.installation import ROLES, step
 from harbourmaster.playground.node.configuration import FILES, HOST_IP, SOCKET, Worker
 from harbourmaster.playground.node.dns import Names
 from harbourmaster.playground.node.machine import FAILED, READY, WORKERS, Machine, archives
+from harbourmaster.playground.processes import captured
 from harbourmaster.playground.workloads import NAMESPACE
 from harbourmaster.serving.process import failure
 
@@ -220,7 +220,7 @@ def _why_not(command: list[str]) -> str | None:
 
 
 def _run(command: list[str]) -> str:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    result = captured(command)
     if result.returncode != 0:
         said = (result.stderr.strip() or f"exit code {result.returncode}").splitlines()[-1]
         raise PlaygroundError(f"{shlex.join(command)} failed: {said}")

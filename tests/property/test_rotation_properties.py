@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from harbourmaster.certs.authority import KeyPair, create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle, verify_bundle
-from harbourmaster.certs.overlap import Lifetimes, Write, decide, margins
+from harbourmaster.certs.overlap import Lifetimes, Write, decide
 from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import encode, read_authorities, trust_bundle
 from helpers.authorities import accepts, foreign_authority, foreign_leaf, kupid_data, pem
+from helpers.certificate_margins import margins
 from helpers.properties import TIMEOUT, cases
 from helpers.rotating import NAME, START, Lags, Rotation, settle
 

@@ -129,7 +129,7 @@ def placement_families() -> list[Metric]:
     """What it tells of where applications go."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = PlacementMetrics(registry := CollectorRegistry())
-    metrics.decided("Application", "Placed", 0.001)
+    metrics.answered("Application", "Placed", 0.001)
     return own_families(registry)
 
 

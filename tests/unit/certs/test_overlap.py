@@ -11,7 +11,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from harbourmaster.certs.authority import BACKDATED, create_authority, issue_serving_certificate
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle, permitted_names
 from harbourmaster.certs.errors import MissingNamesError
-from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide, margins
+from harbourmaster.certs.overlap import Await, Lifetimes, Write, decide
 from harbourmaster.certs.rotation import Keep
 from harbourmaster.certs.secret import trust_bundle
 from helpers.authorities import (
@@ -24,6 +24,7 @@ from helpers.authorities import (
     same_leaf,
     served,
 )
+from helpers.certificate_margins import margins
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = (NAME,)
