@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from importlib import import_module
 from importlib.metadata import version
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 _CAPABILITIES: Final = ("dashboard", "monitoring", "placement", "rescheduling")
 _EXAMPLES: Final = """examples:
-  eval "$(harbourmaster local up --dir /tmp/harbour)"
-  eval "$(harbourmaster local up --dir /tmp/harbour --with dashboard,placement --members 2)"
+  eval "$(harbourmaster local up)"
+  eval "$(harbourmaster local up --with dashboard,placement --members 2)"
   harbourmaster local up --dir /tmp/harbour --audit --webhook-args="--log-level=debug"
   eval "$(harbourmaster local up --node --dir /tmp/harbour)"
-  harbourmaster local status --dir /tmp/harbour
-  harbourmaster local down --dir /tmp/harbour
+  harbourmaster local status
+  harbourmaster local down
 """
 
 
@@ -39,7 +40,12 @@ def add_parser(commands: Commands) -> None:
         "status", help="print the state of each process; exit with 1 if one is not ready"
     )
     for action in (up, down, status):
-        action.add_argument("--dir", type=Path, required=True, help="directory for all files")
+        action.add_argument(
+            "--dir",
+            type=Path,
+            default=_directory(),
+            help="directory for all files [~/.local/state/harbourmaster/local]",
+        )
     up.add_argument(
         "--nodes", type=_count, metavar="N", help="number of nodes [2 simulated, or 1 real]"
     )
@@ -87,6 +93,12 @@ def add_parser(commands: Commands) -> None:
             metavar="FLAGS",
             help=f"flags for the {role}; can be repeated",
         )
+
+
+def _directory() -> Path:
+    """The directory by default: below XDG_STATE_HOME, or where it is if that is not set."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return Path(base, "harbourmaster", "local")
 
 
 def run(arguments: argparse.Namespace) -> int:

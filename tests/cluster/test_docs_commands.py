@@ -31,6 +31,8 @@ pytestmark = [
 BIN = Path(sys.executable).parent
 RUN = [page for page in PAGES if any(block.how != "not run" for block in blocks(page))]
 OWN = "/tmp/harbour"  # noqa: S108 - the manual's folder, of which each test has one of its own
+STATE = "state"
+"""Where a page's own installation is that names no folder."""
 SERVE = re.compile(r"(harbourmaster serve\b)(?! .*--port)")
 
 
@@ -76,7 +78,7 @@ def here(text, folder):
 def test_the_commands_of_a_page_work(page, tmp_path, request):
     folder = tmp_path / "harbour"
     commands = here(script(page), folder)
-    is_alone = str(folder) in commands
+    is_alone = str(folder) in commands or "local up" in commands
     more = {} if is_alone else {"KUBECONFIG": request.getfixturevalue("shared")}
     # As the folder of the repository, but what a page writes stays here.
     work = tmp_path / "work"
@@ -92,14 +94,20 @@ def test_the_commands_of_a_page_work(page, tmp_path, request):
             stdout=said,
             stderr=subprocess.STDOUT,
             cwd=work,
-            env=environment(OUTPUT=str(tmp_path / "output"), TMPDIR=str(tmp_path), **more),
+            env=environment(
+                OUTPUT=str(tmp_path / "output"),
+                TMPDIR=str(tmp_path),
+                XDG_STATE_HOME=str(tmp_path / STATE),
+                **more,
+            ),
             start_new_session=True,
         )
     try:
         code = running.wait(timeout=4 * PATIENCE)
     finally:
-        for each in [*tmp_path.glob("harbour*/pids.json"), *tmp_path.glob("*/*/pids.json")]:
-            local("down", each.parent)
+        for started in ("harbour*/pids.json", "*/*/pids.json", f"{STATE}/*/*/pids.json"):
+            for each in tmp_path.glob(started):
+                local("down", each.parent)
         end(running.pid)
     assert code == 0, log.read_text()
 

@@ -23,6 +23,20 @@ def test_up_simulates_nodes_and_keeps_no_audit_log_by_default(parse):
     assert given.command == "harbourmaster.cli.local:run"
 
 
+@pytest.mark.parametrize("action", ["up", "down", "status"])
+@pytest.mark.parametrize(
+    ("state", "home"), [("/s", "/s"), ("", "/h/.local/state"), (None, "/h/.local/state")]
+)
+def test_the_directory_by_default_is_below_that_of_states(monkeypatch, action, state, home):
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    if state is not None:
+        monkeypatch.setenv("XDG_STATE_HOME", state)
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers(required=True))
+    assert parser.parse_args(["local", action]).dir == Path(home, "harbourmaster/local")
+
+
 def test_flags_of_the_processes_add_up_and_may_hold_spaces(parse):
     given = parse(
         *("up", "--dir=x", "--webhook-args=--log-level=debug --host='a b'"),
@@ -41,9 +55,6 @@ def test_flags_of_one_call_are_not_those_of_the_next(parse):
     ("arguments", "text"),
     [
         ([], "ACTION"),
-        (["up"], "--dir"),
-        (["down"], "--dir"),
-        (["status"], "--dir"),
         (["up", "--dir=x", "--nodes=-1"], "-1 is negative"),
         (["up", "--dir=x", "--webhook-args='--port"], "'--port: No closing quotation"),
         (["down", "--dir=x", "--audit"], "--audit"),
