@@ -216,9 +216,9 @@ class Filled(LifecycleStores):
             else [],
             "lastDecision": {
                 "time": self.ago(600),
-                "outcome": "Chosen",
+                "outcome": "Moved",
                 "chosen": targets[0],
-                "reason": f"{targets[0]} has the best score",
+                "reason": f"'{targets[0]}' has the best score, 0.526",
                 "considered": 3,
                 "matched": 2,
                 "candidates": [
@@ -227,9 +227,14 @@ class Filled(LifecycleStores):
                         "matched": True,
                         "score": 0.526,
                         "terms": terms,
+                    },
+                    {
+                        "cluster": targets[1],
+                        "matched": True,
+                        "score": 0.481,
+                        "terms": terms,
                         "stickiness": 0.1,
                     },
-                    {"cluster": targets[1], "matched": True, "score": 0.481, "terms": terms},
                     {
                         "cluster": targets[2],
                         "matched": False,
