@@ -7,7 +7,7 @@ from http import HTTPStatus
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.api.resources import ACCESS_REVIEWS, PODS, TOKEN_REVIEWS
+from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.registry import OVERVIEW
 from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.kube.errors import ForbiddenError
@@ -80,22 +80,17 @@ def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tu
 
 def unchecked(error: ApiError | TimeoutError) -> PageRefused:
     """The answer where the API server did not say who somebody is or what they may list."""
-    if isinstance(error, ForbiddenError):
-        review = TOKEN_REVIEWS if TOKEN_REVIEWS.plural in error.call else ACCESS_REVIEWS
-        return PageRefused(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            f"The controller has no permission to create {_named(review)}.",
-            "Ask an administrator to apply the component dashboard again, or to look for what is "
-            "missing:",
-            retry_after=2,
-            command="harbourmaster doctor",
-        )
-    return PageRefused(
-        HTTPStatus.SERVICE_UNAVAILABLE,
+    text, advice, command = (
         "The API server did not answer who you are or what you may list.",
         "Try again in a moment.",
-        retry_after=2,
+        "",
     )
+    if isinstance(error, ForbiddenError):
+        text = f"The controller has no permission to {error.call}."
+        advice = "Ask an administrator to apply the component dashboard. What is missing:"
+        command = "harbourmaster doctor"
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    return PageRefused(status, text, advice, retry_after=2, command=command)
 
 
 def _named(kind: Resource) -> str:
@@ -120,7 +115,7 @@ def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]
     if page.counts:
         shown = [(kind, source) for kind, source in shown if kind is not PODS]
         shown.append((PODS, sources.labels))
-    if page.counts and PODS in page.needed_kinds:
+    if page is OVERVIEW:
         shown.append((PODS, sources.gated_pods))
     found = (_note(page, kind, source) for kind, source in shown if not visible.of(kind).is_empty)
     notes = list(dict.fromkeys(filter(None, found)))

@@ -80,8 +80,8 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 class ReadSources(Protocol):
     """Gives the current sources."""
 
-    def __call__(self, *, counts: bool) -> Awaitable[PageSources]:
-        """The sources; with ``counts`` of the pods that policies select."""
+    def __call__(self, *, counts: bool, pod: str = "") -> Awaitable[PageSources]:
+        """The sources; with ``counts`` of the pods that policies select, and one pod by its key."""
 
 
 class Dashboard:
@@ -248,6 +248,10 @@ class Dashboard:
         async def handle(request: web.Request) -> web.Response:
             query = replace(read_query(request.query), **request.match_info)
             sources, visible = await self._seen(request, page, query.namespace)
+            if page.reads_pod:
+                sources = await self._read_sources(
+                    counts=False, pod=f"{query.namespace}/{query.name}"
+                )
             view = page.build(sources, visible, query, self._now())
             if isinstance(view, Generator):
                 view = await in_turns(view)

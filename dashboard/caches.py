@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
+from harbourmaster.dashboard.conflicts import MOST, conflicts_of
 from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, PageSources
 from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from harbourmaster.api.resources import Resource
+    from harbourmaster.dashboard.conflicts import Conflict
     from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
@@ -83,15 +86,23 @@ class PodCounter:
         chosen = policy_set(self._policies())
         by_policy: dict[str, dict[str, int]] = {}
         pods: dict[str, int] = {}
+        together: dict[tuple[CompiledPolicy, ...], None] = {}
         for number, pod in enumerate(tuple(self._pods()), 1):
             space = pod.namespace
             pods[space] = pods.get(space, 0) + 1
-            for policy in chosen.match(space, self._namespace(space) or {}, pod.labels):
+            selecting = chosen.match(space, self._namespace(space) or {}, pod.labels)
+            if len(selecting) > 1:
+                together[selecting] = None
+            for policy in selecting:
                 counts = by_policy.setdefault(policy.reference, {})
                 counts[space] = counts.get(space, 0) + 1
             if not number % SLICE:
                 await asyncio.sleep(0)
-        return MatchCounts(by_policy, pods, is_whole)
+        conflicts: dict[Conflict, None] = {}
+        for group in islice(together, MOST):
+            conflicts |= dict.fromkeys(conflicts_of(group))
+            await asyncio.sleep(0)
+        return MatchCounts(by_policy, pods, is_whole, tuple(conflicts))
 
 
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"

@@ -25,6 +25,7 @@ from harbourmaster.dashboard.pages import (
     clusters,
     gates,
     overview,
+    pods,
     policies,
     reservations,
 )
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import Source
 
 Build: TypeAlias = Callable[[PageSources, Visibility, PageQuery, datetime], Any]
+
+
+_ONE: Final = "/{namespace}/{name:[^/]+}"
 
 
 class Page(Struct, frozen=True):
@@ -52,6 +56,8 @@ class Page(Struct, frozen=True):
     """Kinds that it shows more of, where they may be listed."""
     counts: bool = False
     """Whether it shows how many pods policies select."""
+    reads_pod: bool = False
+    """Whether it is about one pod, which is read from the API server."""
 
     @property
     def kinds(self) -> tuple[Resource, ...]:
@@ -103,7 +109,7 @@ APPLICATIONS_PAGE: Final = Page(
 APPLICATION_PAGE: Final = replace(
     APPLICATIONS_PAGE,
     name="application",
-    path=f"{applications.PATH}/{{namespace}}/{{name:[^/]+}}",
+    path=f"{applications.PATH}{_ONE}",
     build=applications.application,
     besides=(WORKLOAD_VERSIONS, *DETAILS),
 )
@@ -130,7 +136,17 @@ PAGES: Final = (
         ((NODES,),),
     ),
 )
-BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE)}
+_PODS: Final = Page(
+    "pods",
+    pods.PATH,
+    "Policies",
+    pods.pods,
+    ((PODS,),),
+    besides=(POLICIES, CLUSTER_POLICIES),
+    counts=True,
+)
+_POD: Final = replace(_PODS, name="pod", path=f"{pods.PATH}{_ONE}", build=pods.pod, reads_pod=True)
+BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE, _PODS, _POD)}
 
 
 def places_of(kind: Resource, sources: PageSources) -> frozenset[str]:

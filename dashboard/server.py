@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.dashboard.app import Dashboard
@@ -20,6 +21,8 @@ from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from msgspec import Raw
 
     from harbourmaster.dashboard.caches import DashboardCaches
     from harbourmaster.dashboard.settings import DashboardSettings
@@ -50,6 +53,7 @@ class DashboardServer:
     ) -> None:
         if certificate is None and not settings.is_local:
             raise ValueError("without a certificate it is served to this machine only")
+        self._client = client
         self._settings = settings
         self._mirrors = mirrors
         self._certificate = certificate
@@ -108,9 +112,16 @@ class DashboardServer:
         finally:
             await site.stop()
 
-    async def _read_sources(self, *, counts: bool) -> PageSources:
+    async def _read_sources(self, *, counts: bool, pod: str = "") -> PageSources:
+        found: tuple[Raw, ...] = ()
+        if pod in self._mirrors.pods.store:
+            # We may list pods, and get none.
+            space, name = pod.split("/")
+            only = f"metadata.name={name}"
+            found = (await self._client.list(PODS, space, field_selector=only)).items
         return await self._mirrors.sources(
             counts=counts,
+            pod=next(iter(found), None),
             rules=self._rules,
             definition_namespaces=self._definition_namespaces,
         )

@@ -24,12 +24,15 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.dashboard.conflicts import Conflict
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.model import Policy
 
 if TYPE_CHECKING:
     import asyncio
+
+    from msgspec import Raw
 
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.store import Store
@@ -99,6 +102,7 @@ class MatchCounts(Struct, frozen=True):
     """How many there are."""
     is_whole: bool = True
     """Whether all pods, policies and namespaces were known when they were counted."""
+    conflicts: tuple[Conflict, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,9 @@ class PageSources:
     rules: GateWaitRules = field(default_factory=GateWaitRules)
     definition_namespaces: tuple[str, ...] = ()
     """Where definitions and metrics are looked up after an object's own namespace."""
+
+    pod: bytes | Raw | None = None
+    """The pod that a page is about, as the API server has it."""
 
     def named(self, name: str) -> Source[Any] | None:
         """The source of that name here."""

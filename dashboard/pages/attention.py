@@ -24,28 +24,15 @@ if TYPE_CHECKING:
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.model import Version
 
-_DEFINITIONS: Final = Topic("Missing definitions", applications.PATH, ("", ""), ((APP_VERSIONS,),))
-_PROVIDERS: Final = Topic("Metric providers", gates.PATH, ("", ""), ((KEPTN_METRICS,),))
+_TOPIC: Final = Topic("Checks", gates.PATH, ("", ""), ((APP_VERSIONS,),))
 _SLICE: Final = 100
 """Versions that are looked at in one go."""
 
 
-def tallies(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[Tally]]:
-    """Notices for the overview, which has no page and no numbers of these."""
-    missing = yield from _missing(sources, visible, now)
-    return [
-        topic.tally(sources, visible, (), (), found, lambda each: each)
-        for topic, found in (
-            (_DEFINITIONS, missing),
-            (_PROVIDERS, _dead_providers(sources, visible, now)),
-        )
-    ]
-
-
-def _missing(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[Notice]]:
-    """Definitions that versions under way name and that do not exist, each once."""
+def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
+    """Notices for the overview: definitions that versions under way lack, each once; providers."""
     gatherer = Gatherer(sources, visible)
-    found: dict[tuple[str, str], Notice] = {}
+    found: dict[str, Notice] = {}
     versions: tuple[Version, ...] = (
         *values(sources.app_versions),
         *values(sources.workload_versions),
@@ -53,20 +40,19 @@ def _missing(sources: PageSources, visible: Visibility, now: datetime) -> Sliced
     for number, version in enumerate(versions, 1):
         if not number % _SLICE:
             yield
-        namespace = version.metadata.namespace
-        if isinstance(version, AppVersion):
-            kind, app = APP_VERSIONS, version.spec.app_name
-        else:
-            kind, app = WORKLOAD_VERSIONS, version.spec.app
-        if version.status.is_finished or not visible.sees(kind, namespace):
+        space, is_app = version.metadata.namespace, isinstance(version, AppVersion)
+        is_seen = visible.sees(APP_VERSIONS if is_app else WORKLOAD_VERSIONS, space)
+        if version.status.is_finished or not is_seen:
             continue
+        app = version.spec.app_name if isinstance(version, AppVersion) else version.spec.app
         phases = [each for each in phases_of(version) if each.checks]
-        for each in check_reports(version, gatherer.facts_in(namespace), now, phases=phases):
+        for each in check_reports(version, gatherer.facts_in(space), now, phases=phases):
             if each.fault == "definition-missing":
-                link = applications.link_of(namespace, app)
-                notice = Notice("bad", "Definition", f"{namespace}/{each.name}", each.message, link)
-                found.setdefault((namespace, each.message), notice)
-    return list(found.values())
+                link, name = applications.link_of(space, app), f"{space}/{each.name}"
+                notice = Notice("bad", "Definition", name, each.message, link)
+                found.setdefault(f"{name} {each.message}", notice)
+    urgent = [*found.values(), *_dead_providers(sources, visible, now)]
+    return _TOPIC.tally(sources, visible, (), (), urgent, lambda each: each)
 
 
 def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) -> list[Notice]:

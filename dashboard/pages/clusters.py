@@ -67,16 +67,6 @@ class ClusterRow(Struct, frozen=True, gc=False):
     """Whether it takes no more."""
 
 
-class CandidateRow(Struct, frozen=True, gc=False):
-    """The result of one cluster in a decision."""
-
-    name: str
-    score: str
-    terms: tuple[str, ...]
-    reason: str
-    is_chosen: bool
-
-
 class PlacementRow(Struct, frozen=True, gc=False):
     """An application and where it is."""
 
@@ -87,12 +77,9 @@ class PlacementRow(Struct, frozen=True, gc=False):
     """Where it is to run."""
     running_on: str
     """Where it does, if that is elsewhere."""
-    outcome: str
-    reason: str
-    decided: str
-    matched: str
-    candidates: tuple[CandidateRow, ...]
-    would_change: tuple[str, ...]
+    decision: DecisionRecord
+    moves: int
+    """To a better cluster within the last hour."""
     faults: tuple[str, ...]
 
 
@@ -243,7 +230,6 @@ def _application_faults(application: Application) -> Iterator[str]:
 
 def _placement(application: Application) -> PlacementRow:
     status = application.status
-    record = status.last_decision or DecisionRecord()
     target, running = _name(status.scheduled_to), _name(status.running_on)
     return PlacementRow(
         namespace=application.metadata.namespace,
@@ -251,28 +237,10 @@ def _placement(application: Application) -> PlacementRow:
         state=shown(status.phase),
         target=target,
         running_on=running if running != target else "",
-        outcome=record.outcome,
-        reason=record.reason,
-        decided=record.time,
-        matched=f"{record.matched} of {record.considered}" if record.considered else "",
-        candidates=tuple(_candidates(record)),
-        would_change=record.would_change,
+        decision=status.last_decision or DecisionRecord(),
+        moves=len(status.recent_moves),
         faults=tuple(_application_faults(application)),
     )
-
-
-def _candidates(record: DecisionRecord) -> Iterator[CandidateRow]:
-    for each in record.candidates:
-        terms = [f"{one.metric} {one.value:g} by {one.weight:g}" for one in each.terms]
-        if each.stickiness:
-            terms.append(f"it is there: + {each.stickiness:g}")
-        yield CandidateRow(
-            name=each.cluster,
-            score="" if each.score is None else f"{each.score:.3f}",
-            terms=tuple(terms),
-            reason=each.reason,
-            is_chosen=each.cluster == record.chosen,
-        )
 
 
 def _name(reference: TargetReference | None) -> str:

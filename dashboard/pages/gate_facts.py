@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,21 +18,18 @@ from harbourmaster.api.resources import (
 from harbourmaster.dashboard.sources import found, values
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import Facts
-from harbourmaster.lifecycle.model import MetricReference
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.dashboard.sources import PageSources, Source
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.lifecycle.gated_pods import Pod
-    from harbourmaster.lifecycle.model import (
-        AppVersion,
-    )
+    from harbourmaster.lifecycle.model import AppVersion, MetricReference
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -92,7 +89,9 @@ class Gatherer:
             evaluations=self._named(sources.evaluations, EVALUATIONS, (namespace,)),
             task_definitions=self._named(sources.task_definitions, TASK_DEFINITIONS, places),
             definitions=self._named(sources.evaluation_definitions, EVALUATION_DEFINITIONS, places),
-            metrics=_Metrics(metrics, self._metric),
+            metrics=_Found(
+                lambda each: self._metric(each) if each.namespace else metrics.get(each.name)
+            ),
             unread=tuple(each.kind for each in DETAILS if self._is_unread(each, namespace, places)),
         )
 
@@ -104,7 +103,14 @@ class Gatherer:
     def _named(
         self, source: Source[T] | None, kind: Resource, places: Iterable[str]
     ) -> Mapping[str, T]:
-        return _Named(source, [each for each in places if self._visible.sees(kind, each)])
+        """The objects of a source by name, in the first of the namespaces that has it."""
+        seen = [each for each in places if self._visible.sees(kind, each)]
+
+        def find(name: str) -> T | None:
+            got = (found(source, f"{place}/{name}") for place in seen)
+            return next((each for each in got if each is not None), None)
+
+        return _Found(find)
 
     def _metric(self, reference: MetricReference) -> Metric | None:
         if not self._visible.sees(KEPTN_METRICS, reference.namespace):
@@ -115,11 +121,11 @@ class Gatherer:
 class _Found(Mapping[K, T], Generic[K, T]):
     """Looks up one thing at a time; it can't be walked."""
 
-    def find(self, key: K) -> T | None:
-        raise NotImplementedError
+    def __init__(self, find: Callable[[K], T | None]) -> None:
+        self._find = find
 
     def __getitem__(self, key: K) -> T:
-        got = self.find(key)
+        got = self._find(key)
         if got is None:
             raise KeyError(key)
         return got
@@ -129,29 +135,3 @@ class _Found(Mapping[K, T], Generic[K, T]):
 
     def __len__(self) -> int:
         return 0
-
-
-class _Named(_Found[str, T]):
-    """The objects of a source by name, in the first of the namespaces that has it."""
-
-    def __init__(self, source: Source[T] | None, places: Sequence[str]) -> None:
-        self._source = source
-        self._places = places
-
-    def find(self, key: str) -> T | None:
-        for place in self._places:
-            got = found(self._source, f"{place}/{key}")
-            if got is not None:
-                return got
-        return None
-
-
-class _Metrics(_Found[MetricReference, Any]):
-    """Metrics by references, which may name a namespace."""
-
-    def __init__(self, named: Mapping[str, Any], elsewhere: Any) -> None:  # noqa: ANN401 - a method
-        self._named = named
-        self._elsewhere = elsewhere
-
-    def find(self, key: MetricReference) -> Any:  # noqa: ANN401 - a Metric
-        return self._elsewhere(key) if key.namespace else self._named.get(key.name)

@@ -60,7 +60,7 @@ def overview(
         yield
     # Second on the page, and the one that takes long.
     tallies.insert(1, (yield from gates.tally(sources, visible, now)))
-    every = [*tallies, *(yield from attention.tallies(sources, visible, now))]
+    every = [*tallies, (yield from attention.tally(sources, visible, now))]
     notices = [notice for tally in every for notice in tally.notices]
     notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
     further = tuple(

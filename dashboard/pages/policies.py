@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
+from harbourmaster.dashboard.conflicts import Conflict
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.selectors import LabelSelector
-    from harbourmaster.dashboard.pages.states import Tally
+    from harbourmaster.dashboard.pages.states import Tally, Tone
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import KnownPolicy, PageSources
     from harbourmaster.dashboard.visibility import Visibility
@@ -26,6 +28,13 @@ PATH: Final = "/policies"
 _TOPIC: Final = Topic("Policies", PATH, ("policy", "policies"), ((POLICIES,), (CLUSTER_POLICIES,)))
 FAULTY: Final = "faulty"
 UNUSED: Final = "unused"
+CONFLICTING: Final = "conflicting"
+_PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
+    (FAULTY, "with a fault, skipped", "bad"),
+    (CONFLICTING, "in conflict", "warn"),
+    (UNUSED, "without a pod", "idle"),
+)
+_rank: Final = attrgetter("rank")
 
 
 class Selects(Struct, frozen=True, gc=False):
@@ -49,6 +58,8 @@ class PolicyRow(Struct, frozen=True, gc=False):
     pods: int | None
     """That it selects among those that may be seen; None where none may, or not all are here."""
     fault: str
+    reference: str
+    conflicts: tuple[Conflict, ...]
 
 
 class PoliciesPage(Struct, frozen=True):
@@ -64,30 +75,40 @@ class PoliciesPage(Struct, frozen=True):
     sees_all_pods: bool
 
 
+class _Judged(NamedTuple):
+    """A policy with what is to be said of it."""
+
+    known: KnownPolicy
+    pods: int | None
+    conflicts: list[Conflict]
+
+    def is_in(self, state: str) -> bool:
+        return {
+            FAULTY: self.known.compiled.fault is not None,
+            CONFLICTING: bool(self.conflicts),
+            UNUSED: self.pods == 0,
+        }.get(state, not state)
+
+
 def policies(
     sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
 ) -> PoliciesPage:
     """The page, in the order in which policies apply; those at fault first."""
-    seen = _visible(sources, visible)
-    counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
+    judged = _judged(sources, visible)
     listing = listed(
-        seen,
+        judged,
         query,
-        namespace=lambda each: each.policy.metadata.namespace or "",
-        texts=lambda each: (each.policy.metadata.name or "", each.policy.metadata.namespace or ""),
-        key=lambda each: (each.compiled.fault is None, each.compiled.rank),
-        row=lambda each: _row(each, counts[each.compiled.reference]),
-        holds=lambda each: (
-            not query.state
-            or (query.state == FAULTY and each.compiled.fault is not None)
-            or (query.state == UNUSED and counts[each.compiled.reference] == 0)
-        ),
+        namespace=lambda each: each.known.policy.metadata.namespace or "",
+        texts=lambda each: each.known.compiled.reference.split("/"),
+        key=lambda each: (each.known.compiled.fault is None, each.known.compiled.rank),
+        row=_row,
+        holds=lambda each: each.is_in(query.state),
     )
     scope = visible.of(PODS)
     pods = sum(count for space, count in sources.counts.pods.items() if scope.sees(space))
     return PoliciesPage(
         listing,
-        tuple(_parts(seen, counts)),
+        tuple(_parts(judged)),
         pods,
         is_counted=sources.counts.is_whole,
         sees_pods=not scope.is_empty,
@@ -97,19 +118,37 @@ def policies(
 
 def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
-    seen = _visible(sources, visible)
-    counts = {each.compiled.reference: _count(sources, visible, each) for each in seen}
-    faulty = [each for each in seen if each.compiled.fault is not None]
-    faulty.sort(key=lambda each: each.compiled.rank)
-    return _TOPIC.tally(sources, visible, seen, _parts(seen, counts), faulty, _notice)
+    judged = _judged(sources, visible)
+    faulty = sorted((each.known.compiled for each in judged if each.is_in(FAULTY)), key=_rank)
+    notices = [Notice("bad", "Policy", each.reference, each.fault or "", PATH) for each in faulty]
+    notices += (
+        Notice(
+            "warn",
+            "Policies",
+            " and ".join(each.policies),
+            each.text,
+            f"{PATH}?state={CONFLICTING}",
+        )
+        for each in dict.fromkeys(one for each in judged for one in each.conflicts)
+    )
+    return _TOPIC.tally(sources, visible, judged, _parts(judged), notices, lambda each: each)
 
 
-def _notice(policy: KnownPolicy) -> Notice:
-    compiled = policy.compiled
-    return Notice("bad", "Policy", compiled.reference, compiled.fault or "", PATH)
+def _judged(sources: PageSources, visible: Visibility) -> list[_Judged]:
+    known = seen(sources, visible)
+    conflicts: dict[str, list[Conflict]] = {each.compiled.reference: [] for each in known}
+    for conflict in sources.counts.conflicts:
+        if conflicts.keys() >= set(conflict.policies):
+            for reference in conflict.policies:
+                conflicts[reference].append(conflict)
+    return [
+        _Judged(each, _count(sources, visible, each), conflicts[each.compiled.reference])
+        for each in known
+    ]
 
 
-def _visible(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
+def seen(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
+    """The policies of both kinds that may be seen."""
     scope = visible.of(POLICIES)
     found = [
         each
@@ -130,26 +169,24 @@ def _count(sources: PageSources, visible: Visibility, policy: KnownPolicy) -> in
     return sum(count for space, count in found.items() if scope.sees(space))
 
 
-def _parts(seen: list[KnownPolicy], counts: dict[str, int | None]) -> Iterator[StateCount]:
-    faulty = sum(each.compiled.fault is not None for each in seen)
-    if faulty:
-        yield StateCount("with a fault, skipped", faulty, "bad", FAULTY)
-    unused = sum(count == 0 for count in counts.values())
-    if unused:
-        yield StateCount("without a pod", unused, "idle", UNUSED)
+def _parts(judged: list[_Judged]) -> Iterator[StateCount]:
+    for state, label, tone in _PARTS:
+        if count := sum(each.is_in(state) for each in judged):
+            yield StateCount(label, count, tone, state)
 
 
-def _row(known: KnownPolicy, count: int | None) -> PolicyRow:
-    policy = known.policy
-    spec = policy.spec
+def _row(judged: _Judged) -> PolicyRow:
+    policy, compiled = judged.known.policy, judged.known.compiled
     return PolicyRow(
         kind="Cluster policy" if policy.is_cluster_scoped else "Policy",
         namespace=policy.metadata.namespace or "",
         name=policy.metadata.name or "",
-        selects=tuple(_selects(spec, is_cluster=policy.is_cluster_scoped)),
-        sets=tuple(_sets(spec)),
-        pods=count,
-        fault=known.compiled.fault or "",
+        selects=tuple(_selects(policy.spec, is_cluster=policy.is_cluster_scoped)),
+        sets=tuple(_sets(policy.spec)),
+        pods=judged.pods,
+        fault=compiled.fault or "",
+        reference=compiled.reference,
+        conflicts=tuple(judged.conflicts),
     )
 
 

@@ -91,8 +91,21 @@ class Filled(LifecycleStores):
         found = {"kubernetes.io/metadata.name": name, **labels}
         self.sources["namespaces"].store.put(name, found)
 
-    def pod(self, namespace, labels):
-        self.pods.put(f"{namespace}/{len(self.pods)}", LabelledPod(namespace, labels))
+    def pod(self, namespace, labels, name="", managed=(), **spec):
+        """A pod; ``managed`` are names of fields with their manager and the age of its write."""
+        key = f"{namespace}/{name or len(self.pods)}"
+        self.pods.put(key, LabelledPod(namespace, labels))
+        fields = [
+            {
+                "manager": manager,
+                "operation": "Update",
+                "time": self.ago(age),
+                "fieldsV1": {"f:spec": {f"f:{field}": {}}},
+            }
+            for field, manager, age in managed
+        ]
+        metadata = {"labels": labels, "creationTimestamp": self.ago(600), "managedFields": fields}
+        self.raw_pods[key] = msgspec.json.encode({"metadata": metadata, "spec": spec})
         self.counter.outdate()
 
     def policy(self, namespace, name, number=0, **spec):
@@ -203,9 +216,9 @@ class Filled(LifecycleStores):
             else [],
             "lastDecision": {
                 "time": self.ago(600),
-                "outcome": "Chosen",
+                "outcome": "Moved",
                 "chosen": targets[0],
-                "reason": f"{targets[0]} has the best score",
+                "reason": f"'{targets[0]}' has the best score, 0.526",
                 "considered": 3,
                 "matched": 2,
                 "candidates": [
@@ -214,9 +227,14 @@ class Filled(LifecycleStores):
                         "matched": True,
                         "score": 0.526,
                         "terms": terms,
+                    },
+                    {
+                        "cluster": targets[1],
+                        "matched": True,
+                        "score": 0.481,
+                        "terms": terms,
                         "stickiness": 0.1,
                     },
-                    {"cluster": targets[1], "matched": True, "score": 0.481, "terms": terms},
                     {
                         "cluster": targets[2],
                         "matched": False,

@@ -51,6 +51,8 @@ class Stores:
         self.now = now or utc_now()
         self.sources = {each: StaticSource() for each in self.SOURCES}
         self.pods = Store()
+        self.sources["labels"] = StaticSource(self.pods)
+        self.raw_pods = {}
         self.rules = GateWaitRules(max_age_seconds=max_age)
         self.dashboard = None
         self.counter = PodCounter(
@@ -63,9 +65,10 @@ class Stores:
             self.sources["namespaces"].store.get,
         )
 
-    async def world(self, *, counts=True):
+    async def world(self, *, counts=True, pod=""):
         found = await self.counter.counts() if counts else MatchCounts()
-        return PageSources(**self.sources, counts=found, rules=self.rules)
+        raw = self.raw_pods.get(pod)
+        return PageSources(**self.sources, counts=found, rules=self.rules, pod=raw)
 
     def put(self, source, obj, key=None):
         key = key or obj.metadata.key

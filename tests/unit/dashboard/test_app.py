@@ -105,6 +105,25 @@ async def test_a_page_names_what_it_leaves_out_for_lack_of_permissions(place):
     assert "for lack of permission" not in await place.page("/applications/shop/cart-0")
 
 
+async def test_a_pod_is_shown_to_who_may_list_pods_there(place):
+    for namespace in ("shop", "payments"):
+        place.filled.namespace(namespace)
+        place.filled.pod(namespace, {"app": "cart"}, "cart-1", nodeSelector={"<b>": "ssd"})
+        place.filled.policy(namespace, "keep-cart", 0, podSelector={}, nodeSelector={"<b>": "ssd"})
+    text = html.unescape(await place.page("/policies/pods/shop/cart-1", "sailor"))
+    assert 'nodeSelector["<b>"]' in text
+    assert "PodSchedulingPolicy shop/keep-cart" in text
+    assert 'href="/policies/pods/shop/cart-1"' in await place.page("/policies/pods", "sailor")
+    for path in ("/payments/cart-1", "/payments/none", "?namespace=payments"):
+        text = await place.page(f"/policies/pods{path}", "sailor", status=403)
+        assert "list pods in the namespace payments" in text
+    await place.page("/policies/pods/shop/none", "sailor", status=404)
+    # Policies that may not be seen are not named.
+    place.access.kinds["sailor"] = {"pods"}
+    text = await place.page("/policies/pods/shop/cart-1", "sailor")
+    assert "keep-cart" not in text
+
+
 async def test_what_the_controller_may_not_do_is_named(place):
     place.filled.fill(5)
     place.filled.sources["gated_pods"].error = "list /api/v1/pods: 403 Forbidden: pods is ..."
@@ -114,8 +133,7 @@ async def test_what_the_controller_may_not_do_is_named(place):
     for review in ("authentication.k8s.io/v1/tokenreviews", "authorization.k8s.io/v1/subject..."):
         place.access.fault = ForbiddenError("no", status=403, call=f"create /apis/{review}")
         text = await place.page("/gates", status=503)
-        named = "tokenreviews.authentication" if "token" in review else "subjectaccessreviews"
-        assert f"The controller has no permission to create {named}" in text
+        assert f"The controller has no permission to create /apis/{review}" in text
         assert "<code>harbourmaster doctor</code>" in text
 
 

@@ -13,6 +13,7 @@ from harbourmaster.dashboard.pages import (
     clusters,
     gates,
     overview,
+    pods,
     policies,
     reservations,
 )
@@ -21,7 +22,7 @@ from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.sources import SOURCES, PageSources
 from harbourmaster.dashboard.turns import in_turns
-from harbourmaster.dashboard.visibility import EVERYWHERE, Visibility
+from harbourmaster.dashboard.visibility import EVERYWHERE, ListScope, Visibility
 from helpers.dashboard import Filled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -236,6 +237,116 @@ async def test_a_policy_shows_what_it_selects_and_sets(filled):
     assert [each.name for each in unused.listing.rows] == ["keep-broken", "keep-none"]
 
 
+async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
+    filled.namespace("shop")
+    everything = {"podSelector": {}}
+    filled.policy("shop", "a", **everything, nodeSelector={"disk": "ssd"})
+    filled.policy("shop", "b", **everything, nodeSelector={"disk": "hdd", "zone": "x"})
+    filled.policy("shop", "c", podSelector={"matchLabels": {"app": "no"}}, nodeName="n1")
+    filled.pod("shop", {"app": "cart"})
+    world = await filled.world()
+    page = policies.policies(world, ALL, PageQuery(state="conflicting"), NOW)
+    assert [each.name for each in page.listing.rows] == ["a", "b"]
+    first, second = (each.conflicts for each in page.listing.rows)
+    (conflict,) = first
+    assert first == second
+    assert conflict.policies == ("PodSchedulingPolicy shop/b", "PodSchedulingPolicy shop/a")
+    assert conflict.text == 'spec.nodeSelector["disk"] stays ssd, not hdd'
+    found = await in_turns(overview.overview(world, ALL, PageQuery(), NOW))
+    (notice,) = [each for each in found.notices if each.what == "Policies"]
+    assert notice.text == conflict.text
+    assert notice.link == "/policies?state=conflicting"
+
+
+async def test_required_node_affinity_that_excludes_another_is_a_conflict(filled):
+    def required(value):
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [value]}]}
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        return {"nodeAffinity": {key: {"nodeSelectorTerms": [term]}}}
+
+    filled.namespace("shop")
+    filled.pod("shop", {"app": "cart"})
+    for name, value in (("a", "x"), ("b", "y")):
+        filled.policy("shop", name, podSelector={}, affinity=required(value))
+    page = policies.policies(await filled.world(), ALL, PageQuery(), NOW)
+    (conflict,) = page.listing.rows[0].conflicts
+    assert conflict.policies == ("PodSchedulingPolicy shop/b", "PodSchedulingPolicy shop/a")
+    assert "no node can satisfy both" in conflict.text
+
+
+async def test_a_conflict_with_a_policy_that_may_not_be_seen_is_not_told(filled):
+    filled.namespace("shop")
+    filled.pod("shop", {"app": "cart"})
+    filled.policy("shop", "secret", 2, podSelector={}, schedulerName="one")
+    filled.policy("shop", "mine", 0, podSelector={}, schedulerName="two")
+    world = await filled.world()
+    assert policies.policies(world, ALL, PageQuery(), NOW).parts[0].count == 2
+    some = Visibility({"podschedulingpolicies.kupid.gardener.cloud": EVERYWHERE})
+    (row,) = policies.policies(world, some, PageQuery(), NOW).listing.rows
+    assert row.conflicts == ()
+
+
+async def test_the_pods_of_a_policy_are_listed(filled):
+    for name in ("shop", "mail"):
+        filled.namespace(name)
+        filled.pod(name, {"app": "cart"}, "cart-1")
+        filled.pod(name, {"app": "other"}, "other-1")
+    filled.policy("shop", "keep-cart", 0)
+    world = await filled.world()
+    (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
+    only = pods.pods(world, ALL, PageQuery(state=row.reference), NOW).listing
+    assert only.rows == ("shop/cart-1",)
+    every = pods.pods(world, ALL, PageQuery(q="cart"), NOW).listing
+    assert every.rows == ("mail/cart-1", "shop/cart-1")
+    some = Visibility({"pods.": ListScope(namespaces=frozenset(("mail",)))})
+    assert pods.pods(world, some, PageQuery(), NOW).listing.total == 2
+
+
+async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
+    filled.namespace("shop")
+    filled.policy("shop", "keep-cart", 0)
+    toleration = {"key": "pool", "operator": "Equal", "value": "etcd", "effect": "NoExecute"}
+    extra = {"key": "edited", "operator": "Exists"}
+    managed = (
+        ("schedulerName", "kube-controller-manager", 600),
+        ("tolerations", "kube-controller-manager", 600),
+        ("tolerations", "kubectl-edit", 60),
+    )
+    filled.pod(
+        "shop",
+        {"app": "cart"},
+        "cart-1",
+        managed,
+        nodeSelector={"disk": "ssd"},
+        schedulerName="default-scheduler",
+        tolerations=[toleration, extra],
+    )
+    query = PageQuery(namespace="shop", name="cart-1")
+    page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+    policy = "PodSchedulingPolicy shop/keep-cart"
+    assert page.policies == (policy,)
+    found = {
+        each.report.path: (each.report.asked_by, each.manager and each.manager["manager"])
+        for each in page.fields
+    }
+    assert found == {
+        'spec.nodeSelector["disk"]': ((policy,), None),
+        "spec.tolerations[0]": ((policy,), "kubectl-edit"),
+        "spec.tolerations[1]": ((), "kubectl-edit"),
+        "spec.schedulerName": ((), "kube-controller-manager"),
+    }
+    assert pods.pod(await filled.world(), ALL, query, NOW) is None
+
+
+async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(filled):
+    filled.policy("shop", "keep-cart", 0)
+    filled.pod("shop", {"app": "cart"}, "cart-1")
+    query = PageQuery(namespace="shop", name="cart-1")
+    page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+    assert page.policies != ()
+    assert page.fields == ()
+
+
 async def test_clusters_and_what_they_run(filled):
     for number in range(6):
         filled.member("shop", number)
@@ -253,9 +364,9 @@ async def test_clusters_and_what_they_run(filled):
     found = clusters.clusters(await filled.world(), ALL, there, NOW)
     assert [each.name for each in found.placements.rows] == ["ledger"]
     assert (moving.target, moving.running_on) == ("cadiz-2", "dublin-3")
-    assert (running.matched, running.candidates[0].score) == ("2 of 3", "0.526")
-    assert running.candidates[0].is_chosen
-    assert "bergen" in running.candidates[2].reason
+    assert (running.decision.matched, running.decision.candidates[0].score) == (2, 0.526)
+    assert running.decision.chosen == running.decision.candidates[0].cluster
+    assert "bergen" in running.decision.candidates[2].reason
 
 
 async def test_reservations_end(filled):

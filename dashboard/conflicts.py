@@ -1,0 +1,51 @@
+"""Policies that select the same pod and ask for different values of one field."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harbourmaster.api.selectors import EVERYTHING
+from harbourmaster.policies.explain import ExplainedPolicy, explain
+from harbourmaster.policies.merge import MergeOptions
+from harbourmaster.policies.pods import PodView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+MOST: Final = 256
+"""Sets of policies that are searched."""
+
+
+class Conflict(Struct, frozen=True):
+    """One field that policies disagree on."""
+
+    policies: tuple[str, ...]
+    """Their references, first the one that yields."""
+    text: str
+
+
+@lru_cache(maxsize=MOST)
+def conflicts_of(selecting: tuple[CompiledPolicy, ...]) -> tuple[Conflict, ...]:
+    """The conflicts of policies that select one pod, as if it had no such field of its own."""
+    whole = {"namespace": None, "namespaces": EVERYTHING, "pods": EVERYTHING}
+    candidates = [ExplainedPolicy(replace(each, **whole)) for each in selecting]
+    return tuple(_conflicts(candidates))
+
+
+def _conflicts(candidates: list[ExplainedPolicy]) -> Iterator[Conflict]:
+    found = explain(PodView({}, None), "/spec", "", {}, candidates, MergeOptions())
+    for report in found.policies:
+        others = dict.fromkeys(by for each in report.contributions for by in each.by)
+        for each in report.contributions:
+            if each.rule == "won-by":
+                text = f"{each.path} stays {each.present}, not {each.value}"
+                yield Conflict((report.reference, *each.by), text)
+        for note in report.notes:
+            if note.code == "affinity-conflict":
+                yield Conflict((report.reference, *others), note.text)

@@ -1,0 +1,115 @@
+"""Pods by the policies that select them, and who set the fields of one that policies own."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api.resources import PODS
+from harbourmaster.dashboard.pages import policies
+from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.sources import found
+from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.merge import MergeOptions
+from harbourmaster.policies.pods import KINDS
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.visibility import Visibility
+
+    Json = dict[str, Any]
+
+PATH: Final = f"{policies.PATH}/pods"
+_END: Final = re.compile(r"[.\[]")
+
+
+class PodsPage(Struct, frozen=True):
+    """The page: keys of pods."""
+
+    listing: Listing[str]
+
+
+def pods(sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime) -> PodsPage:
+    """The pods that have not ended; ``query.state`` is the policy that selects them, if any."""
+    scope = visible.of(PODS)
+    chosen = policy_set(
+        each.compiled
+        for each in policies.seen(sources, visible)
+        if each.compiled.reference == query.state
+    )
+
+    def is_selected(key: str) -> bool:
+        pod, space = found(sources.labels, key), key.partition("/")[0]
+        labels = found(sources.namespaces, space) or {}
+        return not query.state or bool(pod and chosen.match(space, labels, pod.labels))
+
+    return PodsPage(
+        listed(
+            [each for each in sources.labels.store if scope.sees(each.partition("/")[0])]
+            if sources.labels
+            else [],
+            query,
+            namespace=lambda key: key.partition("/")[0],
+            texts=lambda key: (key,),
+            key=str,
+            row=str,
+            holds=is_selected,
+        )
+    )
+
+
+class FieldRow(Struct, frozen=True, gc=False):
+    """A field, the policies that ask for just that, and who wrote it last."""
+
+    report: FieldReport
+    manager: Json | None
+    """An entry of managedFields, where admission is never recorded."""
+
+
+class PodPage(Struct, frozen=True):
+    """The page."""
+
+    created: str
+    policies: tuple[str, ...]
+    fields: tuple[FieldRow, ...]
+
+
+def pod(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> PodPage | None:
+    """The page of the pod that was read; None where there is none."""
+    view = KINDS["", "v1", "Pod"].read(sources.pod) if sources.pod else None
+    if sources.pod is None or view is None:
+        return None
+    metadata = msgspec.json.decode(sources.pod)["metadata"]
+    candidates = [ExplainedPolicy(each.compiled) for each in policies.seen(sources, visible)]
+    options = MergeOptions(node_name_as_field=bool(view.spec and view.spec.scheduling_gates))
+    labels = found(sources.namespaces, query.namespace) or {}
+    known = explain(view, "/spec", query.namespace, labels, candidates, options)
+    return PodPage(
+        metadata["creationTimestamp"],
+        tuple(each.reference for each in known.policies if each.matched),
+        # The others are not there: a policy would set them in a new pod.
+        tuple(
+            FieldRow(each, _manager(each.path, metadata))
+            for each in known.fields
+            if each.set_by == (OWN,)
+        ),
+    )
+
+
+def _manager(path: str, metadata: Json) -> Json | None:
+    name = f"f:{_END.split(path)[1]}"
+    managers = [
+        each
+        for each in metadata.get("managedFields", ())
+        if name in each.get("fieldsV1", {}).get("f:spec", ())
+    ]
+    return max(managers, key=lambda each: each["time"], default=None)

@@ -1,0 +1,111 @@
+"""Five questions that people have, answered by the pages alone, three clicks from the overview."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+from helpers.browser import logged_in
+from helpers.dashboard import TOKEN, Filled, served
+
+pytestmark = pytest.mark.gate
+
+MOST = 3
+TOLERATION = {"key": "pool", "operator": "Equal", "value": "etcd", "effect": "NoExecute"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site():
+    filled = Filled(max_age=3600)
+    for each in ("shop", "mail"):
+        filled.namespace(each)
+    filled.app("shop", "cart", 1)
+    filled.gated("shop", "cart", 0, name="cart-web-1")
+    filled.app("shop", "ledger", 5, "1.4.1")
+    filled.app("shop", "ledger", 2, "1.4.2")
+    filled.policy("shop", "keep-cart", 0)
+    filled.policy("shop", "slow-disks", 0, podSelector={}, nodeSelector={"disk": "hdd"})
+    changed = [("tolerations", "kubectl-edit", 120)]
+    tolerations = [TOLERATION, {"key": "spot", "operator": "Exists"}]
+    spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
+    filled.pod("shop", {"app": "cart"}, "cart-7d9", changed, **spec)
+    filled.placed("shop", "cart", 1)
+    async with served(filled) as found:
+        yield found.url
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def person(browser, site):
+    async with logged_in(browser, site, TOKEN) as visit:
+        await visit.go("/")
+        yield Person(visit)
+        assert visit.faults == []
+
+
+class Person:
+    """Follows links, and counts."""
+
+    def __init__(self, visit):
+        self.page = visit.page
+        self.clicks = 0
+
+    async def click(self, name, within="#main"):
+        self.clicks += 1
+        before = self.page.url
+        await self.page.locator(within).get_by_role("link", name=name).first.click()
+        await self.page.wait_for_url(lambda url: url != before)
+
+    async def row(self, name):
+        """What is to be read of one row."""
+        assert self.clicks <= MOST
+        row = self.page.locator("tbody tr", has_text=name)
+        return " ".join((await row.first.inner_text()).split())
+
+
+async def test_why_does_this_pod_wait(person):
+    await person.click("Gates")
+    text = await person.row("cart-web-1")
+    assert "pre-deployment evaluations: latency Progressing" in text
+    assert "latency 412.5 wants <200" in text
+    assert "next try" in text
+
+
+async def test_who_changed_this_field(person):
+    await person.click("Policies")
+    await person.click("1 pods of keep-cart")
+    await person.click("cart-7d9")
+    by_policy = await person.row("nodeSelector")
+    assert by_policy == 'nodeSelector["disk"] ssd PodSchedulingPolicy shop/keep-cart no'
+    kept = await person.row("tolerations[0]")
+    assert "PodSchedulingPolicy shop/keep-cart" in kept
+    by_person = await person.row("tolerations[1]")
+    assert "changed by field manager kubectl-edit" in by_person
+    assert "shop/keep-cart" not in by_person
+
+
+async def test_what_failed_in_the_last_release(person):
+    await person.click("Applications")
+    await person.click("ledger")
+    text = " ".join((await person.page.inner_text("#failed")).split())
+    assert person.clicks <= MOST
+    assert text.startswith("What failed Pre-deployment evaluations Failed errors")
+    assert "412.5 wants <200" in text
+    assert "value '412.5' did not meet objective '<200'" in text
+    assert "Succeeded" in await person.row("1.4.1")
+
+
+async def test_which_policies_conflict(person):
+    await person.click("PodSchedulingPolicy shop/slow-disks and PodSchedulingPolicy shop/keep-cart")
+    text = await person.row("keep-cart")
+    assert (
+        "conflict with PodSchedulingPolicy shop/slow-disks: "
+        'spec.nodeSelector["disk"] stays ssd, not hdd' in text
+    )
+    assert await person.page.locator("tbody tr").count() == 2
+
+
+async def test_what_moved_this_application(person):
+    await person.click("Placements")
+    text = await person.row("shop/cart")
+    assert "Moved from cadiz-2 to bergen-1" in text
+    assert "bergen-1' has the best score, 0.526" in text
