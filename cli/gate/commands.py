@@ -11,10 +11,10 @@ from harbourmaster.cli.arguments import (
     add_namespace,
     add_output,
     add_subject,
-    names_of,
     reason,
     reference,
 )
+from harbourmaster.cli.why.commands import KINDS
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.gates.owners import SUPPORTED
 
@@ -33,11 +33,7 @@ _EXAMPLES: Final = """examples:
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
 RELEASED: Final = {
-    name: resource
-    for resource, short in zip(
-        (PODS, *SUPPORTED.values()), ("po", "rs", "deploy", "sts", "ds", "ro"), strict=True
-    )
-    for name in names_of(resource, short)
+    name: each for name, each in KINDS.items() if each == PODS or each.kind in SUPPORTED
 }
 """Types whose pods can be released, by every name."""
 

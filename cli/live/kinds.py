@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import dropwhile, takewhile
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -256,6 +257,19 @@ decode_secret: Final = msgspec.json.Decoder(Secret).decode
 decode_binding: Final = msgspec.json.Decoder(Binding).decode
 decode_anything: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_metadata: Final = msgspec.json.Decoder(Metadated).decode
+
+
+def written_at(raw: msgspec.Raw | bytes, *path: str) -> list[str]:
+    """When those who own a field wrote anything last, as the API server keeps it; sorted.
+
+    ``path`` is that of ``managedFields``: ``f:metadata``, ``f:annotations`` and so on.
+    """
+    times = []
+    for each in decode_anything(raw).get("metadata", {}).get("managedFields") or ():
+        owned = reduce(lambda found, key: (found or {}).get(key), path, each.get("fieldsV1"))
+        if owned is not None:
+            times.append(each.get("time") or "")
+    return sorted(times)
 
 
 def metadata_in(raw: msgspec.Raw | bytes) -> Metadata:

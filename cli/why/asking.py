@@ -79,7 +79,14 @@ class AdmissionInputs(Struct, frozen=True):
 async def inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject] = ()
 ) -> AdmissionInputs:
-    """Read what a cluster has of it, all at once."""
+    """Read what a cluster has of it, all at once and only once."""
+    key = ("admission", namespace, tuple(each.shown for each in owners))
+    return await live.once(key, partial(_inputs_of, live, namespace, owners))
+
+
+async def _inputs_of(
+    live: Installation, namespace: str, owners: Sequence[Subject]
+) -> AdmissionInputs:
     everywhere, local, (known, problem), (settings, doubt) = await asyncio.gather(
         _policies(live, CLUSTER_POLICIES, None),
         _policies(live, POLICIES, namespace),

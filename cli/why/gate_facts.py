@@ -15,6 +15,7 @@ from harbourmaster.api.resources import (
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
     KEPTN_METRICS,
+    PODS,
     TASK_DEFINITIONS,
     TASKS,
     WORKLOAD_VERSIONS,
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.cli.why.model import Subject
+    from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.lifecycle.model import ItemStatus, MetricReference, Version
 
 MOST: Final = 100
@@ -90,6 +92,16 @@ class GateFacts:
         return msgspec.structs.replace(
             facts, workload=workload, version=version, app=app, unread=frozenset(self.notes)
         )
+
+    async def missing(self, described: WorkloadMetadata | None) -> list[str]:
+        """Those of ``definitions_of`` that are known not to be there."""
+        wanted = definitions_of(described)
+        tasks, evaluations = TASK_DEFINITIONS.kind, EVALUATION_DEFINITIONS.kind
+        names = {each.partition(" ")[2] for each in wanted}
+        known = {f"{tasks} {each}" for each in names if await self._task_definition(each)}
+        known |= {f"{evaluations} {each}" for each in names if await self._definition(each)}
+        unread = tuple(self.notes)
+        return [each for each in wanted if each not in known and not each.startswith(unread)]
 
     async def _app(self, version: WorkloadVersion) -> AppVersion | None:
         def note(line: str) -> None:
@@ -186,11 +198,21 @@ class GateFacts:
         self.notes.setdefault(what, text)
 
 
+def definitions_of(described: WorkloadMetadata | None) -> list[str]:
+    """The definitions of the checks before a workload's deployment, by kind and name."""
+    tasks = described.pre_deployment_tasks if described else ()
+    evaluations = described.pre_deployment_evaluations if described else ()
+    found = [f"{TASK_DEFINITIONS.kind} {each}" for each in tasks]
+    return found + [f"{EVALUATION_DEFINITIONS.kind} {each}" for each in evaluations]
+
+
 _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
-_KINDS: Final = _PARENTS | {REPLICA_SET}
+_KINDS: Final = _PARENTS | {REPLICA_SET, PODS.kind}
 
 
 class _Metadata(Struct, frozen=True):
+    """As in files too, where a map may be null."""
+
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
 
@@ -201,42 +223,51 @@ class _Metadata(Struct, frozen=True):
 
 class _PodSpec(Struct, frozen=True):
     containers: tuple[Container, ...] | None = None
+    template: _Template | None = None
 
 
 class _Template(Struct, frozen=True):
     metadata: _Metadata | None = None
-    spec: _PodSpec = _PodSpec()
+    spec: _PodSpec | None = None
+
+    @property
+    def keys(self) -> Metadata:
+        """Annotations and labels."""
+        return (self.metadata or _Metadata()).read
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """Without init containers."""
+        return (self.spec or _PodSpec()).containers or ()
 
 
-class _Spec(Struct, frozen=True):
-    template: _Template = _Template()
+_decode: Final = Decoder(_Template).decode
 
 
-class _Workload(Struct, frozen=True):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
+def template_of(subject: Subject) -> _Template:
+    """The pod itself, or the template of a workload. Raises DecodeError."""
+    found = _decode(subject.raw)
+    return (
+        found if subject.kind == PODS.kind else (found.spec or _PodSpec()).template or _Template()
+    )
 
 
-_decode: Final = Decoder(_Workload).decode
-
-
-def template_pod(context: WhyContext, *, version_from_tag: bool) -> Pod | None:
+def template_pod(
+    subject: Subject, owners: Sequence[Subject] = (), *, version_from_tag: bool
+) -> Pod | None:
     """The pod, without name and owner; None where nobody would gate it. Raises DecodeError."""
-    subject = context.subject
     if subject.kind not in _KINDS:
         return None
-    found = _decode(subject.raw)
-    template = found.spec.template
-    metadata = (template.metadata or _Metadata()).read
-    above = (subject, *context.owners)
-    parent = next((each for each in above if each.kind in _PARENTS), None)
+    template = template_of(subject)
+    metadata = template.keys
+    parent = next((each for each in (subject, *owners) if each.kind in _PARENTS), None)
 
     def containers() -> tuple[Container, ...]:
-        return template.spec.containers or ()
+        return template.containers
 
     tracking = own(metadata, containers, version_from_tag=version_from_tag)
     if tracking is None and parent is not None:
-        inherited = _decode(parent.raw).metadata.read
+        inherited = _decode(parent.raw).keys
         tracking = inherit(metadata, inherited, containers, version_from_tag=version_from_tag)
     if tracking is None:
         return None

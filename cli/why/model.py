@@ -88,6 +88,8 @@ class WhyContext(Struct, frozen=True):
     """Of the subject, the nearest first: a ReplicaSet, its Deployment."""
     has_all: bool = False
     """Whether lists are printed to their ends."""
+    given: frozenset[str] | None = None
+    """Of a manifest: kinds and names of what is created with it; of Namespaces, with gates."""
 
     @property
     def is_pod(self) -> bool:

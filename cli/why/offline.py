@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.lines import LineFailure
+from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
@@ -32,11 +34,21 @@ from harbourmaster.cli.why.asking import (
     policies_of,
     review_of,
 )
-from harbourmaster.cli.why.model import Report, Subject
+from harbourmaster.cli.why.gate_facts import definitions_of, template_pod
+from harbourmaster.cli.why.model import Report, Subject, WhyContext
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
+from harbourmaster.cli.why.run import section_of
+from harbourmaster.cli.why.sections.gate import GateDetail, told
+from harbourmaster.cli.why.ungated import planned
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
+from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.gate_report import gate_report
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
 from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, read_case
@@ -54,6 +66,7 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Iterator, Sequence
 
+    from harbourmaster.cli.why.model import Section
     from harbourmaster.kube.client import Client
 
 
@@ -64,6 +77,9 @@ class _Question(Struct, frozen=True):
     case: ReplayCase | None
     words: Background
     seen: str
+    manifest: Subject | None = None
+    given: frozenset[str] = frozenset()
+    """As in ``WhyContext``."""
 
 
 def manifests(arguments: Arguments) -> int:
@@ -99,24 +115,34 @@ def _explain(arguments: Arguments, found: Iterable[_Question | str], nothing: st
 
 def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
     """A question for each pod and workload; of a List, as kubectl prints it, for its items."""
+    found: list[dict[str, Any]] = []
     for item in read_paths(paths):
         if isinstance(item, Problem):
             yield str(item)
             continue
         items = item.value.get("items") if item.value.get("kind") == "List" else None
-        for manifest in items or [item.value]:
-            if isinstance(manifest, dict) and is_asked_about(manifest):
-                yield _question(manifest, namespace)
+        found += [each for each in items or [item.value] if isinstance(each, dict)]
+    given = frozenset(
+        f"{each.get('kind')} {name_of(each)}"
+        for each in found
+        if each.get("kind") != NAMESPACES.kind
+        or (object_in(each, "metadata").get("annotations") or {}).get(OPT_IN_KEY) == OPT_IN
+    )
+    for manifest in filter(is_asked_about, found):
+        yield _question(manifest, namespace, given)
 
 
-def _question(manifest: dict[str, Any], namespace: str) -> _Question:
+def _question(manifest: dict[str, Any], namespace: str, given: frozenset[str]) -> _Question:
     asked = as_asked(manifest)
     place = str(object_in(manifest, "metadata").get("namespace") or namespace)
+    group, _, kind = kind_of(manifest)
     return _Question(
         review_of(asked.manifest, place),
         None,
         Background(whose=asked.whose, is_live=False, remarks=asked.remarks),
         f"as if it were created now, in the namespace {place}",
+        Subject(group, kind, place, name_of(manifest) or "", msgspec.json.encode(manifest)),
+        given,
     )
 
 
@@ -177,8 +203,22 @@ def _answer(arguments: Arguments, questions: Sequence[_Question]) -> int:
         return run_with_client(arguments, partial(_by_cluster, arguments, questions))
     given, code = _given(arguments)
     for question in questions:
-        show(arguments, _report(arguments, question, given))
+        show(arguments, _report(arguments, question, given, _gate(question, given)))
     return code
+
+
+def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
+    """What the pods of a manifest wait for, as far as files say."""
+    subject, known = question.manifest, question.given
+    if subject is None:
+        return None
+    wanted = template_pod(subject, version_from_tag=inputs.settings.version_from_tag)
+    reason = planned(subject, wanted, inputs, known)
+    pod = wanted or Pod(namespace=subject.namespace)
+    report = gate_report(pod, Facts(), GateWaitRules(), datetime.now(UTC))
+    checks = definitions_of(workload_of(pod.annotations, pod.labels))
+    missing = tuple(f"{each} in these files" for each in checks if each not in known)
+    return told(GateDetail(report=report, missing=missing), reason, datetime.now(UTC))
 
 
 def _given(arguments: Arguments) -> tuple[AdmissionInputs, int]:
@@ -196,16 +236,22 @@ def _given(arguments: Arguments) -> tuple[AdmissionInputs, int]:
 async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], client: Client) -> int:
     live = Installation(client, arguments.installed_in)
     for question in questions:
-        inputs = AdmissionInputs()
+        inputs, gate = AdmissionInputs(), None
         if question.case is None:
             request = decode_review(question.body).request
             namespace = (request.namespace if request else None) or FALLBACK_NAMESPACE
             inputs = await inputs_of(live, namespace)
-        show(arguments, _report(arguments, question, inputs))
+        if question.manifest is not None:
+            now = datetime.now(UTC)
+            context = WhyContext(question.manifest, live, now, given=question.given)
+            gate = await section_of("gate", context)
+        show(arguments, _report(arguments, question, inputs, gate))
     return DONE
 
 
-def _report(arguments: Arguments, question: _Question, inputs: AdmissionInputs) -> Report:
+def _report(
+    arguments: Arguments, question: _Question, inputs: AdmissionInputs, gate: Section | None
+) -> Report:
     """The report; a case brings what it is answered by, for all else that is ``inputs``."""
     case = question.case
     if case is not None:
@@ -233,7 +279,8 @@ def _report(arguments: Arguments, question: _Question, inputs: AdmissionInputs) 
         request.name or _name_in(question.body),
         question.body,
     )
-    return Report(subject, question.seen, (policies_section(answered, words),))
+    found = (policies_section(answered, words), *filter(None, (gate,)))
+    return Report(subject, question.seen, found)
 
 
 def _name_in(body: bytes) -> str:

@@ -95,7 +95,8 @@ def _lines(answered: Answered, explanation: Explanation, known: Background) -> I
     yield from wording.policies(explanation)
     codes = {note.code for note in explanation.notes}
     for note in answered.verdict.notes:
-        if note.code not in codes:
+        # Of what was admitted long ago the section on gates tells more.
+        if note.code not in codes and not (known.is_live and note.code.startswith("gate-")):
             yield Line(note.text, 0, "waiting", "warns")
     yield from wording.fields(explanation.fields)
     yield from wording.unmatched(explanation)

@@ -87,13 +87,13 @@ async def _explain(
     owners, doubt = await owners_of(live, subject)
     context = WhyContext(subject, live, now, owners, has_all=arguments.has_all)
     sections = ("checks", "references") if resource in REFERRING else SECTIONS
-    found = await asyncio.gather(*(_section(each, context) for each in sections))
+    found = await asyncio.gather(*(section_of(each, context) for each in sections))
     line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
     show(arguments, Report(subject, line, tuple(filter(None, found)), owners))
     return DONE
 
 
-async def _section(name: str, context: WhyContext) -> Section | None:
+async def section_of(name: str, context: WhyContext) -> Section | None:
     """What one section says; what it could not read is its summary."""
     try:
         module = import_module(f"harbourmaster.cli.why.sections.{name}")

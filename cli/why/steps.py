@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "nothing to do"
 _RELEASE: Final = 'to release it, run harbourmaster gate release {target} --reason "TEXT"'
+_RESTART: Final = "kubectl -n {namespace} rollout restart {workload}"
 _DESCRIBE: Final = "kubectl -n {namespace} describe {object}"
 _STEPS: Final = {
     # Gates.
@@ -24,6 +25,16 @@ _STEPS: Final = {
     "checks-failed": f"a new version of the workload is checked again; {_RELEASE}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
     "not-gated": NOTHING,
+    "to-be-gated": "apply the manifest",
+    "definition-missing": "create the definitions that are missing, then apply the manifest",
+    "namespace-excluded": "use another namespace, or change what excludes this one",
+    "not-opted-in": f"kubectl annotate namespace {{namespace}} {OPT_IN_KEY}={OPT_IN}",
+    "owner-unsupported": "use a Deployment, StatefulSet, DaemonSet or Argo Rollout",
+    "no-keys": "to have it checked, annotate its template with keptn.sh/workload and checks",
+    "admitted-before": _RESTART,
+    "not-reviewed": f"run harbourmaster doctor, then {_RESTART}",
+    "break-glass": f"harbourmaster doctor --break-glass off, then {_RESTART}",
+    "version-not-raised": "raise keptn.sh/version: kubectl -n {namespace} edit {workload}",
     # Checks, by the codes of their admission warnings.
     "gate-key-unknown gate-list-empty evaluation-target-invalid": "correct it: "
     "kubectl -n {namespace} edit {workload}",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, NAMESPACES
 from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.why.gate_facts import template_of
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from harbourmaster.cli.why.model import WhyContext
-
-
-class _Templated(Struct, frozen=True):
-    metadata: Metadata = Metadata()
-
-
-class _Spec(Struct, frozen=True):
-    template: _Templated | None = None
-
-
-class _Workload(Struct, frozen=True):
-    spec: _Spec = _Spec()
 
 
 class ChecksDetail(Struct, frozen=True):
@@ -86,8 +74,8 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
         yield from key_mistakes(own.annotations, own.labels)
     if context.is_pod:
         yield from owner_mistakes(own.annotations, own.labels, own.owner_references)
-    elif template := _template(subject.raw):
-        at = "spec.template.metadata"
+    else:
+        template, at = template_of(subject).keys, "spec.template.metadata"
         yield from key_mistakes(template.annotations, template.labels, f"{at}.{{}}")
         if subject.kind not in SUPPORTED:
             yield from kind_mistakes(template.annotations, template.labels, subject.kind, at)
@@ -102,8 +90,8 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
 def _unchecked(context: WhyContext) -> Section | None:
     """Where a workload is named, and no check of it."""
     subject, own = context.subject, metadata_in(context.subject.raw)
-    template = None if context.is_pod else _template(subject.raw)
-    described = template and workload_of(template.annotations, template.labels)
+    template = template_of(subject).keys
+    described = workload_of(template.annotations, template.labels)
     described = described or workload_of(own.annotations, own.labels)
     is_gated = context.is_pod or subject.kind in SUPPORTED
     if described is None or described.has_checks or not is_gated:
@@ -112,8 +100,3 @@ def _unchecked(context: WhyContext) -> Section | None:
     return Section(
         name="checks", state="note", code="no-checks", summary=text, detail=ChecksDetail(())
     )
-
-
-def _template(raw: bytes) -> Metadata | None:
-    template = Decoder(_Workload).decode(raw).spec.template
-    return None if template is None else template.metadata

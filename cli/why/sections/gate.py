@@ -14,7 +14,10 @@ from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.gate_facts import GateFacts, owned, template_pod
 from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.ungated import why_unchecked, why_ungated
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.release import RELEASED_KEY
+from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
@@ -28,9 +31,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.cli.why.model import State, WhyContext
+    from harbourmaster.cli.why.ungated import Reason
     from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
     from harbourmaster.lifecycle.gate_verdict import Code
-    from harbourmaster.lifecycle.gated_pods import Pod
 
 _FAULTS: Final[frozenset[Code]] = frozenset(("orphaned", "app-failed", "checks-failed"))
 _TONES: Final[dict[str, Tone]] = {
@@ -49,6 +52,8 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
     deadline_unknown: str = ""
     """Why the deadline is unknown; empty where it is known, be it never."""
     unread: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Definitions of checks that are to come."""
     events: tuple[Event, ...] = ()
     """Of ours about the pod, the newest first."""
     elsewhere: str = ""
@@ -61,10 +66,9 @@ async def section(context: WhyContext) -> Section | None:
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     lifecycle = settings.lifecycle
     scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
-    if context.is_pod:
-        pod: Pod | None = decode_whole(raw, scheduler)
-    else:
-        pod = template_pod(context, version_from_tag=lifecycle.version_from_tag)
+    from_tag = lifecycle.version_from_tag
+    wanted = template_pod(context.subject, context.owners, version_from_tag=from_tag)
+    pod = decode_whole(raw, scheduler) if context.is_pod else wanted
     if pod is None:
         return None
     places = (live.namespace, *lifecycle.definition_namespaces)
@@ -76,10 +80,21 @@ async def section(context: WhyContext) -> Section | None:
         what = f"what {context.subject.shown} waits for"
         summary = unreadable(error, what)
         return Section(name="gate", state="unknown", code="unread", summary=summary)
-    if not context.is_pod:
-        return _of_template(pod, facts, reader, context)
-    rules = GateWaitRules() if unknown else lifecycle.wait_rules
+    rules = GateWaitRules() if unknown or not context.is_pod else lifecycle.wait_rules
+    if not context.is_pod and facts.version is not None:
+        pod = owned(pod, facts.version)
     report = gate_report(pod, facts, rules, context.now)
+    is_new = not context.is_pod and facts.version is None
+    reason: Reason | None = None
+    missing: list[str] = []
+    if report.code == "not-gated" or is_new:
+        reason = await why_ungated(context, wanted)
+    elif report.code == "released" and not pod.annotations.get(RELEASED_KEY):
+        reason = await why_unchecked(context, pod)
+    if is_new and reason is None:
+        return None
+    if is_new:
+        missing = await reader.missing(workload_of(pod.annotations, pod.labels))
     events: tuple[Event, ...] = ()
     if report.is_waiting:
         found = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
@@ -89,42 +104,48 @@ async def section(context: WhyContext) -> Section | None:
         report=report,
         deadline_unknown=unknown if report.is_waiting else "",
         unread=tuple(reader.notes.values()),
+        missing=tuple(each for each in missing if each not in (context.given or ())),
         events=events,
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
-    return _section(detail, _state(report), _summary(report), context)
+    return told(detail, reason, context.now, is_pod=context.is_pod)
 
 
-def _of_template(pod: Pod, facts: Facts, reader: GateFacts, context: WhyContext) -> Section | None:
-    """Of the pods that a workload makes now; there is a version where they are gated."""
-    if facts.version is None:
-        return None
-    report = gate_report(owned(pod, facts.version), facts, GateWaitRules(), context.now)
-    detail = GateDetail(report=report, unread=tuple(reader.notes.values()))
-    if report.code == "released":
-        return _section(detail, "fine", "its pods can be released: their checks passed", context)
-    return _section(detail, _state(report), f"its pods wait for {report.text}", context)
-
-
-def _section(detail: GateDetail, state: State, text: str, context: WhyContext) -> Section:
+def told(
+    detail: GateDetail, reason: Reason | None, now: datetime, *, is_pod: bool = False
+) -> Section:
+    """The section; ``reason`` is known besides the report and comes before it."""
+    if reason and reason[0] == "to-be-gated" and detail.missing:
+        reason = (
+            "definition-missing",
+            "fault",
+            f"{reason[2]}; not found: {', '.join(detail.missing)}",
+        )
+    code, state, text = reason or _judged(detail.report, is_pod=is_pod)
     return Section(
         name="gate",
         state=state,
         summary=text,
-        code=detail.report.code,
+        code=code,
         # The pods of a template have no names yet.
-        step=detail.report.advice if context.is_pod else "",
-        lines=tuple(_lines(detail, context.now)),
+        step=detail.report.advice if is_pod and not reason else "",
+        lines=tuple(_lines(detail, now)),
         detail=detail,
     )
 
 
-def _summary(report: GateReport) -> str:
-    """One line for people."""
-    if not report.is_waiting:
-        return f"waits for {report.text}"
-    where = "at our gate" if report.place == "gate" else "in its scheduler"
-    return f"{where} for {short_age(report.age)}, waits for {report.text}"
+def _judged(report: GateReport, *, is_pod: bool) -> Reason:
+    """Of a pod, or of the pods that a template makes."""
+    state = _state(report)
+    if not is_pod and report.code == "released":
+        return report.code, "fine", "its pods can be released: their checks passed"
+    if not is_pod:
+        return report.code, state, f"its pods wait for {report.text}"
+    where = ""
+    if report.is_waiting:
+        place = "at our gate" if report.place == "gate" else "in its scheduler"
+        where = f"{place} for {short_age(report.age)}, "
+    return report.code, state, f"{where}waits for {report.text}"
 
 
 def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from harbourmaster.api.resources import MUTATING_WEBHOOKS
-from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.api.times import moment
-from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.live.reader import raise_unusable
-from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.reviews import kind_of, object_in
 from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, review_of
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.subjects import BY_KIND
-from harbourmaster.kube.errors import ApiError
+from harbourmaster.cli.why.ungated import why_unsent
 from harbourmaster.policies.atoms import Fields
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.policies.unmatched import first_mismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
-    from harbourmaster.cli.live.webhooks import Webhook
     from harbourmaster.cli.why.asking import DatedPolicy
     from harbourmaster.cli.why.model import Section, Subject, WhyContext
     from harbourmaster.policies.explain import Explanation
-
-_OURS: Final = f".{OUR_DOMAIN}"
-_EVERYTHING: Final = LabelSelector()
 
 
 async def section(context: WhyContext) -> Section:
@@ -45,7 +34,7 @@ async def section(context: WhyContext) -> Section:
     space = inputs.snapshot.namespace(subject.namespace)
     if answered.explanation is not None and space is not None:
         labels = object_in(manifest, "metadata").get("labels") or {}
-        unsent = await _why_unsent(context, kind_of(manifest)[-1], space.labels, labels)
+        unsent = await why_unsent(context.live, kind_of(manifest)[-1], space.labels, labels)
     owner = context.owners[0] if context.owners and context.is_pod else None
     background = Background(
         whose=asked.whose,
@@ -112,45 +101,3 @@ def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> s
         "it is older than the object: the webhook was down, or a component or a label "
         "excludes such objects: run harbourmaster doctor"
     )
-
-
-async def _why_unsent(
-    context: WhyContext, kind: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
-) -> str:
-    """Why no object of that kind with these labels is sent to our webhook; empty where one is.
-
-    It is empty too where that can't be read. ``matchConditions`` are not evaluated.
-    """
-    resource = BY_KIND.get(kind)
-    if resource is None:
-        return ""
-    try:
-        found = await context.live.listed(MUTATING_WEBHOOKS, decode_configuration)
-    except ApiError as error:
-        raise_unusable(error)
-        return ""
-    entries = [each for one in found for each in one.entries if each.name.endswith(_OURS)]
-    if not entries:
-        return "no webhook of ours is registered: harbourmaster doctor says more"
-    asked = [each for each in entries if each.covers(resource.group, resource.plural)]
-    if not asked:
-        return f"no webhook of ours is registered for {resource.plural}"
-    reasons = [_unselected(each, namespace_labels, labels) for each in asked]
-    if "" in reasons:
-        return ""
-    return f"it is never sent to the webhook: {'; '.join(dict.fromkeys(reasons))}"
-
-
-def _unselected(
-    entry: Webhook, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
-) -> str:
-    """Why its selectors exclude the object; unlike a policy's, absent ones select everything."""
-    for selector, name, found, whose in (
-        (entry.namespace_selector, "namespaceSelector", namespace_labels, "the namespace"),
-        (entry.object_selector, "objectSelector", labels, "the object"),
-    ):
-        given = selector or _EVERYTHING
-        mismatch = first_mismatch(compile_selector(given), given, name, found, whose)
-        if mismatch is not None:
-            return str(mismatch)
-    return ""

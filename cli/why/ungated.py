@@ -1,0 +1,176 @@
+"""Why a pod has no gate, or passed one without checks: what admission went by, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec.json import Decoder
+
+from harbourmaster.api.resources import (
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    WORKLOAD_VERSIONS,
+)
+from harbourmaster.api.selectors import LabelSelector, compile_selector
+from harbourmaster.cli.installed import OUR_DOMAIN
+from harbourmaster.cli.live.kinds import metadata_in, written_at
+from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.live.webhooks import decode_configuration
+from harbourmaster.cli.why.asking import inputs_of
+from harbourmaster.cli.why.gate_facts import template_of
+from harbourmaster.cli.why.model import State, Subject
+from harbourmaster.cli.why.subjects import BY_KIND
+from harbourmaster.gates.metadata import OPT_IN_KEY
+from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.lifecycle.model import WorkloadVersion
+from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
+from harbourmaster.policies.unmatched import first_mismatch
+from harbourmaster.registration.break_glass import ANNOTATION, OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.live.webhooks import Webhook
+    from harbourmaster.cli.why.asking import AdmissionInputs
+    from harbourmaster.cli.why.model import WhyContext
+    from harbourmaster.lifecycle.gated_pods import Pod
+
+Reason: TypeAlias = tuple[str, State, str]
+"""Its code, how urgent it is, and a text."""
+_OURS: Final = f".{OUR_DOMAIN}"
+_NO_WEBHOOK: Final = "no webhook of ours is registered"
+_EVERYTHING: Final = LabelSelector()
+_OPT_IN: Final = ("f:metadata", "f:annotations", f"f:{OPT_IN_KEY}")
+
+
+def planned(
+    subject: Subject, wanted: Pod | None, inputs: AdmissionInputs, given: frozenset[str]
+) -> Reason:
+    """What admission would do now; ``wanted`` is the pod that asks for a gate."""
+    namespace, snapshot = subject.namespace, inputs.snapshot
+    if namespace in snapshot.excluded or not inputs.settings.gate_rules().apply_in(namespace):
+        text = f"the webhook's settings allow no gates in namespace {namespace}"
+        return "namespace-excluded", "note", text
+    space = snapshot.namespace(namespace)
+    owners = metadata_in(subject.raw).owner_references
+    state: State
+    is_never = subject.kind == PODS.kind and supported_owner(owners) is None
+    if f"Namespace {namespace}" not in given and (space is None or not space.has_gates):
+        state = "fine" if is_never or wanted is None else "note"
+        return "not-opted-in", state, f"namespace {namespace} has not opted in"
+    if is_never:
+        whose = f"pods of the kind {owners[-1].kind} are" if owners else "a pod without an owner is"
+        state = "fine" if wanted is None else "note"
+        return "owner-unsupported", state, f"{whose} never checked"
+    if wanted is None:
+        return "no-keys", "note", f"neither the {subject.kind} nor its owner names a workload"
+    return "to-be-gated", "note", "its pods will wait for their checks"
+
+
+async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
+    """Why the pods of the subject have no gate; None where that cannot be known."""
+    subject, live = context.subject, context.live
+    inputs = await inputs_of(live, subject.namespace, context.owners)
+    space = inputs.snapshot.namespace(subject.namespace)
+    raw = await live.find(NAMESPACES, subject.namespace)
+    if (space is None or raw is None) and not context.given:
+        return None
+    labels = space.labels if space else {}
+    own = template_of(subject).keys.labels
+    if unsent := await why_unsent(live, PODS.kind, labels, own):
+        code = "not-reviewed" if unsent.startswith(_NO_WEBHOOK) else "namespace-excluded"
+        return code, "note", unsent
+    found = planned(subject, wanted, inputs, context.given or frozenset())
+    if found[0] != "to-be-gated" or context.given is not None or raw is None:
+        return found
+    since = next(iter(written_at(raw, *_OPT_IN)), "")
+    if metadata_in(subject.raw).creation_timestamp < since:
+        text = f"admitted before namespace {subject.namespace} opted in ({since})"
+        return "admitted-before", "fault", text
+    configurations = await live.configurations(MUTATING_WEBHOOKS)
+    if any(ANNOTATION in each.metadata.annotations for each in configurations):
+        text = "break-glass mode is on: pods start without their checks when no webhook answers"
+        return "break-glass", "fault", text
+    entries = [each for one in configurations for each in one.entries if each.covers_pods]
+    is_open = any(
+        each.failure_policy == OPEN for each in entries if not _unselected(each, labels, own)
+    )
+    how = "failurePolicy is Ignore" if is_open else "or break-glass mode was on"
+    text = f"the webhook did not review it when it was created: it was not available, {how}"
+    return "not-reviewed", "fault", text
+
+
+async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
+    """Of which other image the checks passed that let the subject go; None for its own."""
+    live, namespace = context.live, context.subject.namespace
+    described = workload_of(pod.annotations, pod.labels)
+    if described is None:
+        return None
+    name = names_of_pod(described).version
+    read = live.read(WORKLOAD_VERSIONS, name, Decoder(WorkloadVersion).decode, namespace)
+    version = await live.attempt(read, None)
+    owners = recorded_owners(version) if version is not None else ()
+    sets = await live.attempt(live.listed(REPLICA_SETS, bytes, namespace), []) if owners else []
+    # The oldest was checked; a rollback to it is fine.
+    known = [(metadata_in(raw), raw) for raw in sets if metadata_in(raw).uid in owners]
+    first, raw = min(known, key=lambda each: each[0].creation_timestamp, default=(None, b""))
+    own = context.owners[0] if context.is_pod and context.owners else context.subject
+    if first is None:
+        return None
+    images = _images(Subject("", REPLICA_SETS.kind, namespace, first.name, raw))
+    if changed := [each for each in _images(own) if each not in images]:
+        passed = f"version {described.version} passed its checks with {', '.join(images)}"
+        text = f"{passed} (ReplicaSet {first.name}), and {', '.join(changed)} starts without checks"
+        return "version-not-raised", "fault", text
+    return None
+
+
+def _images(subject: Subject) -> list[str]:
+    return [each.image or "" for each in template_of(subject).containers]
+
+
+async def why_unsent(
+    live: Installation, kind: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
+) -> str:
+    """Why no object of that kind with these labels is sent to our webhook; empty where one is.
+
+    It is empty too where that can't be read. ``matchConditions`` are not evaluated.
+    """
+    resource = BY_KIND.get(kind)
+    if resource is None:
+        return ""
+    try:
+        found = await live.listed(MUTATING_WEBHOOKS, decode_configuration)
+    except ApiError as error:
+        raise_unusable(error)
+        return ""
+    entries = [each for one in found for each in one.entries if each.name.endswith(_OURS)]
+    if not entries:
+        return f"{_NO_WEBHOOK}: harbourmaster doctor says more"
+    asked = [each for each in entries if each.covers(resource.group, resource.plural)]
+    if not asked:
+        return f"{_NO_WEBHOOK} for {resource.plural}"
+    reasons = [_unselected(each, namespace_labels, labels) for each in asked]
+    if "" in reasons:
+        return ""
+    return f"it is never sent to the webhook: {'; '.join(dict.fromkeys(reasons))}"
+
+
+def _unselected(
+    entry: Webhook, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
+) -> str:
+    """Why its selectors exclude the object; unlike a policy's, absent ones select everything."""
+    for selector, name, found, whose in (
+        (entry.namespace_selector, "namespaceSelector", namespace_labels, "the namespace"),
+        (entry.object_selector, "objectSelector", labels, "the object"),
+    ):
+        given = selector or _EVERYTHING
+        mismatch = first_mismatch(compile_selector(given), given, name, found, whose)
+        if mismatch is not None:
+            return str(mismatch)
+    return ""

@@ -1,0 +1,312 @@
+"""Why a pod has no gate, and what a manifest's pods will wait for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from harbourmaster.api.resources import (
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    TASK_DEFINITIONS,
+    WORKLOAD_VERSIONS,
+)
+from harbourmaster.cli.main import main
+from harbourmaster.lifecycle.workloads import OWNERS_KEY
+from harbourmaster.registration.break_glass import ANNOTATION
+from helpers.explained import NAMESPACE, pod, put_owner, reference, registration, template
+from helpers.gated import keptn
+from helpers.objects import cluster_policy
+
+OPT_IN = "keptn.sh/lifecycle-toolkit"
+CREATED = "2026-03-01T12:00:00Z"
+LATER = "2026-03-01T13:00:00Z"
+RESTART = f"kubectl -n {NAMESPACE} rollout restart deployment/cart"
+
+
+def space(*, is_in=True, since=None):
+    """The namespace; ``since``: when its opt-in was written."""
+    metadata = {"name": NAMESPACE, "annotations": {OPT_IN: "enabled"} if is_in else {}}
+    if since:
+        owned = {"f:metadata": {"f:annotations": {f"f:{OPT_IN}": {}}}}
+        others = {"f:status": {}}
+        metadata["managedFields"] = [
+            {"manager": "kubectl", "time": since, "fieldsV1": owned},
+            {"manager": "other", "time": CREATED, "fieldsV1": others},
+        ]
+    return {"metadata": metadata}
+
+
+def running(image="registry.example.com/cart:1", owner="ReplicaSet", workload="cart", **keys):
+    """A pod that has a node and no gate."""
+    found = pod(owner=reference(owner, "cart"), nodeName="n1")
+    found["metadata"]["annotations"] = keptn(workload, **keys)
+    found["spec"]["containers"][0]["image"] = image
+    return {**found, "status": {"phase": "Running"}}
+
+
+@pytest.fixture
+def gate(api, why):
+    """Return ``gate(*words)``: the section on the gate."""
+
+    async def ask(*words):
+        code, out, err = await why(*words, "-o", "json")
+        assert (code, err) == (0, "")
+        sections = {each["name"]: each for each in json.loads(out)["sections"]}
+        return sections["gate"]
+
+    return ask
+
+
+def stage(api, found, namespace):
+    """Store the pod, its owners and its namespace."""
+    api.put(PODS, found)
+    api.get(PODS, "cart-1", NAMESPACE)["metadata"]["creationTimestamp"] = CREATED
+    put_owner(api, REPLICA_SETS, template(), ownerReferences=[reference("Deployment", "cart")])
+    put_owner(api, DEPLOYMENTS, template())
+    api.put(NAMESPACES, namespace)
+
+
+@pytest.mark.parametrize(
+    ("found", "namespace", "expected", "told", "step"),
+    [
+        (
+            running(),
+            space(is_in=False),
+            ("not-opted-in", "note"),
+            f"namespace {NAMESPACE} has not opted in",
+            f"kubectl annotate namespace {NAMESPACE} {OPT_IN}=enabled",
+        ),
+        (
+            running(),
+            space(since=LATER),
+            ("admitted-before", "fault"),
+            f"admitted before namespace {NAMESPACE} opted in ({LATER})",
+            RESTART,
+        ),
+        (
+            running(),
+            space(since="2026-03-01T11:00:00Z"),
+            ("not-reviewed", "fault"),
+            "the webhook did not review it when it was created",
+            RESTART,
+        ),
+        (
+            running(workload=""),
+            space(),
+            ("no-keys", "note"),
+            "neither the Pod nor its owner names a workload",
+            "keptn.sh/workload",
+        ),
+        (
+            running(owner="Job"),
+            space(),
+            ("owner-unsupported", "note"),
+            "pods of the kind Job are never checked",
+            "use a Deployment, StatefulSet, DaemonSet or Argo Rollout",
+        ),
+    ],
+)
+async def test_a_pod_without_a_gate_has_a_reason_and_a_step(  # noqa: PLR0913, PLR0917
+    api, gate, found, namespace, expected, told, step
+):
+    stage(api, found, namespace)
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert (section["code"], section["state"]) == expected
+    assert told in section["summary"]
+    assert step in section["next"]
+    assert section["detail"]["report"]["code"] == "not-gated"
+
+
+async def test_the_failure_policy_and_break_glass_mode_are_told(api, gate):
+    stage(api, running(), space())
+    api.put(MUTATING_WEBHOOKS, registration(failurePolicy="Ignore"))
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert section["summary"].endswith("it was not available, failurePolicy is Ignore")
+    open_now = registration(failurePolicy="Ignore")
+    open_now["metadata"]["annotations"] = {ANNOTATION: "incident 4711"}
+    api.put(MUTATING_WEBHOOKS, open_now)
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert section["code"] == "break-glass"
+    assert section["next"] == f"harbourmaster doctor --break-glass off, then {RESTART}"
+
+
+async def test_an_excluded_namespace_is_told_before_its_opt_in(api, gate):
+    stage(api, running(), space(is_in=False))
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [NAMESPACE]}
+    selector = {"matchExpressions": [excluded]}
+    api.put(MUTATING_WEBHOOKS, registration(namespaceSelector=selector))
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert section["code"] == "namespace-excluded"
+    assert "namespaceSelector.matchExpressions" in section["summary"]
+
+
+async def test_a_namespace_that_the_settings_deny_is_told(api, gate):
+    stage(api, running(), space())
+    args = ["webhook", f"--denied-namespaces={NAMESPACE}"]
+    spec = {"template": {"spec": {"containers": [{"args": args}]}}}
+    metadata = {"name": "harbourmaster-webhook", "namespace": "harbourmaster-system"}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert section["code"] == "namespace-excluded"
+    assert "settings allow no gates" in section["summary"]
+
+
+async def test_no_warning_of_admission_misleads_about_a_pod_that_has_a_node(api, why):
+    stage(api, running(), space(since=LATER))
+    _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
+    assert "so it can't wait for its checks" not in out
+    assert f"next  {RESTART}" in out
+
+
+async def test_a_workload_that_opted_in_too_late_is_told_as_well(api, gate):
+    stage(api, running(), space(since=LATER))
+    made = template()
+    made["metadata"]["annotations"] = keptn("cart", pre_deployment_tasks="migrate")
+    put_owner(api, DEPLOYMENTS, made, creationTimestamp=CREATED)
+    api.get(DEPLOYMENTS, "cart", NAMESPACE)["metadata"]["creationTimestamp"] = CREATED
+    section = await gate("deployment", f"{NAMESPACE}/cart")
+    assert (section["code"], section["next"]) == ("admitted-before", RESTART)
+
+
+# An image that changed without its version.
+
+
+def put_set(api, name, image, created, version="1.0"):
+    made = template()
+    made["metadata"]["annotations"] = keptn("cart", version)
+    made["spec"]["containers"][0]["image"] = f"registry.example.com/cart:{image}"
+    owner = reference("Deployment", "cart")
+    metadata = {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]}
+    api.put(REPLICA_SETS, {"metadata": metadata, "spec": {"template": made}})
+    found = api.get(REPLICA_SETS, name, NAMESPACE)["metadata"]
+    found |= {"creationTimestamp": created, "uid": f"uid-{name}"}
+
+
+def put_version(api, version, *sets):
+    """A version of which pods of these ReplicaSets are; the newest owner is the last."""
+    uids = [f"uid-{each}" for each in sets]
+    metadata = {
+        "name": f"shop-cart-{version}",
+        "namespace": NAMESPACE,
+        "annotations": {OWNERS_KEY: ",".join(uids)},
+    }
+    newest = {"uid": uids[-1], "kind": "ReplicaSet", "name": sets[-1]}
+    spec = {
+        "app": "shop",
+        "version": version,
+        "workloadName": "shop-cart",
+        "resourceReference": newest,
+    }
+    api.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_told"),
+    [
+        ([("cart", "1", CREATED), ("cart-b", "2", LATER)], False),
+        ([("cart", "2", LATER), ("cart-a", "1", CREATED)], True),
+        ([("cart", "2", LATER, "2.0"), ("cart-a", "1", CREATED)], False),
+        ([("cart", "2", LATER), ("cart-a", "2", CREATED)], False),
+        ([("cart", "2", LATER), ("before-the-opt-in", "1", CREATED)], False),
+    ],
+    ids=["rolled back", "changed", "raised", "same image", "never checked"],
+)
+async def test_an_image_that_changed_without_its_version_is_told(api, gate, sets, is_told):
+    mine = sets[0]
+    found = running(f"registry.example.com/cart:{mine[1]}", version=(*mine, "1.0")[3])
+    found["metadata"]["annotations"]["keptn.sh/scheduling-gate-removed"] = "true"
+    stage(api, found, space())
+    for each in sets:
+        put_set(api, *each)
+    checked = [each for each in sets if "opt-in" not in each[0]]
+    same = [each[0] for each in reversed(checked) if (*each, "1.0")[3] == (*mine, "1.0")[3]]
+    put_version(api, (*mine, "1.0")[3], *same)
+    section = await gate("pod", f"{NAMESPACE}/cart-1")
+    assert section["code"] == ("version-not-raised" if is_told else "released")
+    if is_told:
+        assert section["summary"] == (
+            "version 1.0 passed its checks with registry.example.com/cart:1 (ReplicaSet cart-a), "
+            "and registry.example.com/cart:2 starts without checks"
+        )
+        assert section["next"].startswith("raise keptn.sh/version: kubectl -n shop edit")
+
+
+async def test_a_pod_that_was_released_by_hand_is_not_told_of_its_version(api, gate):
+    found = running("registry.example.com/cart:2")
+    released = {"gates.harbourmaster.dev/released": "by-hand"}
+    found["metadata"]["annotations"] |= released
+    stage(api, found, space())
+    put_set(api, "cart", "2", LATER)
+    put_set(api, "cart-a", "1", CREATED)
+    put_version(api, "1.0", "cart-a", "cart")
+    assert (await gate("pod", f"{NAMESPACE}/cart-1"))["code"] == "released"
+
+
+# Manifests.
+
+
+def manifest(**keys):
+    made = template()
+    made["metadata"]["annotations"] = keptn("cart", pre_deployment_tasks="migrate", **keys)
+    metadata = {"name": "cart", "namespace": NAMESPACE}
+    spec = {"template": made}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+DEFINITION = {
+    "apiVersion": "lifecycle.keptn.sh/v1",
+    "kind": "KeptnTaskDefinition",
+    "metadata": {"name": "migrate", "namespace": NAMESPACE},
+    "spec": {"container": {"name": "c", "image": "registry.example.com/migrate:1"}},
+}
+MISSING = "not found: KeptnTaskDefinition migrate"
+
+
+async def asked(gate, tmp_path, *documents, policies=None):
+    path = tmp_path / "all.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return await gate("-f", str(path), *(["--policies", str(policies)] if policies else []))
+
+
+async def test_a_manifest_is_told_of_its_checks_and_of_what_is_missing(api, gate, tmp_path):
+    api.put(NAMESPACES, space())
+    section = await asked(gate, tmp_path, manifest())
+    assert (section["code"], section["state"]) == ("definition-missing", "fault")
+    assert section["summary"] == f"its pods will wait for their checks; {MISSING}"
+    (check,) = section["detail"]["report"]["checks"]
+    assert (check["kind"], check["name"]) == ("task", "migrate")
+    assert (await asked(gate, tmp_path, manifest(), DEFINITION))["code"] == "to-be-gated"
+    api.put(TASK_DEFINITIONS, DEFINITION)
+    assert (await asked(gate, tmp_path, manifest()))["code"] == "to-be-gated"
+
+
+async def test_a_manifest_for_a_namespace_without_gates_needs_the_opt_in(api, gate, tmp_path):
+    api.put(NAMESPACES, space(is_in=False))
+    section = await asked(gate, tmp_path, manifest())
+    assert (section["code"], section["state"]) == ("not-opted-in", "note")
+    assert section["next"] == f"kubectl annotate namespace {NAMESPACE} {OPT_IN}=enabled"
+    opted_in = {"apiVersion": "v1", "kind": "Namespace", **space()}
+    section = await asked(gate, tmp_path, opted_in, manifest(), DEFINITION)
+    assert section["code"] == "to-be-gated"
+
+
+def test_without_a_cluster_the_files_count(tmp_path, capsys):
+    policies = tmp_path / "policies.yaml"
+    policies.write_text(yaml.safe_dump(cluster_policy("disks", nodeSelector={"disk": "ssd"})))
+    path = tmp_path / "all.yaml"
+    opted_in = {"apiVersion": "v1", "kind": "Namespace", **space()}
+    path.write_text(yaml.safe_dump_all([opted_in, manifest()]))
+    words = ["why", "-f", str(path), "--policies", str(policies)]
+    assert main(words) == 0
+    assert f"{MISSING} in these files" in capsys.readouterr().out
+    path.write_text(yaml.safe_dump_all([opted_in, manifest(), DEFINITION]))
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "Gate: its pods will wait for their checks\n" in out
+    assert "task migrate of the workload: Pending" in out
