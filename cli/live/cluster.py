@@ -11,11 +11,8 @@ import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
-from msgspec import Struct
-
 from harbourmaster.cli import program
-from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.kube.client import PAGE_SIZE, Client
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect
@@ -33,6 +30,8 @@ from harbourmaster.telemetry.text import clean
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+    import msgspec
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.terminal import Tone
@@ -72,18 +71,6 @@ def context_namespace(arguments: Arguments) -> str:
         return connect(arguments.kubeconfig, context=arguments.context).namespace
     except ConnectionSettingsError:
         return FALLBACK_NAMESPACE
-
-
-class _Counted(Struct, frozen=True, rename="camel"):
-    remaining_item_count: int | None = None
-
-
-class _CountedList(Struct, frozen=True):
-    metadata: _Counted
-    items: tuple[msgspec.Raw, ...] | None = None
-
-
-_decode_counted: Final = msgspec.json.Decoder(_CountedList).decode
 
 
 async def _run(connection: Connection, work: Callable[[Client], Awaitable[int]]) -> int:
@@ -189,8 +176,8 @@ async def collect(  # noqa: PLR0913 - what a list takes
 async def count(client: Client, resource: Resource, namespace: str | None = None) -> int:
     """How many objects there are, by one request. Raises an ApiError."""
     answer = await client.request("GET", resource.path(namespace), query={"limit": "1"})
-    page = _decode_counted(answer)
-    return len(page.items or ()) + (page.metadata.remaining_item_count or 0)
+    page = decode_anything(answer)
+    return len(page.get("items") or ()) + (page["metadata"].get("remainingItemCount") or 0)
 
 
 async def remaining(
