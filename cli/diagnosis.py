@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.cli.installed import SERVED
+from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
 from harbourmaster.cli.live.cluster import greet
-from harbourmaster.cli.live.reader import absent, review_command, together, unread
+from harbourmaster.cli.live.reader import absent, right_of, together, unread
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError, UnreachableError
 from harbourmaster.telemetry.text import reason
 
@@ -24,6 +24,7 @@ Severity: TypeAlias = Literal["fault", "warning", "unknown", "note", "ok"]
 """fault: does not work; warning: works, but may soon fail; unknown: could not be read; note: worth
 knowing; ok: as it should be."""
 SEVERITIES: Final[tuple[Severity, ...]] = ("fault", "warning", "unknown", "note", "ok")
+_SERVED: Final = (*POLICY_RESOURCES, *KEPTN_RESOURCES)
 PATIENCE: Final = 30.0
 """Seconds that one check may take."""
 
@@ -106,9 +107,9 @@ async def _checked(check: Check, installation: Installation) -> list[Finding]:
     except UnauthorizedError:
         raise
     except ForbiddenError as error:
-        ask = "ask for this permission, or use an administrator's --context"
-        command = review_command(error)
-        remedy = f"{command} says whether you have it; {ask}" if command else ask
+        remedy = "ask for this permission, or use an administrator's --context"
+        if right := right_of(error).replace(" in namespace", " --namespace"):
+            remedy = f"{remedy}: kubectl auth can-i {right}{'' if '--' in right else ' -A'}"
         found.append(unknown("you", f"missing permission: {error.message}", remedy))
     except (TimeoutError, UnreachableError) as error:
         # Unless it answers nobody any more.
@@ -117,7 +118,7 @@ async def _checked(check: Check, installation: Installation) -> list[Finding]:
         found.append(unknown("API server", why, "the API server is slow: try again later"))
     except (ApiError, ValueError, LookupError, TypeError, AttributeError) as error:
         found.append(_skipped(reason(error)))
-    if names := ", ".join(dict.fromkeys(each.kind for each in kinds if each in SERVED)):
+    if names := ", ".join(dict.fromkeys(each.kind for each in kinds if each in _SERVED)):
         text = f"does not know the kind {names}"
         found.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
     return [*found, *map(_skipped, skipped)]

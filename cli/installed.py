@@ -109,11 +109,8 @@ def _of_groups(*groups: str) -> tuple[Resource, ...]:
 
 
 POLICY_RESOURCES: Final = (CLUSTER_POLICIES, POLICIES)
-_SERVED_KEPTN: Final = _of_groups(LIFECYCLE_GROUP, KEPTN_CONFIGS.group, METRICS_GROUP)
-SERVED: Final = (*POLICY_RESOURCES, *_SERVED_KEPTN)
-"""Kinds that every installation has."""
 KEPTN_RESOURCES: Final = (
-    *_SERVED_KEPTN,
+    *_of_groups(LIFECYCLE_GROUP, KEPTN_CONFIGS.group, METRICS_GROUP),
     Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnevaluationproviders", "KeptnEvaluationProvider"),
     Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnworkloadinstances", "KeptnWorkloadInstance"),
 )

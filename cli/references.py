@@ -10,17 +10,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api import resources
 from harbourmaster.api.references import DEFAULT_MODE, Reference, consent, consenting
-from harbourmaster.api.resources import (
-    ANALYSES,
-    ANALYSIS_DEFINITIONS,
-    ANALYSIS_VALUE_TEMPLATES,
-    EVALUATION_DEFINITIONS,
-    KEPTN_METRICS,
-    MAGNUM_CLUSTERS,
-    METRICS_PROVIDERS,
-    PROJECTS,
-)
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate
 from harbourmaster.lifecycle.model import EvaluationDefinition
@@ -36,23 +27,31 @@ if TYPE_CHECKING:
     Named = Iterable[tuple[Resource, Any]]
 
 KINDS: Final[Mapping[Resource, tuple[type, Callable[[Any], Named]]]] = {
-    ANALYSES: (Analysis, lambda found: [(ANALYSIS_DEFINITIONS, found.spec.analysis_definition)]),
-    ANALYSIS_DEFINITIONS: (
+    resources.ANALYSES: (
+        Analysis,
+        lambda found: [(resources.ANALYSIS_DEFINITIONS, found.spec.analysis_definition)],
+    ),
+    resources.ANALYSIS_DEFINITIONS: (
         AnalysisDefinition,
         lambda found: [
-            (ANALYSIS_VALUE_TEMPLATES, each.analysis_value_template_ref)
+            (resources.ANALYSIS_VALUE_TEMPLATES, each.analysis_value_template_ref)
             for each in found.spec.objectives
         ],
     ),
-    ANALYSIS_VALUE_TEMPLATES: (
+    resources.ANALYSIS_VALUE_TEMPLATES: (
         AnalysisValueTemplate,
-        lambda found: [(METRICS_PROVIDERS, found.spec.provider)],
+        lambda found: [(resources.METRICS_PROVIDERS, found.spec.provider)],
     ),
-    EVALUATION_DEFINITIONS: (
+    resources.EVALUATION_DEFINITIONS: (
         EvaluationDefinition,
-        lambda found: [(KEPTN_METRICS, each.keptn_metric_ref) for each in found.spec.objectives],
+        lambda found: [
+            (resources.KEPTN_METRICS, each.keptn_metric_ref) for each in found.spec.objectives
+        ],
     ),
-    MAGNUM_CLUSTERS: (MagnumCluster, lambda found: [(PROJECTS, found.status.project)]),
+    resources.MAGNUM_CLUSTERS: (
+        MagnumCluster,
+        lambda found: [(resources.PROJECTS, found.status.project)],
+    ),
 }
 """The kinds whose objects may name objects of other namespaces, and what each of them names."""
 
@@ -80,10 +79,10 @@ def references_in(raw: msgspec.Raw | bytes, resource: Resource) -> tuple[Referen
         Reference(to, each.namespace or origin, each.name, origin)
         for to, each in named(found)
         # A template's provider without a namespace is looked up where the definition is.
-        if each and each.name and (each.namespace or to != METRICS_PROVIDERS)
+        if each and each.name and (each.namespace or to != resources.METRICS_PROVIDERS)
     )
     # Its project takes a Magnum cluster: both consent.
-    name = found.metadata.name if resource == MAGNUM_CLUSTERS else ""
+    name = found.metadata.name if resource == resources.MAGNUM_CLUSTERS else ""
     back = [Reference(resource, origin, name, each.namespace) for each in references if name]
     return (*references, *back)
 

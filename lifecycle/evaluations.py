@@ -102,6 +102,18 @@ def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
     return found
 
 
+def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
+    """The same, and an interval that the schema lets pass and nobody can use, such as 0.5."""
+    text = definition.spec.retry_interval or INTERVAL
+    try:
+        parse_duration(text)
+    except ValueError:
+        why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
+        wrong = invalid("spec.retryInterval", shortened(text), why)
+        return [*target_errors(definition), wrong]
+    return target_errors(definition)
+
+
 def failure_text(evaluation: Evaluation) -> str:
     """What ReconcileEvaluationFailed says: a line, and one for each objective that was not met."""
     failed = (

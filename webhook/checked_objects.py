@@ -24,7 +24,7 @@ from harbourmaster.evaluation.model import (
     Metric,
     Provider,
 )
-from harbourmaster.lifecycle.evaluations import target_errors
+from harbourmaster.lifecycle.evaluations import definition_errors
 from harbourmaster.lifecycle.model import EvaluationDefinition, TaskDefinition
 from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
@@ -60,7 +60,7 @@ def _of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) 
 _KINDS: Final = {
     ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _of(TaskDefinition, validate),
     ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _of(
-        EvaluationDefinition, target_errors, is_lenient=True
+        EvaluationDefinition, definition_errors, is_lenient=True
     ),
     ("metrics.keptn.sh", "KeptnMetric"): _of(Metric, validate_metric),
     ("metrics.keptn.sh", "KeptnMetricsProvider"): _of(Provider, validate_provider, is_open=True),
@@ -74,6 +74,12 @@ _KINDS: Final = {
 def is_checked(group: str, kind: str) -> bool:
     """Whether objects of the kind are judged here, in whatever version."""
     return (group, kind) in _KINDS or is_limited(group, kind)
+
+
+def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
+    """What is wrong with a stored object of any kind. Raises MalformedError."""
+    checks = _KINDS.get((group, kind))
+    return checks.faults(decode(checks.decoder, raw, "")) if checks is not None else ()
 
 
 def review_object(request: Request, group: str, kind: str) -> Response:

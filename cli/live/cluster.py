@@ -6,16 +6,11 @@ They work with the rights of the caller, and need nothing of ours to run in the 
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
-from msgspec import Struct
-
 from harbourmaster.cli import program
-from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.kube.client import PAGE_SIZE, Client
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect
@@ -32,13 +27,14 @@ from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
+
+    import msgspec
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
-    from harbourmaster.kube.streams import WatchEvent
 
 DONE: Final = 0
 LEFT: Final = 1
@@ -47,8 +43,8 @@ UNUSABLE: Final = 2
 REQUEST_SECONDS: Final = 20.0
 _RESTARTS: Final = 3
 _SMALL_PAGE: Final = 32
-_PAUSE: Final = 0.2
-"""Seconds before a watch that the server ended is started again."""
+_PAUSE: Final = 0.5
+"""Seconds between two looks at objects that are to go."""
 
 Decoded = TypeVar("Decoded")
 
@@ -72,18 +68,6 @@ def context_namespace(arguments: Arguments) -> str:
         return connect(arguments.kubeconfig, context=arguments.context).namespace
     except ConnectionSettingsError:
         return FALLBACK_NAMESPACE
-
-
-class _Counted(Struct, frozen=True, rename="camel"):
-    remaining_item_count: int | None = None
-
-
-class _CountedList(Struct, frozen=True):
-    metadata: _Counted
-    items: tuple[msgspec.Raw, ...] | None = None
-
-
-_decode_counted: Final = msgspec.json.Decoder(_CountedList).decode
 
 
 async def _run(connection: Connection, work: Callable[[Client], Awaitable[int]]) -> int:
@@ -189,8 +173,8 @@ async def collect(  # noqa: PLR0913 - what a list takes
 async def count(client: Client, resource: Resource, namespace: str | None = None) -> int:
     """How many objects there are, by one request. Raises an ApiError."""
     answer = await client.request("GET", resource.path(namespace), query={"limit": "1"})
-    page = _decode_counted(answer)
-    return len(page.items or ()) + (page.metadata.remaining_item_count or 0)
+    page = decode_anything(answer)
+    return len(page.get("items") or ()) + (page["metadata"].get("remainingItemCount") or 0)
 
 
 async def remaining(
@@ -207,7 +191,7 @@ async def remaining(
     The first list has the time of any request, for before it nothing is known.
     """
 
-    async def listed() -> str:
+    async def listed() -> tuple[str, ...]:
         page = await client.list(
             resource,
             namespace,
@@ -215,44 +199,14 @@ async def remaining(
             label_selector=label_selector,
             field_selector=field_selector,
         )
-        names.clear()
-        names.update(metadata_in(raw).name for raw in page.items)
-        return page.resource_version
+        return tuple(sorted(metadata_in(raw).name for raw in page.items))
 
-    names: set[str] = set()
-    resource_version = await listed()
+    names = await listed()
     try:
         async with asyncio.timeout(patience):
             while names:
-                events = client.watch(
-                    resource,
-                    namespace,
-                    resource_version=resource_version,
-                    timeout_seconds=math.ceil(patience) + 1,
-                    idle_timeout=patience + 1,
-                    metadata_only=True,
-                    label_selector=label_selector,
-                    field_selector=field_selector,
-                )
-                await _follow(events, names)
-                if names:
-                    await asyncio.sleep(_PAUSE)
-                    resource_version = await listed()
+                await asyncio.sleep(_PAUSE)
+                names = await listed()
     except TimeoutError:
         pass
-    return tuple(sorted(names))
-
-
-async def _follow(events: AsyncGenerator[WatchEvent, None], names: set[str]) -> None:
-    """Keep ``names`` as the events say, until it is empty or the watch ends, however it does."""
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if event.type == "DELETED":
-                    names.discard(metadata_in(event.object).name)
-                elif event.type in {"ADDED", "MODIFIED"}:
-                    names.add(metadata_in(event.object).name)
-                if not names:
-                    return
-    except (GoneError, UnreachableError):
-        return
+    return names

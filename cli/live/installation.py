@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 
-from harbourmaster.api.resources import (
-    DEPLOYMENTS,
-    LEASES,
-    MUTATING_WEBHOOKS,
-    NAMESPACES,
-    SECRETS,
-    VALIDATING_WEBHOOKS,
-)
+from harbourmaster.api import resources
 from harbourmaster.api.times import moment
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.kinds import (
@@ -44,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 
-CONFIGURATIONS: Final = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+CONFIGURATIONS: Final = (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS)
 """The kinds of webhook configurations; each has one of ours."""
 NOT_INSTALLED: Final = "no Deployment of Harbourmaster in namespace"
 """Begins what is said of settings where nothing is installed, as of a plane on one machine."""
@@ -63,11 +56,11 @@ class Installation(ClusterReader):
 
     async def namespaces(self) -> list[Metadata]:
         """The metadata of all namespaces."""
-        return await self.items(NAMESPACES, metadata_in, metadata_only=True)
+        return await self.items(resources.NAMESPACES, metadata_in, metadata_only=True)
 
     async def home(self) -> Metadata | None:
         """Our own namespace."""
-        return await self.read(NAMESPACES, self.namespace, metadata_in)
+        return await self.read(resources.NAMESPACES, self.namespace, metadata_in)
 
     async def stored_configurations(self) -> dict[Resource, dict[str, Any] | None]:
         """Both webhook configurations of ours as they are stored."""
@@ -83,7 +76,7 @@ class Installation(ClusterReader):
 
     async def deployment(self, name: str) -> Workload | None:
         """One of our Deployments."""
-        return await self.read(DEPLOYMENTS, name, decode_workload, self.namespace)
+        return await self.read(resources.DEPLOYMENTS, name, decode_workload, self.namespace)
 
     async def controller_settings(self) -> ControllerSettings | None:
         """Those of the controller; None where they are not stated in the cluster."""
@@ -128,7 +121,10 @@ class Installation(ClusterReader):
     async def _absent(self, where: str) -> str:
         """What is said of a Deployment that is not there; the same of both where neither is."""
         if any(
-            [await self.find(DEPLOYMENTS, one, self.namespace) for one in (WEBHOOK, CONTROLLER)]
+            [
+                await self.find(resources.DEPLOYMENTS, one, self.namespace)
+                for one in (WEBHOOK, CONTROLLER)
+            ]
         ):
             return f"{where} not found (--installed-in says where to look); {_ASSUMED}"
         return f"{NOT_INSTALLED} {self.namespace} (--installed-in); {_ASSUMED}"
@@ -143,13 +139,13 @@ class Installation(ClusterReader):
     async def secret(self) -> dict[str, bytes] | None:
         """What the Secret of the certificates holds; None where there is none."""
         name = (await self.known_settings()).certificates.secret_name
-        found = await self.read(SECRETS, name, decode_secret, self.namespace)
+        found = await self.read(resources.SECRETS, name, decode_secret, self.namespace)
         return (found.data or {}) if found is not None else None
 
     async def lease(self) -> Lease | None:
         """Who leads."""
         name = (await self.known_settings()).leader_election.lease_name
-        return await self.read(LEASES, name, decode_lease, self.namespace)
+        return await self.read(resources.LEASES, name, decode_lease, self.namespace)
 
     async def is_led(self) -> bool:
         """Whether a controller leads, as far as its Lease tells; without elections, is ready."""

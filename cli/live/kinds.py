@@ -13,17 +13,12 @@ from msgspec import Struct
 from harbourmaster.api.metadata import Metadata
 
 _COMMANDS: Final = frozenset(("controller", "webhook"))
-OF_DAEMONS: Final = tuple(
-    (f"node.kubernetes.io/{key}", effect)
-    for key, effect in (
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-        ("network-unavailable", "NoSchedule"),
-    )
+_NOT_SCHEDULED: Final = (
+    "disk-pressure memory-pressure pid-pressure unschedulable network-unavailable"
+)
+OF_DAEMONS: Final = (
+    *((f"node.kubernetes.io/{key}", "NoExecute") for key in ("not-ready", "unreachable")),
+    *((f"node.kubernetes.io/{key}", "NoSchedule") for key in _NOT_SCHEDULED.split()),
 )
 """Taints that every pod of a DaemonSet tolerates, by its controller: key and effect."""
 

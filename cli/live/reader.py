@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.api.times import moment
 from harbourmaster.cli.live.cluster import collect, complain, count
-from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.kube.errors import (
     ApiError,
     ForbiddenError,
@@ -69,26 +70,6 @@ class Caller(Struct, frozen=True):
     is_known: bool = False
 
 
-class _UserInfo(Struct, frozen=True):
-    username: str = ""
-
-
-class _ReviewMetadata(Struct, frozen=True, rename="camel"):
-    creation_timestamp: datetime | None = None
-
-
-class _ReviewStatus(Struct, frozen=True, rename="camel"):
-    user_info: _UserInfo = _UserInfo()
-
-
-class _Review(Struct, frozen=True):
-    metadata: _ReviewMetadata = _ReviewMetadata()
-    status: _ReviewStatus = _ReviewStatus()
-
-
-_decode_review: Final = msgspec.json.Decoder(_Review).decode
-
-
 async def caller(client: Client) -> Caller:
     """Ask the API server which user calls, and what time it has."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -96,11 +77,11 @@ async def caller(client: Client) -> Caller:
         answer = await client.request(
             "POST", _REVIEWS, body=msgspec.json.encode(body), content_type="application/json"
         )
-        found = _decode_review(answer)
-    except (ApiError, msgspec.DecodeError):
+        found = decode_anything(answer)
+        user, stamp = found["status"]["userInfo"], moment(found["metadata"]["creationTimestamp"])
+    except (ApiError, msgspec.DecodeError, LookupError, TypeError):
         return Caller("", datetime.now(UTC))
-    stamp = found.metadata.creation_timestamp
-    return Caller(found.status.user_info.username, stamp or datetime.now(UTC), stamp is not None)
+    return Caller(user.get("username", ""), stamp or datetime.now(UTC), stamp is not None)
 
 
 async def caller_name(client: Client) -> str:
@@ -288,25 +269,15 @@ def unreadable(error: ApiError, what: str) -> str:
 def cause(error: ApiError) -> str:
     """Why a call failed, in one line; of a missing permission only its verb and resource."""
     if isinstance(error, ForbiddenError):
-        return f"missing permission to {_right(error)}"
+        return f"missing permission to {right_of(error) or f'read it ({error.message})'}"
     return str(error)
 
 
-def review_command(error: ForbiddenError) -> str:
-    """What kubectl is called with to ask about the missing right; empty where nobody says it."""
+def right_of(error: ForbiddenError) -> str:
+    """The missing right: verb, resource and namespace; empty where the text is not as usual."""
     found = _FORBIDDEN.search(error.message)
     if found is None:
         return ""
-    group = f".{found['group']}" if found["group"] else ""
-    where = f"-n {found['namespace']}" if found["namespace"] else "-A"
-    return f"kubectl auth can-i {found['verb']} {found['resource']}{group} {where}"
-
-
-def _right(error: ForbiddenError) -> str:
-    """The missing right; as the API server says it where it does not say it as usual."""
-    found = _FORBIDDEN.search(error.message)
-    if found is None:
-        return f"read it ({error.message})"
     group = f".{found['group']}" if found["group"] else ""
     where = f" in namespace {found['namespace']}" if found["namespace"] else ""
     return f"{found['verb']} {found['resource']}{group}{where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harbourmaster.cli.doctor.checks import CHECKS
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.survey import observe
 from helpers.doctor.deployed_installation import HOME, look, named, until
@@ -16,22 +17,7 @@ async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
     report = await until(doctored, lambda found: found.healthy)
     assert report.summary == "Harbourmaster is healthy."
     assert {one.severity for one in report.findings} <= {"ok", "note"}
-    assert {one.check for one in report.findings} == {
-        "installation",
-        "certificates",
-        "configurations",
-        "selectors",
-        "gates",
-        "definitions",
-        "rights",
-        "canary",
-        "other webhooks",
-        "policies",
-        "rescheduling",
-        "transport",
-        "versions",
-        "leftovers",
-    }
+    assert {one.check for one in report.findings} == {one.name for one in CHECKS}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

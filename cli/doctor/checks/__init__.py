@@ -11,12 +11,14 @@ from harbourmaster.cli.doctor.checks import (
     contents,
     hardening,
     installation,
+    metrics,
     mistakes,
     references,
     registration,
     rights,
     surroundings,
     trust,
+    workloads,
 )
 
 CHECKS: Final = (
@@ -25,7 +27,9 @@ CHECKS: Final = (
     Check("configurations", registration.check, "both match the settings"),
     Check("selectors", registration.check_selectors, "our namespace and kube-system are excluded"),
     Check("gates", registration.check_gates, "every namespace that requests gates has them"),
-    Check("checks", mistakes.check, "no key, target or owner that was found skips checks"),
+    Check("checks", mistakes.check, "no key, target, owner or missing definition skips checks"),
+    Check("metrics", metrics.check, "every metric has a fresh value, or is about to"),
+    Check("workloads", workloads.check, "no version is blocked, and pods have what reviews give"),
     Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
     Check("rights", rights.check, "our ServiceAccounts have the permissions that they need"),
     Check("canary", canary.check, "no webhook of ours is registered for pods"),

@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 
 _REFUSED: Final = "denied the request"
 _REMEDIES: Final = (
-    ("x509", "compare caBundle and Secret: see certificates"),
-    ("certificate", "compare caBundle and Secret: see certificates"),
+    ("x509|certificate", "compare caBundle and Secret: see certificates"),
     ("no endpoints", "no webhook is ready: kubectl get pods in its namespace shows why"),
     ("not found", "the Service is gone: install it again: docs/howto/installing.md"),
     ("refused", "no webhook runs behind the Service: see its process, or kubectl get pods"),
-    ("deadline", "see whether webhooks hang, and look for a firewall before port 9443"),
-    ("timeout", "see whether webhooks hang, and look for a firewall before port 9443"),
+    ("deadline|timeout", "see whether webhooks hang, and look for a firewall before port 9443"),
 )
 _BREAK_GLASS: Final = (
     'to admit pods meanwhile: harbourmaster doctor --break-glass on --reason "no webhook answers"'
@@ -121,9 +119,8 @@ async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bo
 
 
 def _cure(why: str, *, is_open: bool = False) -> str:
-    low = why.lower()
     found = next(
-        (remedy for word, remedy in _REMEDIES if word in low),
+        (remedy for words, remedy in _REMEDIES if re.search(words, why, re.IGNORECASE)),
         "see whether webhooks run, are ready, and can be reached from the control plane",
     )
     return found if is_open else f"{found}; {_BREAK_GLASS}"

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api import resources
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    CONFIG_MAPS,
-    DISRUPTION_BUDGETS,
-    NODES,
-    PODS,
-    POLICIES,
-)
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
@@ -53,7 +46,7 @@ async def check_policies(live: Installation) -> AsyncIterator[Finding]:
     excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
     found = [
         one
-        for resource in (CLUSTER_POLICIES, POLICIES)
+        for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
         for one in await live.items(
             resource,
             partial(_policy, kind=resource.kind, namespaces=namespaces, excluded=excluded),
@@ -113,7 +106,7 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
     settings = (await live.known_settings()).rescheduling
     criteria = criteria_of(settings)
     if not settings.enabled:
-        kept = await live.items(NODES, _kept, metadata_only=True)
+        kept = await live.items(resources.NODES, _kept, metadata_only=True)
         if kept:
             text = "still reserved for critical add-ons though rescheduling is off: "
             remedy = "a running controller releases them: see its Lease and log"
@@ -121,22 +114,22 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
         return
     spaces = sorted(settings.system_namespaces)
     pick = partial(add_on, criteria=criteria)
-    found = [one for space in spaces for one in await live.items(PODS, pick, space)]
+    found = [one for space in spaces for one in await live.items(resources.PODS, pick, space)]
     stops = await live.items(
-        CONFIG_MAPS,
+        resources.CONFIG_MAPS,
         metadata_in,
         field_selector=f"metadata.name={settings.kill_switch}",
         metadata_only=True,
     )
-    # Where both are there, the right one counts, and the other one misleads nobody.
     places = {one.namespace for one in stops if one.name == settings.kill_switch}
+    # Where the right one is there as well, the others mislead nobody.
     for place in sorted(places) if live.namespace not in places else ():
         text = f"stops no eviction: only one in namespace {live.namespace} counts"
-        stop = f"kubectl create configmap {settings.kill_switch} --namespace {live.namespace}"
-        remedy = f"{stop} --from-literal=enabled=false"
-        yield warning(f"ConfigMap {place}/{settings.kill_switch}", text, remedy)
+        stop = f"{settings.kill_switch} --namespace {live.namespace} --from-literal=enabled=false"
+        subject = f"ConfigMap {place}/{settings.kill_switch}"
+        yield warning(subject, text, f"kubectl create configmap {stop}")
     budgets = await together(
-        *(live.items(DISRUPTION_BUDGETS, decode_budget, each) for each in spaces)
+        *(live.items(resources.DISRUPTION_BUDGETS, decode_budget, each) for each in spaces)
     )
     lacking = [one for one in found if not one.tolerates]
     if not settings.inject_toleration:

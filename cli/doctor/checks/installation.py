@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.resources import (
-    DEPLOYMENTS,
-    KEPTN_CONFIGS,
-    PODS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    SLICES,
-)
+from harbourmaster.api.resources import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, SLICES
 from harbourmaster.cli.diagnosis import fault, note, warning
 from harbourmaster.cli.installed import COMPONENT_LABEL, CONTROLLER, NAME_LABEL, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
@@ -23,8 +16,6 @@ from harbourmaster.cli.live.reader import together
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_service, decode_slice
 from harbourmaster.kube.errors import ApiError, ForbiddenError
-from harbourmaster.lifecycle.keptn_config import IN_FORCE, chosen, standing
-from harbourmaster.lifecycle.model import Config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -79,8 +70,6 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     ]
     for one in found:
         yield one
-    async for one in _keptn_configs(live):
-        yield one
     if controller is None and webhook is None and not found:
         text = "no Deployments in the cluster, but the Lease is renewed: it runs outside of it"
         yield note(live.namespace, text)
@@ -126,20 +115,6 @@ async def _settings(live: Installation) -> AsyncIterator[Finding]:
         except UnknownSettingsError as error:
             remedy = f"kubectl -n {live.namespace} edit deployment {name}"
             yield fault(f"Deployment {name}", f"its settings are not valid: {error}", remedy)
-
-
-async def _keptn_configs(live: Installation) -> AsyncIterator[Finding]:
-    """Those that do not count, and those of which a part does not."""
-    places = (live.namespace, *(await live.known_settings()).lifecycle.definition_namespaces)
-    found = await live.items(KEPTN_CONFIGS, msgspec.json.Decoder(Config).decode)
-    counts = chosen(found, places)
-    for one in found:
-        if (text := standing(one, counts, places)) != IN_FORCE:
-            own = one.metadata
-            remedy = f"kubectl -n {own.namespace} edit keptnconfig {own.name}"
-            if not text.startswith(IN_FORCE):
-                remedy = f"copy its spec to one in namespace {live.namespace}, and delete it here"
-            yield warning(f"KeptnConfig {own.key}", text, remedy)
 
 
 async def _replicas(live: Installation, deployment: Workload) -> list[Finding]:

@@ -2,89 +2,164 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.json import Decoder
 
-from harbourmaster.api.resources import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVALUATION_DEFINITIONS,
-    KEPTN_METRICS,
-    METRICS_PROVIDERS,
-    PODS,
-    ROLLOUTS,
-    STATEFUL_SETS,
-)
+from harbourmaster.api import resources
 from harbourmaster.api.suggestions import VERY_NEAR, did_you_mean
-from harbourmaster.cli.diagnosis import mistake
+from harbourmaster.cli.batches import shown
+from harbourmaster.cli.diagnosis import mistake, warning
+from harbourmaster.cli.installed import KEPTN_RESOURCES
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
-from harbourmaster.lifecycle.evaluations import target_errors
-from harbourmaster.lifecycle.model import EvaluationDefinition
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.keptn_config import IN_FORCE, chosen, standing
+from harbourmaster.lifecycle.model import (
+    AppContext,
+    AppVersion,
+    Config,
+    EvaluationDefinition,
+    WorkloadVersion,
+)
+from harbourmaster.webhook.checked_objects import faults_of, is_checked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+
+    import msgspec
 
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
 
-_WORKLOADS: Final = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, ROLLOUTS)
+_WORKLOADS: Final = (
+    resources.DEPLOYMENTS,
+    resources.STATEFUL_SETS,
+    resources.DAEMON_SETS,
+    resources.ROLLOUTS,
+)
+_CHECKED: Final = tuple(each for each in KEPTN_RESOURCES if is_checked(each.group, each.kind))
+_REFERRING: Final[dict[resources.Resource, Any]] = {
+    resources.WORKLOAD_VERSIONS: WorkloadVersion,
+    resources.APP_VERSIONS: AppVersion,
+    resources.APP_CONTEXTS: AppContext,
+    resources.EVALUATION_DEFINITIONS: EvaluationDefinition,
+    resources.KEPTN_METRICS: Metric,
+}
+_DEFINITIONS: Final = (
+    (resources.TASK_DEFINITIONS, "tasks"),
+    (resources.EVALUATION_DEFINITIONS, "evaluations"),
+)
+To: TypeAlias = tuple[resources.Resource, str, str]
+"""What is referred to: kind, name, and namespace where that is given."""
+Wanted: TypeAlias = dict[tuple[str, To], str]
+"""Who refers first to an object, by the namespace of the reference."""
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
     """Each mistake with its object; pods of one owner count once."""
-    async for subject, text in _found(live):
-        yield mistake(subject, text)
-
-
-async def _found(live: Installation) -> AsyncIterator[tuple[str, str]]:
-    """Subject and text of each mistake."""
     settings = await live.known_settings()
     excluded = {*settings.webhook.excluded_namespaces, live.namespace}
+    places = (live.namespace, *settings.lifecycle.definition_namespaces)
+    wanted: Wanted = {}
     for space in await live.namespaces():
-        if space.name in excluded or space.deletion_timestamp:
-            continue
-        if space.annotations.get(OPT_IN_KEY) == OPT_IN:
-            async for subject, text in _keys(live, space.name):
-                yield subject, text
-    for definition in await live.items(
-        EVALUATION_DEFINITIONS, Decoder(EvaluationDefinition).decode
-    ):
-        for error in target_errors(definition):
-            yield f"KeptnEvaluationDefinition {definition.metadata.key}", str(error)
-    async for lost in _lost_metrics(live):
-        yield lost
+        is_asking = space.annotations.get(OPT_IN_KEY) == OPT_IN
+        if is_asking and space.name not in excluded and not space.deletion_timestamp:
+            async for subject, text in _keys(live, space.name, wanted):
+                yield mistake(subject, text)
+    for resource in _CHECKED:
+        for one in await live.items(resource, partial(_faults, resource)):
+            for text in one[1]:
+                yield mistake(one[0], text)
+    async for missing in _missing(live, wanted, places):
+        yield missing
+    async for outside in _configs(live, places):
+        yield outside
 
 
-async def _keys(live: Installation, namespace: str) -> AsyncIterator[tuple[str, str]]:
-    """On workloads, and on the first pod of each owner."""
-    for resource in _WORKLOADS:
-        for own in await live.items(resource, metadata_in, namespace, metadata_only=True):
-            for each in key_mistakes(own.annotations, own.labels):
-                yield f"{resource.kind} {own.key}", each.text
+async def _configs(live: Installation, places: tuple[str, ...]) -> AsyncIterator[Finding]:
+    """KeptnConfigs that do not count, and those of which a part does not."""
+    found = await live.items(resources.KEPTN_CONFIGS, Decoder(Config).decode)
+    counts = chosen(found, places)
+    for one in found:
+        if (text := standing(one, counts, places)) != IN_FORCE:
+            own = one.metadata
+            remedy = f"kubectl -n {own.namespace} edit keptnconfig {own.name}"
+            if not text.startswith(IN_FORCE):
+                remedy = f"copy its spec to one in namespace {live.namespace}, and delete it here"
+            yield warning(f"KeptnConfig {own.key}", text, remedy)
+
+
+async def _keys(
+    live: Installation, namespace: str, wanted: Wanted
+) -> AsyncIterator[tuple[str, str]]:
+    """On workloads, and on the first pod of each owner; what they name is ``wanted``."""
     seen: set[tuple[str, str]] = set()
-    for own in await live.items(PODS, metadata_in, namespace, metadata_only=True):
-        owner = own.controller.uid if own.controller else own.uid
-        for each in (
-            *key_mistakes(own.annotations, own.labels),
-            *owner_mistakes(own.annotations, own.labels, own.owner_references),
-        ):
-            if (owner, each.text) not in seen:
-                seen.add((owner, each.text))
-                yield f"pod {own.key}", each.text
+    for resource in (*_WORKLOADS, resources.PODS):
+        kind = "pod" if resource == resources.PODS else resource.kind
+        for own in await live.items(resource, metadata_in, namespace, metadata_only=True):
+            found = key_mistakes(own.annotations, own.labels)
+            if resource == resources.PODS:
+                found += owner_mistakes(own.annotations, own.labels, own.owner_references)
+            owner = own.controller.uid if own.controller else own.uid
+            for each in found:
+                if (owner, each.text) not in seen:
+                    seen.add((owner, each.text))
+                    yield f"{kind} {own.key}", each.text
+            for to in _checks_of(workload_of(own.annotations, own.labels)):
+                wanted.setdefault((namespace, to), f"{kind} {own.key}")
 
 
-async def _lost_metrics(live: Installation) -> AsyncIterator[tuple[str, str]]:
-    """Metrics whose provider does not exist."""
-    known: dict[str, list[str]] = {}
-    for each in await live.items(METRICS_PROVIDERS, metadata_in, metadata_only=True):
-        known.setdefault(each.namespace, []).append(each.name)
-    for metric in await live.items(KEPTN_METRICS, Decoder(Metric).decode):
-        name, names = metric.spec.provider.name, known.get(metric.metadata.namespace, [])
-        if name not in names:
-            to_do = did_you_mean(name, names, VERY_NEAR) or "create it, or correct the name"
-            text = f'KeptnMetricsProvider "{name}" not found: spec.provider.name: {to_do}'
-            yield f"KeptnMetric {metric.metadata.key}", text
+def _faults(resource: resources.Resource, raw: msgspec.Raw) -> tuple[str, list[str]] | None:
+    """What admission would say of a stored object; None for nothing."""
+    faults = faults_of(resource.group, resource.kind, raw)
+    return (f"{resource.kind} {metadata_in(raw).key}", [*map(str, faults)]) if faults else None
+
+
+def _checks_of(spec: Any) -> Iterator[To]:  # noqa: ANN401 - of any kind that names checks, or None
+    for resource, plural in _DEFINITIONS:
+        for when in ("pre_deployment", "post_deployment", "promotion"):
+            for name in getattr(spec, f"{when}_{plural}", ()):
+                yield resource, name, ""
+
+
+def _referred(found: Any) -> Iterator[To]:  # noqa: ANN401 - of a kind in _REFERRING
+    """What an object refers to; versions that have ended refer to nothing any more."""
+    spec, own = found.spec, found.metadata
+    if isinstance(found, EvaluationDefinition):
+        for to in (each.keptn_metric_ref for each in found.spec.objectives):
+            yield resources.KEPTN_METRICS, to.name, to.namespace
+    elif isinstance(found, Metric):
+        yield resources.METRICS_PROVIDERS, spec.provider.name, own.namespace
+    elif isinstance(found, AppContext):
+        yield resources.APPS, own.name, own.namespace
+        yield from _checks_of(spec)
+    elif not found.status.is_finished:
+        yield from _checks_of(spec)
+
+
+async def _missing(
+    live: Installation, wanted: Wanted, places: tuple[str, ...]
+) -> AsyncIterator[Finding]:
+    """References to what does not exist where it is looked for."""
+    for resource, kind in _REFERRING.items():
+        for found in await live.items(resource, Decoder(kind).decode):
+            for to in _referred(found):
+                own = found.metadata
+                wanted.setdefault((own.namespace, to), f"{resource.kind} {own.key}")
+    for (origin, (resource, name, place)), by in wanted.items():
+        known = await live.items(resource, metadata_in, metadata_only=True)
+        looked = (place,) if place else tuple(dict.fromkeys((origin, *places)))
+        there = [one.name for one in known if one.namespace in looked]
+        near = did_you_mean(name, there, VERY_NEAR)
+        # A context may be there before its app.
+        if name in there or (resource == resources.APPS and not near):
+            continue
+        remedy = near or f"create it; kubectl -n {looked[0]} get {resource.plural} lists others"
+        if others := [one.namespace for one in known if one.name == name]:
+            remedy = f"one exists in namespace {shown(others)}: create it in {looked[0]}"
+        text = f'{resource.kind} "{name}" not found in namespace {" or ".join(looked)}'
+        yield warning(by, text, remedy)

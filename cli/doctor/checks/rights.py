@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
@@ -16,6 +15,7 @@ from harbourmaster.api.resources import ACCESS_REVIEWS, SELF_ACCESS_REVIEWS
 from harbourmaster.cli.batches import shown
 from harbourmaster.cli.diagnosis import fault, note, unknown
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
@@ -53,16 +53,6 @@ class Right(Struct, frozen=True, order=True):
         of_group = f"{what}.{self.group}" if self.group else what
         return f"{self.verb} {of_group}{f' {self.name}' if self.name else ''}"
 
-
-class _Status(Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(Struct, frozen=True):
-    status: _Status = _Status()
-
-
-_decode: Final = msgspec.json.Decoder(_Review).decode
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 OWN: Final = (
@@ -148,7 +138,8 @@ async def _may(live: Installation, right: Right) -> bool:
         ]
     review = ACCESS_REVIEWS if account else SELF_ACCESS_REVIEWS
     body = {"apiVersion": review.api_version, "kind": review.kind, "spec": spec}
-    return _decode(await live.client.create(review, body)).status.allowed
+    allowed: bool = decode_anything(await live.client.create(review, body))["status"]["allowed"]
+    return allowed
 
 
 def _place(namespace: str, ours: str) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.cli.batches import many
 from harbourmaster.cli.diagnosis import fault, note, unknown, warning
 from harbourmaster.cli.installed import CONTROLLER, NETWORK_POLICIES, WEBHOOK
 from harbourmaster.cli.live.kinds import metadata_in
@@ -26,8 +25,6 @@ GATES: Final = ServerVersion(1, 27)
 _SKEW: Final = 30.0
 """Seconds by which clocks may differ without a note."""
 _MIGRATE: Final = "harbourmaster migrate lists them, and the order in which to remove them"
-_GRAVE: Final = frozenset(("blocking", "danger"))
-_SHOWN: Final = 3
 _NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits"))
 
 
@@ -63,20 +60,14 @@ async def check_versions(live: Installation) -> AsyncIterator[Finding]:
 
 
 async def check_leftovers(live: Installation) -> AsyncIterator[Finding]:
-    """A summary of what kupid and Keptn left; ``migrate`` lists all of it."""
+    """What kupid and Keptn left; ``migrate`` lists in which order to remove it."""
     observed = await observe(live)
     # Harbourmaster is installed, in the cluster or outside; other checks say whether it works. So
     # gated pods belong to it, and policies are not leftovers.
     observed = replace(observed, ours=replace(observed.ours, is_ready=True))
-    found = [one for one in judge(observed) if one.code not in _NO_LEFTOVERS]
-    grave = [one for one in found if one.severity in _GRAVE][:_SHOWN]
-    for one in grave:
-        make = fault if one.severity == "blocking" else warning
-        yield make(one.object, one.why, _MIGRATE)
-    rest = [one for one in found if one not in grave]
-    if rest:
-        names = ", ".join(dict.fromkeys(one.object for one in rest[:_SHOWN]))
-        text = f"{many(len(rest), 'more thing' if grave else 'thing')} of kupid or Keptn: {names}"
-        yield warning("cluster", text, _MIGRATE)
+    for one in judge(observed):
+        if one.code not in _NO_LEFTOVERS:
+            make = fault if one.severity == "blocking" else warning
+            yield make(one.object, one.why, _MIGRATE)
     for line in observed.unread[:1]:
         yield unknown("cluster", line, "ask for this permission, or correct what the text names")

@@ -88,9 +88,9 @@ class DeployedInstallation:
     # Faults
 
     @contextlib.contextmanager
-    def paused(self):
-        """The controller hangs, so that it repairs nothing; its lease lasts for a while."""
-        pid = self.installation.pid("controller")
+    def paused(self, name="controller"):
+        """A process hangs; the controller repairs nothing, and its lease lasts for a while."""
+        pid = self.installation.pid(name)
         os.kill(pid, signal.SIGSTOP)
         try:
             yield

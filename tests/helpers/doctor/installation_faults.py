@@ -9,6 +9,7 @@ import json
 from helpers.cluster import rule, webhook_configuration
 from helpers.doctor import deployed_installation
 from helpers.doctor.deployed_installation import CERTIFICATE, HOME, NAME, webhook_of
+from helpers.patience import WAIT
 from helpers.stand_in import allow, stand_in
 
 MUTATING = "mutatingwebhookconfiguration"
@@ -156,6 +157,78 @@ def broken_policy(deployed):
         yield
 
 
+def of_metrics(kind, name, **spec):
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "metrics.keptn.sh/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def wrong_credentials(deployed):
+    """A metric whose provider finds only one of two keys in its Secret."""
+    secret = {"name": "datadog", "namespace": "default"}
+    reference = {"name": "datadog", "key": "APP_KEY"}
+    server = {"type": "datadog", "targetServer": "https://datadog.example.com"}
+    provider = {"name": "datadog"}
+    items = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": secret,
+            "stringData": {"DD_CLIENT_API_KEY": "a"},
+        },
+        of_metrics("KeptnMetricsProvider", "datadog", secretKeyRef=reference, **server),
+        of_metrics("KeptnMetric", "load", query="q", fetchIntervalSeconds=5, provider=provider),
+    ]
+    return deployed.there({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+@contextlib.contextmanager
+def stopped_elsewhere(deployed):
+    """Rescheduling is on, and its stop is in a namespace where it has no effect."""
+    metadata = {"name": "harbourmaster-rescheduling", "namespace": "default"}
+    stop = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    with deployed.configured("controller", "--rescheduling-enabled=true"), deployed.there(stop):
+        yield
+
+
+@contextlib.contextmanager
+def opted_in_late(deployed):
+    """A Deployment whose pods were created before its namespace got gates."""
+    keys = {
+        "keptn.sh/workload": "cart",
+        "keptn.sh/version": "1",
+        "keptn.sh/post-deployment-tasks": "notify",
+    }
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "late"}}
+    labels = {"app": "cart"}
+    template = {
+        "metadata": {"labels": labels, "annotations": keys},
+        "spec": {"containers": [{"name": "cart", "image": "registry.example.com/cart:1"}]},
+    }
+    cart = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "cart", "namespace": "late"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    with deployed.there(space):
+        deployed.apply(cart)
+        deployed.kubectl("rollout", "status", WAIT, "--namespace=late", "deployment/cart")
+        opt_in = next(f"{key}={value}" for key, value in ANNOTATED.items())
+        deployed.kubectl("annotate", "namespace", "late", opt_in)
+        yield
+
+
+def unused_interval(deployed):
+    objective = {"keptnMetricRef": {"name": "load"}, "evaluationTarget": "<5"}
+    definition = {
+        "apiVersion": "lifecycle.keptn.sh/v1",
+        "kind": "KeptnEvaluationDefinition",
+        "metadata": {"name": "ready", "namespace": "default"},
+        "spec": {"objectives": [objective], "retryInterval": "0.5"},
+    }
+    return deployed.there(definition)
+
+
 FAULTS = {
     "a caBundle that trusts somebody else": (
         lambda it: it.edited(MUTATING, NAME, strange),
@@ -220,6 +293,35 @@ FAULTS = {
             "pod in default: admitted without a review: the webhook can't be called",
         ),
         "kubectl get pods",
+    ),
+    "a webhook that hangs": (
+        lambda it: it.paused("webhook"),
+        ("canary", "fault", "the webhook can't be called: "),
+        'harbourmaster doctor --break-glass on --reason "no webhook answers"',
+    ),
+    "a key that a Secret lacks": (
+        wrong_credentials,
+        (
+            "metrics",
+            "warning",
+            "secret does not contain DD_CLIENT_APP_KEY: 1 metric fail: load",
+        ),
+        "kubectl -n default edit secret datadog",
+    ),
+    "a stop of the rescheduler in another namespace": (
+        stopped_elsewhere,
+        ("rescheduling", "warning", "ConfigMap default/harbourmaster-rescheduling: stops no"),
+        f"kubectl create configmap harbourmaster-rescheduling --namespace {HOME}",
+    ),
+    "an opt-in after the Deployment": (
+        opted_in_late,
+        ("workloads", "warning", "Deployment late/cart: 1 pod (cart-"),
+        "kubectl -n late rollout restart deployment cart",
+    ),
+    "an interval that is not used": (
+        unused_interval,
+        ("checks", "warning", "KeptnEvaluationDefinition default/ready: spec.retryInterval: "),
+        "write for example 30s",
     ),
     "a controller that ended": (
         lambda it: it.ended("controller"),

@@ -116,10 +116,9 @@ async def test_counting_takes_one_request(api, client):
 async def test_waiting_ends_with_the_last_object(api, client):
     put(api, "one", "two")
     waiting = asyncio.create_task(remaining(client, PODS, 5, namespace=PLACE))
-    await api.until_watched()
+    await api.until_seen("list")
     api.remove(PODS, "one", PLACE)
-    api.close_watches()
-    await api.until_seen("watch", count=2)
+    await api.until_seen("list", count=2)
     put(api, "three")
     api.remove(PODS, "two", PLACE)
     api.remove(PODS, "three", PLACE)

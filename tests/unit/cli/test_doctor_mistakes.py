@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import (
+    APP_CONTEXTS,
+    APPS,
     DEPLOYMENTS,
     EVALUATION_DEFINITIONS,
     KEPTN_METRICS,
     METRICS_PROVIDERS,
     NAMESPACES,
     PODS,
+    TASK_DEFINITIONS,
+    WORKLOAD_VERSIONS,
 )
 from harbourmaster.cli.doctor.checks.mistakes import check
 from harbourmaster.cli.doctor.run import lines
@@ -48,11 +52,21 @@ async def found(cluster):
         await live.close()
 
 
+def metric(cluster, name, provider, **spec):
+    given = {"query": "up", "fetchIntervalSeconds": 5, "provider": {"name": provider}}
+    put(cluster, KEPTN_METRICS, name, **given, **spec)
+
+
+def provider(cluster, name, namespace="shop"):
+    server = {"type": "prometheus", "targetServer": "https://prometheus.example.com"}
+    put(cluster, METRICS_PROVIDERS, name, namespace=namespace, **server)
+
+
 async def test_a_sound_cluster_has_no_mistake(cluster):
     request_gates(cluster)
     put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=KEPTN)
-    put(cluster, METRICS_PROVIDERS, "prometheus")
-    put(cluster, KEPTN_METRICS, "load", provider={"name": "prometheus"})
+    provider(cluster, "prometheus")
+    metric(cluster, "load", "prometheus")
     assert await found(cluster) == []
 
 
@@ -102,15 +116,81 @@ async def test_pods_that_are_never_checked_are_told(cluster):
 async def test_a_target_and_a_provider_that_cannot_be_used_are_told(cluster):
     reference = {"keptnMetricRef": {"name": "load"}, "evaluationTarget": "=>5"}
     put(cluster, EVALUATION_DEFINITIONS, "ready", objectives=[reference])
-    put(cluster, METRICS_PROVIDERS, "prometheus")
-    put(cluster, KEPTN_METRICS, "load", provider={"name": "promtheus"})
-    put(cluster, KEPTN_METRICS, "cost", provider={"name": "billing"})
-    target, load, cost = await found(cluster)
+    provider(cluster, "prometheus")
+    provider(cluster, "shared", "monitoring")
+    metric(cluster, "load", "promtheus")
+    metric(cluster, "cost", "billing")
+    metric(cluster, "rate", "shared")
+    target, load, cost, rate = await found(cluster)
     assert target[0] == "KeptnEvaluationDefinition shop/ready"
     assert target[2] == "did you mean '>=5'?"
-    fault = 'KeptnMetricsProvider "promtheus" not found: spec.provider.name'
+    fault = 'KeptnMetricsProvider "promtheus" not found in namespace shop'
     assert load == ("KeptnMetric shop/load", fault, 'did you mean "prometheus"?')
-    assert cost[2] == "create it, or correct the name"
+    assert cost[2].startswith("create it; kubectl -n shop get keptnmetricsproviders ")
+    assert rate[2] == "one exists in namespace monitoring: create it in shop"
+
+
+async def test_definitions_that_do_not_exist_are_told_once_with_what_is_meant(cluster):
+    request_gates(cluster)
+    keys = {**KEPTN, "keptn.sh/pre-deployment-tasks": "migrat, notify"}
+    for name in ("cart-1", "cart-2"):
+        put(cluster, PODS, name, owner="ReplicaSet", annotations=keys)
+    container = {"container": {"name": "it", "image": "it"}}
+    put(cluster, TASK_DEFINITIONS, "migrate", **container)
+    put(cluster, TASK_DEFINITIONS, "notify", namespace=HOME, **container)
+    migrate = await found(cluster)
+    fault = f'KeptnTaskDefinition "migrat" not found in namespace shop or {HOME} or keptn-system'
+    assert migrate == [("pod shop/cart-1", fault, 'did you mean "migrate"?')]
+
+
+@pytest.mark.parametrize(("status", "count"), [("Progressing", 2), ("Succeeded", 0)])
+async def test_what_a_version_refers_to_is_missed_until_it_has_ended(cluster, status, count):
+    spec = {
+        "app": "shop",
+        "workloadName": "shop-cart",
+        "version": "1",
+        "resourceReference": {"uid": "o", "kind": "ReplicaSet", "name": "o"},
+        "preDeploymentEvaluations": ["ready"],
+        "postDeploymentTasks": ["notify"],
+    }
+    put(cluster, WORKLOAD_VERSIONS, "shop-cart-1", **spec)
+    cluster.at(WORKLOAD_VERSIONS, "shop-cart-1", "shop")["status"] = {"status": status}
+    told = await found(cluster)
+    assert len(told) == count
+    assert {each[0] for each in told} <= {"KeptnWorkloadVersion shop/shop-cart-1"}
+
+
+async def test_metrics_and_apps_that_are_named_wrongly_are_told(cluster):
+    provider(cluster, "prometheus", "monitoring")
+    given = {"query": "up", "fetchIntervalSeconds": 5, "provider": {"name": "prometheus"}}
+    put(cluster, KEPTN_METRICS, "load", namespace="monitoring", **given)
+    targets = [{"keptnMetricRef": {"name": "load"}, "evaluationTarget": "<5"}]
+    put(cluster, EVALUATION_DEFINITIONS, "ready", objectives=targets)
+    put(cluster, APPS, "checkout", version="1")
+    put(cluster, APP_CONTEXTS, "chekout")
+    put(cluster, APP_CONTEXTS, "later")
+    told = await found(cluster)
+    assert [(subject, remedy) for subject, _, remedy in told] == [
+        ("KeptnAppContext shop/chekout", 'did you mean "checkout"?'),
+        (
+            "KeptnEvaluationDefinition shop/ready",
+            "one exists in namespace monitoring: create it in shop",
+        ),
+    ]
+
+
+async def test_durations_that_are_not_used_as_written_are_told(cluster):
+    put(cluster, EVALUATION_DEFINITIONS, "ready", retryInterval="0.5")
+    container = {"container": {"name": "it", "image": "it"}}
+    put(cluster, TASK_DEFINITIONS, "migrate", timeout="30", **container)
+    provider(cluster, "prometheus")
+    metric(cluster, "load", "prometheus", range={"interval": "30"})
+    told = {subject: (text, remedy) for subject, text, remedy in await found(cluster)}
+    text, remedy = told["KeptnEvaluationDefinition shop/ready"]
+    assert text == ('spec.retryInterval: Invalid value: "0.5": it is not a duration, so 5s is used')
+    assert remedy == "write for example 30s, 5m or 1h30m"
+    assert 'spec.timeout: Invalid value: "30"' in told["KeptnTaskDefinition shop/migrate"][0]
+    assert 'spec.range.interval: Invalid value: "30"' in told["KeptnMetric shop/load"][0]
 
 
 async def test_of_many_mistakes_the_first_ten_are_lines(cluster):

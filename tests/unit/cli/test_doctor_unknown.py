@@ -9,10 +9,12 @@ from harbourmaster.api.resources import (
     CONFIG_MAPS,
     KEPTN_CONFIGS,
     KEPTN_METRICS,
+    NAMESPACES,
+    PODS,
     ROLLOUTS,
 )
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
-from helpers.broken_installations import flags, policy
+from helpers.broken_installations import ASKED, flags, policy
 from helpers.examined import HOME, ExaminedCluster, examined, unreachable
 
 BREAK_GLASS = 'harbourmaster doctor --break-glass on --reason "no webhook answers"'
@@ -61,7 +63,7 @@ async def test_a_missing_permission_is_unknown_with_the_command_that_asks_for_it
     (found,) = await unknown(cluster, "policies")
     assert found.text == f"missing permission: {text}"
     command = "kubectl auth can-i list podschedulingpolicies.kupid.gardener.cloud -A"
-    assert found.remedy.startswith(f"{command} says whether you have it; ask for ")
+    assert found.remedy.endswith(f": {command}")
 
 
 def forbids(cluster, text):
@@ -73,12 +75,14 @@ def forbids(cluster, text):
 
 
 async def test_what_was_found_before_an_error_is_kept(cluster):
-    flags(cluster, "--rescheduling-enabled=true")
-    config = {"metadata": {"name": "old", "namespace": "elsewhere"}, "spec": {}}
-    cluster.put(KEPTN_CONFIGS, config)
-    cluster.forbidden.add("leases")
-    found = [one for one in (await examined(cluster)).findings if one.check == "installation"]
-    assert "unknown" in {one.severity for one in found}
+    config(cluster, "old", "elsewhere")
+    space = {"name": "shop", "annotations": ASKED}
+    cluster.put(NAMESPACES, {"metadata": space})
+    keys = {"name": "bare", "namespace": "shop", "annotations": {"keptn.sh/workload": "cart"}}
+    cluster.put(PODS, {"metadata": keys, "spec": {}})
+    cluster.forbidden.add("keptnconfigs")
+    found = [one for one in (await examined(cluster)).findings if one.check == "checks"]
+    assert [one.severity for one in found] == ["warning", "unknown"]
 
 
 async def test_an_answer_that_does_not_come_is_unknown_and_ends_no_other_check(cluster):
@@ -181,14 +185,15 @@ async def test_a_stop_of_the_rescheduler_in_another_namespace_is_told(cluster):
     assert await warned(cluster, "rescheduling") == []
 
 
-async def test_keptn_configs_that_do_not_count_are_told(cluster):
-    def config(name, namespace, **spec):
-        metadata = {"name": name, "namespace": namespace}
-        cluster.put(KEPTN_CONFIGS, {"metadata": metadata, "spec": spec})
+def config(cluster, name, namespace, **spec):
+    metadata = {"name": name, "namespace": namespace}
+    cluster.put(KEPTN_CONFIGS, {"metadata": metadata, "spec": spec})
 
-    config("old", "keptn-lifecycle-toolkit-system", blockDeployment=False)
-    config("own", HOME, observabilityTimeout="5")
-    old, own = await warned(cluster, "installation")
+
+async def test_keptn_configs_that_do_not_count_are_told(cluster):
+    config(cluster, "old", "keptn-lifecycle-toolkit-system", blockDeployment=False)
+    config(cluster, "own", HOME, observabilityTimeout="5")
+    old, own = await warned(cluster, "checks")
     assert old[:2] == ("warning", "KeptnConfig keptn-lifecycle-toolkit-system/old")
     assert old[2].startswith(f"not in force: only a KeptnConfig in {HOME} or ")
     assert old[3] == f"copy its spec to one in namespace {HOME}, and delete it here"

@@ -247,7 +247,7 @@ def test_a_refusal_of_a_placement_object_is_of_a_bounded_size():
     assert len(json.dumps(response)) < 300_000
 
 
-def asked_about_targets(*targets, **request):
+def asked_about_targets(*targets, spec=None, **request):
     objectives = [
         {"keptnMetricRef": {"name": f"metric-{index}"}, "evaluationTarget": target}
         for index, target in enumerate(targets)
@@ -256,7 +256,7 @@ def asked_about_targets(*targets, **request):
         "apiVersion": f"{LIFECYCLE}/v1",
         "kind": "KeptnEvaluationDefinition",
         "metadata": {"name": "ready", "namespace": "shop"},
-        "spec": {"objectives": objectives},
+        "spec": {"objectives": objectives, **(spec or {})},
     }
     return ask(review(document, namespace="shop", **request), policy_engine()).response
 
@@ -272,6 +272,17 @@ def test_a_target_that_cannot_be_parsed_is_told_and_not_refused():
     assert list(found["auditAnnotations"]) == ["object-invalid"]
     (text,) = asked_about_targets("=> 5")["warnings"]
     assert text.endswith("did you mean '>=5'?")
+
+
+def test_an_interval_that_cannot_be_used_is_told_with_what_is_used():
+    found = asked_about_targets(">5", spec={"retryInterval": "0.5"})
+    assert found["allowed"]
+    (text,) = found["warnings"]
+    assert text == (
+        'harbourmaster: spec.retryInterval: Invalid value: "0.5": it is not a duration, so 5s is '
+        "used: write for example 30s, 5m or 1h30m"
+    )
+    assert "warnings" not in asked_about_targets(">5", spec={"retryInterval": "30s"})
 
 
 def test_targets_that_can_be_parsed_are_told_nothing():

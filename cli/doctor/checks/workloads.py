@@ -1,0 +1,152 @@
+"""Versions that are blocked, and pods that differ from what a review would make of them now."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from harbourmaster.api import resources
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.times import moment
+from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.diagnosis import unknown, warning
+from harbourmaster.cli.doctor.checks.canary import OWNED
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in
+from harbourmaster.cli.reviews import patched
+from harbourmaster.cli.why.asking import ask, inputs_of, review_of
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.owners import SUPPORTED, supported_owner
+from harbourmaster.gates.release import HELD_BY_KEY
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.lifecycle.gate_verdict import pre_checks
+from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion
+from harbourmaster.lifecycle.workloads import approval, names_of_pod
+from harbourmaster.webhook.gating import AT_GATE
+from harbourmaster.webhook.parents import Parents, decode_parent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from harbourmaster.cli.diagnosis import Finding
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.why.asking import AdmissionInputs, Answered
+    from harbourmaster.webhook.parents import Parent
+
+    Json = dict[str, Any]
+
+_VERSIONS: Final[Any] = (
+    (resources.WORKLOADS, Workload, resources.WORKLOAD_VERSIONS, WorkloadVersion),
+    (resources.APPS, App, resources.APP_VERSIONS, AppVersion),
+)
+_SLACK: Final = timedelta(seconds=10)
+"""After the creation of a policy until every replica of the webhook certainly knows it."""
+_HASH: Final = "pod-template-hash"
+_ENDED: Final = frozenset(("Succeeded", "Failed"))
+_RESTARTED: Final = frozenset(("Deployment", "StatefulSet", "DaemonSet"))
+
+
+async def check(live: Installation) -> AsyncIterator[Finding]:
+    """Current versions whose checks failed, and pods that lack gates or policies."""
+    versions: dict[str, Any] = {}
+    for holder, kind, resource, version_kind in _VERSIONS:
+        held = await live.items(holder, Decoder(kind).decode)
+        current = {(each.metadata.key, each.spec.version) for each in held}
+        for each in await live.items(resource, Decoder(version_kind).decode):
+            own, spec, verdict = each.metadata, each.spec, pre_checks(each)
+            versions[own.key] = each
+            key = f"{own.namespace}/{getattr(spec, 'workload_name', '') or spec.app_name}"
+            if verdict and verdict.code == "checks-failed" and (key, spec.version) in current:
+                since = each.status.end_time or "an unknown time"
+                text = f"Blocked since {since}: {verdict.text.partition(': ')[2]}"
+                remedy = f"kubectl -n {own.namespace} describe {resource.plural} {own.name}"
+                yield warning(f"{resource.kind} {own.key}", text, remedy)
+    configuration = await live.configuration(resources.MUTATING_WEBHOOKS)
+    on_pods = [one for one in configuration.entries if one.covers_pods] if configuration else []
+    parents = {
+        kind: dict(await live.items(resource, _parent, metadata_only=True))
+        for kind, resource in SUPPORTED.items()
+    }
+    for space in await live.namespaces():
+        sent = [each for each in on_pods if each.selects(space)]
+        alike: dict[bytes, list[Json]] = {}
+        for pod in await live.items(resources.PODS, decode_anything, space.name) if sent else ():
+            if any(each.selects_labels(pod["metadata"].get("labels") or {}) for each in sent):
+                alike.setdefault(_signature(pod), []).append(pod)
+        if alike:
+            inputs = await inputs_of(live, space.name)
+            snapshot = replace(inputs.snapshot, parents=Parents(parents))
+            look = _Look(replace(inputs, snapshot=snapshot), versions)
+            for problem in inputs.problems:
+                yield unknown(f"namespace {space.name}", problem, "correct what the text names")
+            for found in dict.fromkeys(one for some in alike.values() for one in look.at(some)):
+                yield found
+
+
+def _signature(pod: Json) -> bytes:
+    """Equal for pods of which the same is to be said, as a rule those of one owner."""
+    own = [pod["metadata"].get(key) for key in ("ownerReferences", "labels", "annotations")]
+    spec = {key: pod["spec"].get(key) for key in (*OWNED, "schedulingGates") if key != "nodeName"}
+    return msgspec.json.encode((own, spec))
+
+
+def _parent(raw: msgspec.Raw) -> tuple[str, Parent]:
+    return metadata_in(raw).key, decode_parent(raw)
+
+
+class _Look(NamedTuple):
+    """What pods of one namespace are judged by: the webhook's inputs, and versions by key."""
+
+    inputs: AdmissionInputs
+    versions: Mapping[str, Any]
+
+    def at(self, pods: list[Json]) -> Iterator[Finding]:
+        """What is to be said of pods that are alike."""
+        pod: Json = {"apiVersion": "v1", "kind": "Pod", **pods[0]}
+        own = msgspec.convert(pod["metadata"], Metadata)
+        if (pod.get("status") or {}).get("phase") in _ENDED:
+            return
+        owner = supported_owner(own.owner_references)
+        kind, name = (owner.kind, owner.name) if owner else ("Pod", own.name)
+        if kind == "ReplicaSet" and _HASH in own.labels:
+            kind, name = "Deployment", name.removesuffix(f"-{own.labels[_HASH]}")
+        renew = f"rollout restart {kind.lower()} {name}"
+        renew = renew if kind in _RESTARTED else f"delete pod {own.name}"
+        subject, which = f"{kind} {own.namespace}/{name}", f"{many(len(pods), 'pod')} ({own.name})"
+        for text in self._lacks(pod, own):
+            yield warning(subject, f"{which} {text}", f"kubectl -n {own.namespace} {renew}")
+        explained = self._asked(pod, *OWNED).explanation
+        for report in explained.policies if explained else ():
+            for each in report.contributions:
+                if each.rule == "won-by":
+                    text = f"sets {each.path} to {each.value}, but {shown(each.by)} counts with"
+                    remedy = f"change a value or a selector: both select pod {own.key}"
+                    yield warning(report.reference, f"{text} {each.present}", remedy)
+
+    def _lacks(self, pod: Json, own: Metadata) -> Iterator[str]:
+        """What a review would give the pod now, and would have when it was created."""
+        gates = [each.get("name") for each in pod["spec"].get("schedulingGates") or ()]
+        asked = self._asked(pod, "nodeName")
+        if asked.waits == AT_GATE and GATE not in gates and HELD_BY_KEY not in own.annotations:
+            annotations = patched(pod, asked.verdict)["metadata"]["annotations"]
+            described = workload_of(annotations, own.labels)
+            name = names_of_pod(described).version if described and described.has_checks else ""
+            version = self.versions.get(f"{own.namespace}/{name}")
+            if name and not (version and approval(version).is_given):
+                why = "created before the opt-in, or while no webhook answered"
+                yield f"without gate, though checks are named: {why}"
+        explained, created = self._asked(pod).explanation, moment(own.creation_timestamp)
+        policies = {each.compiled.reference: each for each in self.inputs.policies}
+        for each in explained.policies if explained and created else ():
+            policy = policies[each.reference]
+            since = moment(policy.created) if each.changes and policy.generation <= 1 else None
+            if since and created and created > since + _SLACK:
+                why = "created while no webhook answered, or labels changed since"
+                yield f"without what {each.reference} sets: {why}"
+
+    def _asked(self, pod: Json, *without: str) -> Answered:
+        spec = {key: value for key, value in pod["spec"].items() if key not in without}
+        return ask(review_of({**pod, "spec": spec}, pod["metadata"]["namespace"]), self.inputs)

@@ -1,0 +1,247 @@
+"""Metrics without values, blocked versions, and pods that differ from their reviews."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.api.resources import (
+    APP_VERSIONS,
+    APPS,
+    CLUSTER_POLICIES,
+    DEPLOYMENTS,
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    WORKLOAD_VERSIONS,
+    WORKLOADS,
+)
+from harbourmaster.gates.release import HELD_BY_KEY
+from helpers.broken_installations import ASKED, policy
+from helpers.examined import NAME, ExaminedCluster, examined
+
+CHECKS = {
+    "keptn.sh/workload": "cart",
+    "keptn.sh/version": "1",
+    "keptn.sh/pre-deployment-tasks": "migrate",
+}
+LATER, EARLIER = "2026-03-01T12:00:00Z", "2026-03-01T11:00:00Z"
+GATES = {"schedulingGates": [{"name": "keptn-prechecks-gate"}]}
+RESTART = "kubectl -n shop rollout restart deployment cart"
+
+
+@pytest.fixture
+def cluster():
+    return ExaminedCluster()
+
+
+async def warned(cluster, check):
+    """The findings of a check that are not ok, as (subject, text, remedy)."""
+    return [
+        (one.subject, one.text, one.remedy)
+        for one in (await examined(cluster)).findings
+        if one.check == check and one.severity != "ok"
+    ]
+
+
+# Metrics
+
+
+def provider(cluster, name, **spec):
+    metadata = {"name": name, "namespace": "shop"}
+    cluster.put(METRICS_PROVIDERS, {"metadata": metadata, "spec": {"type": name, **spec}})
+
+
+def metric(cluster, name, provider, created=EARLIER, **status):
+    metadata = {"name": name, "namespace": "shop", "creationTimestamp": created}
+    spec = {"query": "up", "fetchIntervalSeconds": 5, "provider": {"name": provider}}
+    cluster.put(KEPTN_METRICS, {"metadata": metadata, "spec": spec, "status": status})
+
+
+async def test_metrics_with_errors_or_old_values_are_told(cluster):
+    provider(cluster, "prometheus", targetServer="https://prometheus.example.com")
+    now = cluster.now.isoformat(timespec="seconds").replace("+00:00", "Z")
+    fresh = {"value": "1", "rawValue": "MQ==", "lastUpdated": now}
+    metric(cluster, "fresh", "prometheus", **fresh)
+    metric(cluster, "new", "prometheus", created=now)
+    metric(cluster, "failing", "prometheus", **fresh, errMsg="connection refused")
+    metric(cluster, "stale", "prometheus", value="1", rawValue="MQ==", lastUpdated=EARLIER)
+    metric(cluster, "lost", "nowhere", errMsg="provider nowhere not found")
+    failing, stale = await warned(cluster, "metrics")
+    describe = "kubectl -n shop describe keptnmetric failing"
+    assert failing == ("KeptnMetric shop/failing", "connection refused", describe)
+    assert stale[0] == "KeptnMetric shop/stale"
+    assert "old, longer than 20s" in stale[1]
+
+
+async def test_a_wrong_key_of_a_secret_is_told_once_with_the_metrics_that_fail(cluster):
+    secret = {"secretKeyRef": {"name": "datadog", "key": "APP_KEY"}}
+    provider(cluster, "datadog", **secret)
+    fault = "secret does not contain DD_CLIENT_APP_KEY"
+    for name in ("load", "cost"):
+        metric(cluster, name, "datadog", errMsg=fault)
+    ((subject, text, remedy),) = await warned(cluster, "metrics")
+    assert subject == "KeptnMetricsProvider shop/datadog"
+    assert text == f"Secret shop/datadog: {fault}: 2 metrics fail: load, cost"
+    assert remedy.endswith(": kubectl -n shop edit secret datadog")
+
+
+# Versions
+
+
+def version(cluster, number, **status):
+    owner = {"uid": "o", "kind": "ReplicaSet", "name": "o"}
+    spec = {"app": "shop", "version": number, "resourceReference": owner}
+    spec["preDeploymentTasks"] = ["migrate"]
+    metadata = {"name": f"cart-cart-{number}", "namespace": "shop"}
+    named = {**spec, "workloadName": "cart-cart"}
+    cluster.put(WORKLOAD_VERSIONS, {"metadata": metadata, "spec": named, "status": status})
+    return spec
+
+
+FAILED = {
+    "status": "Failed",
+    "preDeploymentStatus": "Failed",
+    "preDeploymentTaskStatus": [{"definitionName": "migrate", "status": "Failed"}],
+    "endTime": LATER,
+}
+
+
+async def test_a_blocked_version_is_told_while_it_is_the_current_one(cluster):
+    version(cluster, "1", **FAILED)
+    spec = version(cluster, "2", **FAILED)
+    metadata = {"name": "cart-cart", "namespace": "shop"}
+    cluster.put(WORKLOADS, {"metadata": metadata, "spec": spec})
+    ((subject, text, remedy),) = await warned(cluster, "workloads")
+    assert subject == "KeptnWorkloadVersion shop/cart-cart-2"
+    assert text == f"Blocked since {LATER}: pre-deployment tasks failed (migrate)"
+    assert remedy == "kubectl -n shop describe keptnworkloadversions cart-cart-2"
+
+
+async def test_a_blocked_version_of_an_app_is_told(cluster):
+    metadata = {"name": "shop", "namespace": "shop"}
+    cluster.put(APPS, {"metadata": metadata, "spec": {"version": "1"}})
+    spec = {"appName": "shop", "version": "1", "preDeploymentTasks": ["migrate"]}
+    metadata = {"name": "shop-1", "namespace": "shop"}
+    cluster.put(APP_VERSIONS, {"metadata": metadata, "spec": spec, "status": FAILED})
+    ((subject, text, _),) = await warned(cluster, "workloads")
+    assert subject == "KeptnAppVersion shop/shop-1"
+    assert text.startswith(f"Blocked since {LATER}")
+
+
+# Pods
+
+
+def pod(cluster, name, annotations=None, *, labels=None, phase="Running", **spec):
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-5d4f8", "uid": "rs"}
+    metadata = {
+        "name": name,
+        "namespace": "shop",
+        "uid": name,
+        "creationTimestamp": LATER,
+        "labels": {"app": "cart", "pod-template-hash": "5d4f8", **(labels or {})},
+        "annotations": annotations or {},
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    given = {"containers": [{"name": "cart", "image": "cart:1"}], "nodeName": "node-1", **spec}
+    cluster.put(PODS, {"metadata": metadata, "spec": given, "status": {"phase": phase}})
+
+
+def opt_in(cluster):
+    cluster.at(NAMESPACES, "shop")["metadata"]["annotations"] = ASKED
+    cluster.at(NAMESPACES, "shop")["metadata"]["labels"]["gates.harbourmaster.dev/enabled"] = "true"
+
+
+async def test_pods_without_gate_whose_workload_names_checks_are_told_once(cluster):
+    opt_in(cluster)
+    pod(cluster, "cart-1", CHECKS)
+    pod(cluster, "cart-2", CHECKS)
+    ((subject, text, remedy),) = await warned(cluster, "workloads")
+    assert (subject, remedy) == ("Deployment shop/cart", RESTART)
+    assert text == (
+        "2 pods (cart-1) without gate, though checks are named: created before the opt-in, or "
+        "while no webhook answered"
+    )
+
+
+async def test_pods_without_gate_whose_deployment_names_checks_are_told(cluster):
+    opt_in(cluster)
+    up = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart", "uid": "d"}
+    deployment = {"name": "cart", "namespace": "shop", "uid": "d", "annotations": CHECKS}
+    cluster.put(DEPLOYMENTS, {"metadata": deployment, "spec": {}})
+    replica_set = {"name": "cart-5d4f8", "namespace": "shop", "uid": "rs"}
+    cluster.put(REPLICA_SETS, {"metadata": {**replica_set, "ownerReferences": [up]}})
+    pod(cluster, "cart-1")
+    ((subject, _, remedy),) = await warned(cluster, "workloads")
+    assert (subject, remedy) == ("Deployment shop/cart", RESTART)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec"),
+    [
+        ({"keptn.sh/workload": "cart", "keptn.sh/version": "1"}, {}),
+        ({**CHECKS, HELD_BY_KEY: "cart-cart-1"}, {}),
+        ({**CHECKS, "keptn.sh/scheduling-gate-removed": "true"}, {}),
+        (CHECKS, GATES),
+        (CHECKS, {"schedulerName": "keptn-scheduler"}),
+        (CHECKS, {"phase": "Succeeded"}),
+    ],
+    ids=["no checks", "held", "released", "gated", "waits in the scheduler", "ended"],
+)
+async def test_pods_that_had_their_gate_or_need_none_are_fine(cluster, annotations, spec):
+    opt_in(cluster)
+    pod(cluster, "cart-1", annotations, **spec)
+    assert await warned(cluster, "workloads") == []
+
+
+async def test_pods_without_gate_of_a_passed_version_or_without_opt_in_are_fine(cluster):
+    pod(cluster, "cart-1", CHECKS)
+    assert await warned(cluster, "workloads") == []
+    opt_in(cluster)
+    passed = dict.fromkeys(("preDeploymentStatus", "preDeploymentEvaluationStatus"), "Succeeded")
+    version(cluster, "1", deploymentStatus="Progressing", **passed)
+    assert await warned(cluster, "workloads") == []
+
+
+def select(cluster, name, created=EARLIER, **spec):
+    selector = {"matchLabels": {"app": "cart"}}
+    policy(cluster, name, {"podSelector": selector, "namespaceSelector": {}, **spec})
+    cluster.at(CLUSTER_POLICIES, name)["metadata"]["creationTimestamp"] = created
+
+
+async def test_pods_without_what_an_older_policy_sets_are_told(cluster):
+    select(cluster, "disks", nodeSelector={"disk": "ssd"})
+    pod(cluster, "cart-1")
+    pod(cluster, "cart-2", nodeSelector={"disk": "ssd"})
+    ((subject, text, remedy),) = await warned(cluster, "workloads")
+    assert (subject, remedy) == ("Deployment shop/cart", RESTART)
+    assert text == (
+        "1 pod (cart-1) without what ClusterPodSchedulingPolicy disks sets: created while no "
+        "webhook answered, or labels changed since"
+    )
+
+
+async def test_pods_that_are_older_than_a_policy_or_sent_to_no_webhook_are_fine(cluster):
+    select(cluster, "disks", LATER, nodeSelector={"disk": "ssd"})
+    pod(cluster, "cart-1")
+    assert await warned(cluster, "workloads") == []
+    select(cluster, "disks", nodeSelector={"disk": "ssd"})
+    for entry in cluster.at(MUTATING_WEBHOOKS, NAME)["webhooks"]:
+        entry["objectSelector"] = {"matchLabels": {"team": "a"}}
+    assert await warned(cluster, "workloads") == []
+
+
+async def test_policies_that_contradict_each_other_are_told_once(cluster):
+    select(cluster, "disks", nodeSelector={"disk": "ssd"})
+    select(cluster, "disks-too", nodeSelector={"disk": "hdd"}, schedulerName="other")
+    for name in ("cart-1", "cart-2"):
+        pod(cluster, name, nodeSelector={"disk": "ssd"}, schedulerName="other")
+    ((subject, text, remedy),) = await warned(cluster, "workloads")
+    assert subject == "ClusterPodSchedulingPolicy disks-too"
+    assert text == (
+        'sets spec.nodeSelector["disk"] to hdd, but ClusterPodSchedulingPolicy disks counts '
+        "with ssd"
+    )
+    assert remedy == "change a value or a selector: both select pod shop/cart-1"
