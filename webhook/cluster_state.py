@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, ROLLOUTS
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, NODES, POLICIES, ROLLOUTS
 from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.policy_objects import content_of
+from harbourmaster.webhook.settings import NodeSettings
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.policies.index import PolicySet
+    from harbourmaster.rescheduling.unmet import KnownNode, KnownNodes
     from harbourmaster.webhook.engine import EngineHolder
     from harbourmaster.webhook.parents import Parent
     from harbourmaster.webhook.policy_feed import Content
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.snapshot import Namespace
 
     _Watch: TypeAlias = Reflector[Namespace] | Reflector[Content] | Reflector[Parent]
+    _AnyWatch: TypeAlias = _Watch | Reflector[KnownNode]
 
 _BACKOFF: Final = Backoff(limit=10.0)
 """The longest pause before a watch is tried again."""
@@ -51,6 +55,7 @@ class ClusterState:
         holder: EngineHolder,
         settings: WatchSettings,
         *,
+        nodes: NodeSettings = NodeSettings(),  # noqa: B008 - frozen
         features: Collection[str] = ("policies", "gates"),
         metrics: WatchMetrics | None = None,
         keeps_policies: bool = False,
@@ -104,6 +109,20 @@ class ClusterState:
             self.reflectors += tuple(self.parents.values())
             rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
             self._definitions.append(DefinitionWatch(client, rollouts, only=ROLLOUTS))
+        self._nodes: KnownNodes | None = None
+        self._version = 0
+        self._pools = tuple(nodes.autoscaled_pools.values())
+        self.nodes: Reflector[KnownNode] = Reflector(
+            client,
+            NODES,
+            decode_known,
+            on_change=lambda _: self._nodes_changed(),
+            on_state=self._nodes_changed,
+            backoff=_BACKOFF,
+            metrics=metrics,
+        )
+        self.watches: tuple[_AnyWatch, ...] = (*self.reflectors, *((self.nodes,) * nodes.warn))
+        """All of them; admission can do without nodes."""
         self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
 
     def _mirror(
@@ -126,7 +145,7 @@ class ClusterState:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in (*self.reflectors, *self._definitions, self._feed):
+            for each in (*self.watches, *self._definitions, self._feed):
                 group.create_task(each.run())
 
     async def synced(self) -> None:
@@ -177,6 +196,15 @@ class ClusterState:
                     if not each.done():
                         each.set_result(None)
 
+    def _nodes_changed(self) -> None:
+        watch, former = self.nodes, self._nodes
+        self._version += 1
+        self._nodes = None
+        if watch.synced.is_set() and watch.error is None:
+            self._nodes = known_nodes(self._version, watch.store.values(), self._pools)
+        if self._nodes is not former:
+            self._take(self._holder.current.snapshot.policies)
+
     def _contact_changed(self) -> None:
         was_away, self._is_away = self._is_away, self.namespaces.error is not None
         if was_away and not self._is_away and self._on_return is not None:
@@ -190,7 +218,7 @@ class ClusterState:
         current = self._holder.current
         excluded = current.snapshot.excluded
         self._holder.current = current.succeeded(
-            Snapshot(policies, self._known, excluded, self._parents)
+            Snapshot(policies, self._known, excluded, self._parents, self._nodes)
         )
 
 

@@ -18,6 +18,7 @@ from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
+from harbourmaster.webhook.node_notes import NodeCheck
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 from harbourmaster.webhook.sized_cache import SizedCache
 
@@ -68,6 +69,7 @@ class Engine:
     """Decides on pods from one snapshot; a new snapshot gets a new engine."""
 
     __slots__ = (
+        "_checks",
         "_has_policies",
         "_kept",
         "_options",
@@ -88,12 +90,13 @@ class Engine:
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
         self._kept: SizedCache[Hashable, Verdict] = SizedCache()
+        self._checks: SizedCache[Hashable, NodeCheck] = SizedCache()
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
-            successor._kept = self._kept
+            successor._kept, successor._checks = self._kept, self._checks
         successor.gates = self.gates
         return successor
 
@@ -143,6 +146,28 @@ class Engine:
             size = 0 if spec is None else spec.key_size
             self._kept.keep(key, found, size + len(found.response.encoded))
         return found
+
+    def node_notes(
+        self,
+        kind: Kind,
+        pod: PodView,
+        policies: tuple[CompiledPolicy, ...],
+        *,
+        node_name_as_field: bool,
+        waits: str = "",
+    ) -> tuple[Note, ...]:
+        """Warn where no node matches the pod as ``merge`` makes it."""
+        nodes, spec = self.snapshot.nodes, pod.spec
+        if nodes is None:
+            return ()
+        key = (kind.shape, policies, node_name_as_field, waits, None if spec is None else spec.key)
+        found = self._checks.get(key)
+        if found is None:
+            options = self._options[node_name_as_field, waits]
+            found = NodeCheck(kind, pod, policies, options, self.settings.gate_scheduler_name)
+            # The key, the pod that it is of, and the pod as it becomes.
+            self._checks.keep(key, found, 0 if spec is None else 3 * spec.key_size)
+        return found.notes(nodes)
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         """One verdict of what gates and policies ask, or the cached one."""

@@ -13,6 +13,7 @@ from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, MergeOptions
+from harbourmaster.rescheduling.unmet import Pool
 from harbourmaster.serving.settings import LogSettings, ServerSettings, TracingSettings
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 
@@ -187,6 +188,25 @@ class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     ] = 0.3
 
 
+class NodeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """What pods are told of nodes."""
+
+    warn: Annotated[
+        bool,
+        Meta(
+            description="give a warning on pods and workloads whose node selector, required node "
+            "affinity and tolerations match no node; false does not watch nodes"
+        ),
+    ] = True
+    autoscaled_pools: Annotated[
+        dict[str, Pool],
+        Meta(
+            description="labels and taints of nodes that an autoscaler can add, by name of the "
+            "pool; there is no warning on pods that such a node matches"
+        ),
+    ] = {}
+
+
 class WebhookSettings(
     Settings, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
 ):
@@ -194,3 +214,4 @@ class WebhookSettings(
 
     cluster: ClusterSettings = ClusterSettings()
     watch: WatchSettings = WatchSettings()
+    nodes: NodeSettings = NodeSettings()

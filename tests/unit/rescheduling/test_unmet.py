@@ -7,26 +7,17 @@ import json
 import msgspec
 import pytest
 
-from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, known_nodes, unmet
+from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, unmet
 from harbourmaster.rescheduling.wire import decode_pending
 from helpers import fit_nodes
 from helpers.fit_cases import CASES
 from helpers.fit_nodes import needing, taint, term, tolerating, toleration
 from helpers.fitting import expression, pod
+from helpers.known_nodes import known, node
 
 DISK, ZONE = "example.com/disk", "topology.kubernetes.io/zone"
 SSD = pod(nodeSelector={DISK: "ssd"})
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-
-
-def node(name="n1", labels=None, *taints):
-    metadata = {"name": name, "labels": {HOST: f"{name}.example.com", **(labels or {})}}
-    return {"metadata": metadata, "spec": {"taints": list(taints)}}
-
-
-def known(*nodes, **pools):
-    read = [decode_known(json.dumps(each).encode()) for each in nodes]
-    return known_nodes(1, read, msgspec.convert([*pools.values()], list[Pool]))
 
 
 def told(one, *nodes, **pools):
