@@ -19,7 +19,6 @@ from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.policy_objects import content_of
-from harbourmaster.webhook.settings import NodeSettings
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.policies.index import PolicySet
-    from harbourmaster.rescheduling.unmet import KnownNode, KnownNodes
+    from harbourmaster.rescheduling.model import Node
+    from harbourmaster.rescheduling.unmet import KnownNodes
     from harbourmaster.webhook.engine import EngineHolder
     from harbourmaster.webhook.parents import Parent
     from harbourmaster.webhook.policy_feed import Content
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.snapshot import Namespace
 
     _Watch: TypeAlias = Reflector[Namespace] | Reflector[Content] | Reflector[Parent]
-    _AnyWatch: TypeAlias = _Watch | Reflector[KnownNode]
 
 _BACKOFF: Final = Backoff(limit=10.0)
 """The longest pause before a watch is tried again."""
@@ -55,7 +54,6 @@ class ClusterState:
         holder: EngineHolder,
         settings: WatchSettings,
         *,
-        nodes: NodeSettings = NodeSettings(),  # noqa: B008 - frozen
         features: Collection[str] = ("policies", "gates"),
         metrics: WatchMetrics | None = None,
         keeps_policies: bool = False,
@@ -110,9 +108,7 @@ class ClusterState:
             rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
             self._definitions.append(DefinitionWatch(client, rollouts, only=ROLLOUTS))
         self._nodes: KnownNodes | None = None
-        self._version = 0
-        self._pools = tuple(nodes.autoscaled_pools.values())
-        self.nodes: Reflector[KnownNode] = Reflector(
+        self.nodes: Reflector[Node] = Reflector(
             client,
             NODES,
             decode_known,
@@ -121,7 +117,7 @@ class ClusterState:
             backoff=_BACKOFF,
             metrics=metrics,
         )
-        self.watches: tuple[_AnyWatch, ...] = (*self.reflectors, *((self.nodes,) * nodes.warn))
+        self.watches = (*self.reflectors, *((self.nodes,) if settings.nodes else ()))
         """All of them; admission can do without nodes."""
         self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
 
@@ -197,13 +193,10 @@ class ClusterState:
                         each.set_result(None)
 
     def _nodes_changed(self) -> None:
-        watch, former = self.nodes, self._nodes
-        self._version += 1
-        self._nodes = None
-        if watch.synced.is_set() and watch.error is None:
-            self._nodes = known_nodes(self._version, watch.store.values(), self._pools)
-        if self._nodes is not former:
-            self._take(self._holder.current.snapshot.policies)
+        watch, pools = self.nodes, self._settings.autoscaled_pools.values()
+        is_known = watch.synced.is_set() and watch.error is None
+        self._nodes = known_nodes(watch.store.values(), pools) if is_known else None
+        self._take(self._holder.current.snapshot.policies)
 
     def _contact_changed(self) -> None:
         was_away, self._is_away = self._is_away, self.namespaces.error is not None

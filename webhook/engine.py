@@ -18,7 +18,7 @@ from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
-from harbourmaster.webhook.node_notes import NodeCheck
+from harbourmaster.webhook.node_notes import node_notes
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 from harbourmaster.webhook.sized_cache import SizedCache
 
@@ -69,10 +69,10 @@ class Engine:
     """Decides on pods from one snapshot; a new snapshot gets a new engine."""
 
     __slots__ = (
-        "_checks",
         "_has_policies",
         "_kept",
         "_options",
+        "_told",
         "gates",
         "settings",
         "snapshot",
@@ -90,13 +90,15 @@ class Engine:
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
         self._kept: SizedCache[Hashable, Verdict] = SizedCache()
-        self._checks: SizedCache[Hashable, NodeCheck] = SizedCache()
+        self._told: SizedCache[Hashable, tuple[Note, ...]] = SizedCache()
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
-            successor._kept, successor._checks = self._kept, self._checks
+            successor._kept = self._kept
+            if snapshot.nodes is self.snapshot.nodes:
+                successor._told = self._told
         successor.gates = self.gates
         return successor
 
@@ -152,22 +154,18 @@ class Engine:
         kind: Kind,
         pod: PodView,
         policies: tuple[CompiledPolicy, ...],
-        *,
-        node_name_as_field: bool,
-        waits: str = "",
+        waiting: tuple[bool, str],
     ) -> tuple[Note, ...]:
-        """Warn where no node matches the pod as ``merge`` makes it."""
+        """Warn where no node matches the pod as ``merge`` makes it; ``waiting`` has its options."""
         nodes, spec = self.snapshot.nodes, pod.spec
         if nodes is None:
             return ()
-        key = (kind.shape, policies, node_name_as_field, waits, None if spec is None else spec.key)
-        found = self._checks.get(key)
+        key = (kind.shape, policies, waiting, None if spec is None else spec.key)
+        found = self._told.get(key)
         if found is None:
-            options = self._options[node_name_as_field, waits]
-            found = NodeCheck(kind, pod, policies, options, self.settings.gate_scheduler_name)
-            # The key, the pod that it is of, and the pod as it becomes.
-            self._checks.keep(key, found, 0 if spec is None else 3 * spec.key_size)
-        return found.notes(nodes)
+            found = node_notes(kind, pod, policies, self._options[waiting], nodes)
+            self._told.keep(key, found, 0 if spec is None else spec.key_size)
+        return found
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         """One verdict of what gates and policies ask, or the cached one."""

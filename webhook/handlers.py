@@ -231,8 +231,7 @@ def _decide(
         verdict = noted(merged or _LEFT_ALONE, notes)
     if is_tried:
         return verdict
-    notes = engine.node_notes(kind, pod, policies, node_name_as_field=as_field, waits=waits)
-    return noted(verdict, notes)
+    return noted(verdict, engine.node_notes(kind, pod, policies, (as_field, waits)))
 
 
 def _waiting(

@@ -98,7 +98,6 @@ class _Process:
             self._client,
             self._holder,
             settings.watch,
-            nodes=settings.nodes,
             features=settings.features,
             metrics=self._watches,
             keeps_policies=settings.record.directory is not None,

@@ -186,24 +186,12 @@ class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
             "cache yet, before it is skipped",
         ),
     ] = 0.3
-
-
-class NodeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """What pods are told of nodes."""
-
-    warn: Annotated[
-        bool,
-        Meta(
-            description="give a warning on pods and workloads whose node selector, required node "
-            "affinity and tolerations match no node; false does not watch nodes"
-        ),
+    nodes: Annotated[
+        bool, Meta(description="watch nodes, and warn of pods and workloads that no node matches")
     ] = True
     autoscaled_pools: Annotated[
         dict[str, Pool],
-        Meta(
-            description="labels and taints of nodes that an autoscaler can add, by name of the "
-            "pool; there is no warning on pods that such a node matches"
-        ),
+        Meta(description="labels and taints of nodes that an autoscaler can add, by pool"),
     ] = {}
 
 
@@ -214,4 +202,3 @@ class WebhookSettings(
 
     cluster: ClusterSettings = ClusterSettings()
     watch: WatchSettings = WatchSettings()
-    nodes: NodeSettings = NodeSettings()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 import msgspec
 
 from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, known_nodes
-
-_versions = itertools.count()
 
 
 def node(name="n1", labels=None, *taints):
@@ -19,10 +16,10 @@ def node(name="n1", labels=None, *taints):
 
 def known(*nodes, **pools):
     read = [decode_known(json.dumps(each).encode()) for each in nodes]
-    return known_nodes(1, read, msgspec.convert([*pools.values()], list[Pool]))
+    return known_nodes(read, msgspec.convert([*pools.values()], list[Pool]))
 
 
 def knowing(engine, *nodes, **pools):
     """The engine of the next snapshot, in which these are the nodes."""
-    found = msgspec.structs.replace(known(*nodes, **pools), version=next(_versions))
+    found = known(*nodes, **pools)
     return engine.succeeded(msgspec.structs.replace(engine.snapshot, nodes=found))

@@ -15,7 +15,7 @@ from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES
-from harbourmaster.webhook.settings import NodeSettings, WatchSettings, WebhookSettings
+from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from helpers.known_nodes import node
 from helpers.objects import body, cluster_policy, policy, review, workload
@@ -39,14 +39,13 @@ class Holder(EngineHolder):
 class Follower:
     """A ClusterState that runs, and how to await what it knows."""
 
-    def __init__(self, client, *, keeps_policies=False, nodes=None, **settings):
+    def __init__(self, client, *, keeps_policies=False, **settings):
         self.holder = Holder(Engine(Snapshot(namespaces={}), WebhookSettings()))
         self.sets = []
         self.cluster = ClusterState(
             client,
             self.holder,
             WatchSettings(**settings),
-            nodes=NodeSettings() if nodes is None else nodes,
             keeps_policies=keeps_policies,
             on_policies=self.sets.append,
         )
@@ -328,7 +327,7 @@ async def test_pools_of_the_settings_count(api):
     wanting(api)
     api.put(NODES, node())
     pools = {"fast": Pool({"disk": "ssd"})}
-    async with following(api, nodes=NodeSettings(autoscaled_pools=pools)) as follower:
+    async with following(api, autoscaled_pools=pools) as follower:
         await follower.cluster.synced()
         await follower.until(lambda snapshot: snapshot.nodes is not None)
         assert follower.outcome() == FINE
@@ -337,7 +336,7 @@ async def test_pools_of_the_settings_count(api):
 async def test_where_the_warning_is_off_nodes_are_not_asked_for(api):
     wanting(api)
     api.put(NODES, node())
-    async with following(api, nodes=NodeSettings(warn=False)) as follower:
+    async with following(api, nodes=False) as follower:
         await follower.cluster.synced()
         api.put(NAMESPACES, namespace("next"))
         await follower.until(lambda snapshot: snapshot.namespace("next"))
