@@ -18,7 +18,7 @@ from harbourmaster.rescheduling.reservation import is_ours
 from harbourmaster.rescheduling.wire import decode_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from msgspec import Raw
 
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 HOST: Final = "kubernetes.io/hostname"
 _OWN: Final = (HOST, "metadata.name")
 """What differs between nodes that are alike."""
-ANY: Final = "*"
-"""A pool's label with this value may have every value."""
 _PASSING: Final = (*taints.EXCLUDING, "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _STARTING: Final = ("startup-taint.", "ignore-taint.", "karpenter.sh/unregistered")
 """Of autoscalers, for nodes that are not ready yet."""
 _SHOWN: Final = 3
+
+
+class KnownNode(Node, frozen=True, gc=False, kw_only=True):
+    """The name, labels and lasting taints of a node; ``likeness`` is equal for those alike."""
+
+    likeness: Hashable
 
 
 class PoolTaint(Taint, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -44,7 +48,8 @@ class PoolTaint(Taint, frozen=True, gc=False, forbid_unknown_fields=True):
 class Pool(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Nodes that may be added: their labels, and the taints that each of them has.
 
-    Labels of ``kubernetes.io`` and its subdomains that it does not name may have every value.
+    A label may have every value if that is ``*``, or if it is one of ``kubernetes.io`` or of its
+    subdomains and is not named.
     """
 
     labels: dict[str, str] = {}
@@ -53,14 +58,14 @@ class Pool(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def is_open(self, key: str) -> bool:
         """Whether a label of a node may have every value, or be absent."""
         is_common = f".{key.partition('/')[0]}".endswith(".kubernetes.io")
-        return self.labels.get(key, ANY if is_common else "") == ANY
+        return self.labels.get(key, "*" if is_common else "") == "*"
 
 
 class KnownNodes(Struct, frozen=True, eq=False):
     """All nodes, one of each that differ in more than their names, and the pools."""
 
-    nodes: tuple[Node, ...]
-    kinds: tuple[Node, ...]
+    nodes: tuple[KnownNode, ...]
+    kinds: tuple[KnownNode, ...]
     pools: tuple[Pool, ...] = ()
 
     def reasons(self, pending: PendingPod, term: NodeTerm) -> Iterator[tuple[str, ...]]:
@@ -72,24 +77,22 @@ class KnownNodes(Struct, frozen=True, eq=False):
         for pool in self.pools:
             known = tuple(each for each in term.expressions if not pool.is_open(each.key))
             pod = _asking(pending, NodeTerm(known, term.fields))
-            node = Node(name="", labels=pool.labels, taints=pool.taints)
-            yield static_reasons(pod, node, reserving=False)
+            added = Node(name="", labels=pool.labels, taints=pool.taints)
+            yield static_reasons(pod, added, reserving=False)
 
 
-def decode_known(raw: bytes | Raw) -> Node:
-    """Read the name, labels and lasting taints of a node. Raises MalformedError."""
+def decode_known(raw: bytes | Raw) -> KnownNode:
+    """Read a node. Raises MalformedError."""
     found = decode_node(raw)
     lasting = tuple(each for each in found.taints if not _passes(each))
-    return Node(name=found.name, labels=found.labels, taints=lasting)
+    likeness = frozenset(each for each in found.labels.items() if each[0] != HOST), lasting
+    return KnownNode(name=found.name, labels=found.labels, taints=lasting, likeness=likeness)
 
 
-def known_nodes(nodes: Iterable[Node], pools: Iterable[Pool]) -> KnownNodes:
+def known_nodes(nodes: Iterable[KnownNode], pools: Iterable[Pool]) -> KnownNodes:
     """All of them at one time."""
     found = tuple(nodes)
-    kinds = {
-        (frozenset(label for label in each.labels.items() if label[0] != HOST), each.taints): each
-        for each in found
-    }
+    kinds = {each.likeness: each for each in found}
     return KnownNodes(found, tuple(kinds.values()), tuple(pools))
 
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.policies.index import PolicySet
-    from harbourmaster.rescheduling.model import Node
-    from harbourmaster.rescheduling.unmet import KnownNodes
+    from harbourmaster.rescheduling.unmet import KnownNode, KnownNodes
     from harbourmaster.webhook.engine import EngineHolder
     from harbourmaster.webhook.parents import Parent
     from harbourmaster.webhook.policy_feed import Content
@@ -108,7 +107,7 @@ class ClusterState:
             rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
             self._definitions.append(DefinitionWatch(client, rollouts, only=ROLLOUTS))
         self._nodes: KnownNodes | None = None
-        self.nodes: Reflector[Node] = Reflector(
+        self.nodes: Reflector[KnownNode] = Reflector(
             client,
             NODES,
             decode_known,

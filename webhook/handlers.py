@@ -229,9 +229,8 @@ def _decide(
         notes = engine.namespace_notes(name, namespace)
         notes = notes and notes + object_notes(kind, found, pod)
         verdict = noted(merged or _LEFT_ALONE, notes)
-    if is_tried:
-        return verdict
-    return noted(verdict, engine.node_notes(kind, pod, policies, (as_field, waits)))
+    notes = () if is_tried else engine.node_notes(kind, pod, policies, (as_field, waits))
+    return noted(verdict, notes)
 
 
 def _waiting(

@@ -16,20 +16,28 @@ from harbourmaster.rescheduling.model import (
     Taint,
     Toleration,
 )
-from harbourmaster.rescheduling.unmet import HOST, Pool, known_nodes, unmet
+from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, known_nodes, unmet
 from helpers.properties import cases
 
 KEYS = st.sampled_from(["a", "b"])
 VALUES = st.sampled_from(["", "1", "2"])
 NAMES = st.sampled_from(["n1", "n2", "n3"])
 EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
+
+
+def read(name, labels, taints):
+    """A node as it is decoded."""
+    found = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
+    return decode_known(msgspec.json.encode(found))
+
+
 HOSTS = st.dictionaries(st.just(HOST), NAMES, max_size=1)
 NODES = st.lists(
     st.builds(
-        Node,
-        name=NAMES,
-        labels=st.builds(dict.__or__, st.dictionaries(KEYS, VALUES, max_size=2), HOSTS),
-        taints=st.lists(st.builds(Taint, KEYS, VALUES, EFFECTS), max_size=1).map(tuple),
+        read,
+        NAMES,
+        st.builds(dict.__or__, st.dictionaries(KEYS, VALUES, max_size=2), HOSTS),
+        st.lists(st.builds(Taint, KEYS, VALUES, EFFECTS), max_size=1),
     ),
     min_size=1,
     max_size=3,
