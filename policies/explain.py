@@ -156,8 +156,7 @@ class _Steps:
     """The pod after none, one, two, ... of its policies."""
 
     def __init__(self, pod: PodView, pointer: str, options: MergeOptions) -> None:
-        spec = pod.spec or PodSpec()
-        self._pod = structs.replace(pod, spec=spec)
+        self._pod = structs.replace(pod, spec=pod.spec or PodSpec())
         self._at = pointer[1:].replace("/", ".")
         self._options = options
         self._original = owned_fields(pod)

@@ -227,9 +227,7 @@ def owned_fields(pod: PodView) -> Json:
 
 def merged_fields(pod: PodView, policies: Sequence[CompiledPolicy], options: MergeOptions) -> Json:
     """The owned fields of the pod with ``policies`` merged into it."""
-    fields = owned_fields(pod)
-    if policies:
-        fields = copy.deepcopy(fields)
-        bare = replace(pod, spec=pod.spec or _NO_SPEC)
-        apply(fields, merge(bare, "", policies, options).operations)
+    fields = copy.deepcopy(owned_fields(pod))
+    bare = replace(pod, spec=pod.spec or _NO_SPEC)
+    apply(fields, merge(bare, "", policies, options).operations)
     return fields

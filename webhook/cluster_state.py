@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES, ROLLOUTS
+from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, NODES, POLICIES, ROLLOUTS
 from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.policy_objects import content_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.policies.index import PolicySet
+    from harbourmaster.rescheduling.unmet import KnownNode, KnownNodes
     from harbourmaster.webhook.engine import EngineHolder
     from harbourmaster.webhook.parents import Parent
     from harbourmaster.webhook.policy_feed import Content
@@ -104,6 +106,18 @@ class ClusterState:
             self.reflectors += tuple(self.parents.values())
             rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
             self._definitions.append(DefinitionWatch(client, rollouts, only=ROLLOUTS))
+        self._nodes: KnownNodes | None = None
+        self.nodes: Reflector[KnownNode] = Reflector(
+            client,
+            NODES,
+            decode_known,
+            on_change=lambda _: self._nodes_changed(),
+            on_state=self._nodes_changed,
+            backoff=_BACKOFF,
+            metrics=metrics,
+        )
+        self.watches = (*self.reflectors, *((self.nodes,) if settings.nodes else ()))
+        """All of them; admission can do without nodes."""
         self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
 
     def _mirror(
@@ -126,7 +140,7 @@ class ClusterState:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in (*self.reflectors, *self._definitions, self._feed):
+            for each in (*self.watches, *self._definitions, self._feed):
                 group.create_task(each.run())
 
     async def synced(self) -> None:
@@ -177,6 +191,12 @@ class ClusterState:
                     if not each.done():
                         each.set_result(None)
 
+    def _nodes_changed(self) -> None:
+        watch, pools = self.nodes, self._settings.autoscaled_pools.values()
+        is_known = watch.synced.is_set() and watch.error is None
+        self._nodes = known_nodes(watch.store.values(), pools) if is_known else None
+        self._take(self._holder.current.snapshot.policies)
+
     def _contact_changed(self) -> None:
         was_away, self._is_away = self._is_away, self.namespaces.error is not None
         if was_away and not self._is_away and self._on_return is not None:
@@ -190,7 +210,7 @@ class ClusterState:
         current = self._holder.current
         excluded = current.snapshot.excluded
         self._holder.current = current.succeeded(
-            Snapshot(policies, self._known, excluded, self._parents)
+            Snapshot(policies, self._known, excluded, self._parents, self._nodes)
         )
 
 

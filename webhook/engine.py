@@ -18,6 +18,7 @@ from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
+from harbourmaster.webhook.node_notes import node_notes
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 from harbourmaster.webhook.sized_cache import SizedCache
 
@@ -71,6 +72,7 @@ class Engine:
         "_has_policies",
         "_kept",
         "_options",
+        "_told",
         "gates",
         "settings",
         "snapshot",
@@ -88,12 +90,15 @@ class Engine:
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
         self._kept: SizedCache[Hashable, Verdict] = SizedCache()
+        self._told: SizedCache[Hashable, tuple[Note, ...]] = SizedCache()
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
         successor = Engine(snapshot, self.settings)
         if snapshot.policies is self.snapshot.policies:
             successor._kept = self._kept
+            if snapshot.nodes is self.snapshot.nodes:
+                successor._told = self._told
         successor.gates = self.gates
         return successor
 
@@ -142,6 +147,24 @@ class Engine:
             found = _verdict(kind, merge(pod, kind.pointer, policies, options), policies)
             size = 0 if spec is None else spec.key_size
             self._kept.keep(key, found, size + len(found.response.encoded))
+        return found
+
+    def node_notes(
+        self,
+        kind: Kind,
+        pod: PodView,
+        policies: tuple[CompiledPolicy, ...],
+        waiting: tuple[bool, str],
+    ) -> tuple[Note, ...]:
+        """Warn where no node matches the pod as ``merge`` makes it; ``waiting`` has its options."""
+        nodes, spec = self.snapshot.nodes, pod.spec
+        if nodes is None:
+            return ()
+        key = (kind.shape, policies, waiting, None if spec is None else spec.key)
+        found = self._told.get(key)
+        if found is None:
+            found = node_notes(kind, pod, policies, self._options[waiting], nodes)
+            self._told.keep(key, found, 0 if spec is None else spec.key_size)
         return found
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:

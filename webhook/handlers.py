@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.engine import Engine
+    from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.reviewed import Reviewed
 
 VALID: Final = "valid"
@@ -212,26 +213,35 @@ def _decide(
     if has_gates and not kind.is_template:
         decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
     policies = engine.match(name, namespace, pod.labels)
-    if not kind.is_template and is_canary(request, pod.labels):
+    is_tried = not kind.is_template and is_canary(request, pod.labels)
+    if is_tried:
         # The first policy to set a label wins, so no other policy can answer for the canary.
         policies = (canary_policy(), *policies)
+    as_field, waits = _waiting(kind, pod, decided, engine, has_gates=has_gates)
     merged = None
     if policies:
-        is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
-        if decided is not None:
-            waits = decided.gating.waits
-            as_field = is_gated or bool(waits)
-        else:
-            waits = engine.template_waits(kind) if has_gates else ""
-            as_field = is_gated or has_gates
         merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=waits)
     if decided is not None:
-        return engine.fuse(decided, merged)
-    verdict = merged or _LEFT_ALONE
-    if has_gates:
-        return _told(request, kind, found, pod, verdict, engine)
-    notes = engine.namespace_notes(name, namespace)
-    return noted(verdict, notes + object_notes(kind, found, pod)) if notes else verdict
+        verdict = engine.fuse(decided, merged)
+    elif has_gates:
+        verdict = _told(request, kind, found, pod, merged or _LEFT_ALONE, engine)
+    else:
+        notes = engine.namespace_notes(name, namespace)
+        notes = notes and notes + object_notes(kind, found, pod)
+        verdict = noted(merged or _LEFT_ALONE, notes)
+    notes = () if is_tried else engine.node_notes(kind, pod, policies, (as_field, waits))
+    return noted(verdict, notes)
+
+
+def _waiting(
+    kind: Kind, pod: PodView, decided: CachedGating | None, engine: Engine, *, has_gates: bool
+) -> tuple[bool, str]:
+    """Whether a policy's nodeName becomes node affinity, and where the pod waits."""
+    is_gated = pod.spec is not None and bool(pod.spec.scheduling_gates)
+    if decided is not None:
+        waits = decided.gating.waits
+        return is_gated or bool(waits), waits
+    return is_gated or has_gates, engine.template_waits(kind) if has_gates else ""
 
 
 def _told(

@@ -110,7 +110,7 @@ class _Process:
         """Serve until a signal comes, then drain."""
         server = self._server
         server.readiness.add_probe("watches", self._probe)
-        self._watches.follow(self._cluster.reflectors, asyncio.get_running_loop().time)
+        self._watches.follow(self._cluster.watches, asyncio.get_running_loop().time)
         api_server = self._client.connection.server
         with StopSignals() as stop:
             try:

@@ -47,8 +47,8 @@ LAST_SECONDS: Final = 2.0
 """In which what waits may still be written at the end."""
 QUIET: Final = 60.0
 """Seconds between two log lines about files that can't be written."""
-_UNDECIDED: Final = frozenset(("internal-error", "deadline"))
-"""Codes of answers that do not depend on the question."""
+_UNDECIDED: Final = frozenset(("internal-error", "deadline", "no-node-matches"))
+"""Codes of answers that depend on more than a recording has."""
 
 
 class Recorder:

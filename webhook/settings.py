@@ -13,6 +13,7 @@ from harbourmaster.api.names import dns_subdomain
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.settings import ClusterSettings
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, MergeOptions
+from harbourmaster.rescheduling.unmet import Pool
 from harbourmaster.serving.settings import LogSettings, ServerSettings, TracingSettings
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 
@@ -185,6 +186,13 @@ class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
             "cache yet, before it is skipped",
         ),
     ] = 0.3
+    nodes: Annotated[
+        bool, Meta(description="watch nodes, and warn of pods and workloads that no node matches")
+    ] = True
+    autoscaled_pools: Annotated[
+        dict[str, Pool],
+        Meta(description="labels and taints of nodes that an autoscaler can add, by pool"),
+    ] = {}
 
 
 class WebhookSettings(

@@ -12,6 +12,7 @@ from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.policies.index import PolicySet, policy_set
 from harbourmaster.policies.notes import Note
+from harbourmaster.rescheduling.unmet import KnownNodes
 from harbourmaster.webhook.key_notes import notes_of
 from harbourmaster.webhook.parents import NO_PARENTS, Parents
 from harbourmaster.webhook.review import MAX_WARNING, cut
@@ -67,6 +68,8 @@ class Snapshot(Struct, frozen=True, gc=False):
     """Namespaces in which nothing is ever changed: our own, whatever a registration says."""
     parents: Parents = NO_PARENTS
     """What pods inherit from; it goes on following the cluster."""
+    nodes: KnownNodes | None = None
+    """None where they are not known, or not asked for."""
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace of that name; None where it is not known."""

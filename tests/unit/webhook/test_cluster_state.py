@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, POLICIES
+from harbourmaster.api.resources import CLUSTER_POLICIES, DEFINITIONS, NAMESPACES, NODES, POLICIES
+from harbourmaster.rescheduling.unmet import Pool
 from harbourmaster.telemetry.metrics import UNFAITHFUL
 from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
@@ -16,6 +17,7 @@ from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES
 from harbourmaster.webhook.settings import WatchSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
+from helpers.known_nodes import node
 from helpers.objects import body, cluster_policy, policy, review, workload
 from helpers.patience import PATIENCE
 from helpers.recorded import recorded, replayed_response
@@ -265,3 +267,78 @@ async def test_an_unknown_namespace_is_waited_for(api):
         api.put(NAMESPACES, namespace("new"))
         assert await asyncio.gather(*waits) == [True, True, True]
         assert follower.outcome("new") == ("unmatched", ())
+
+
+def wanting(api):
+    """A namespace whose pods need a node with an SSD."""
+    api.put(NAMESPACES, namespace("web"))
+    api.put(CLUSTER_POLICIES, cluster_policy("a", nodeSelector={"disk": "ssd"}))
+
+
+WARNED, FINE = ("mutated", ("no-node-matches",)), ("mutated", ())
+
+
+async def test_nodes_that_come_change_and_go_take_effect(api):
+    wanting(api)
+    async with following(api) as follower:
+        await follower.cluster.synced()
+        await follower.until(lambda snapshot: snapshot.nodes is not None)
+        assert follower.outcome() == FINE
+        api.put(NODES, node("n1", {"disk": "hdd"}))
+        await follower.until(lambda _: follower.outcome() == WARNED)
+        api.put(NODES, node("n1", {"disk": "ssd"}))
+        await follower.until(lambda _: follower.outcome() == FINE)
+        api.put(NODES, node("n2"))
+        api.remove(NODES, "n1")
+        await follower.until(lambda _: follower.outcome() == WARNED)
+        api.remove(NODES, "n2")
+        await follower.until(lambda _: follower.outcome() == FINE)
+
+
+async def test_without_permission_for_nodes_all_but_the_warning_works(api):
+    wanting(api)
+    api.put(NODES, node())
+    api.forbid("list", NODES)
+    async with following(api) as follower:
+        await follower.cluster.synced()
+        await api.until_seen("list", NODES.plural)
+        assert follower.cluster.failing() is None
+        assert follower.outcome() == FINE
+
+
+async def test_nodes_are_unknown_while_their_watch_is_disconnected(api):
+    wanting(api)
+    api.put(NODES, node())
+    async with following(api) as follower:
+        await follower.cluster.synced()
+        await follower.until(lambda _: follower.outcome() == WARNED)
+        api.forbid("watch", NODES)
+        await api.until_seen("watch", NODES.plural)
+        api.close_watches()
+        await follower.until(lambda _: follower.outcome() == FINE)
+        assert follower.cluster.failing() is None
+        api.heal()
+        follower.cluster.nodes.wake()
+        api.put(NODES, node("n2"))
+        await follower.until(lambda _: follower.outcome() == WARNED)
+
+
+async def test_pools_of_the_settings_count(api):
+    wanting(api)
+    api.put(NODES, node())
+    pools = {"fast": Pool({"disk": "ssd"})}
+    async with following(api, autoscaled_pools=pools) as follower:
+        await follower.cluster.synced()
+        await follower.until(lambda snapshot: snapshot.nodes is not None)
+        assert follower.outcome() == FINE
+
+
+async def test_where_the_warning_is_off_nodes_are_not_asked_for(api):
+    wanting(api)
+    api.put(NODES, node())
+    async with following(api, nodes=False) as follower:
+        await follower.cluster.synced()
+        api.put(NAMESPACES, namespace("next"))
+        await follower.until(lambda snapshot: snapshot.namespace("next"))
+        assert api.seen(path_pattern=NODES.plural) == []
+        assert follower.outcome() == FINE

@@ -1,0 +1,25 @@
+"""Nodes and pools as admission knows them."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, known_nodes
+
+
+def node(name="n1", labels=None, *taints):
+    metadata = {"name": name, "labels": {HOST: f"{name}.example.com", **(labels or {})}}
+    return {"metadata": metadata, "spec": {"taints": list(taints)}}
+
+
+def known(*nodes, **pools):
+    read = [decode_known(json.dumps(each).encode()) for each in nodes]
+    return known_nodes(read, msgspec.convert([*pools.values()], list[Pool]))
+
+
+def knowing(engine, *nodes, **pools):
+    """The engine of the next snapshot, in which these are the nodes."""
+    found = known(*nodes, **pools)
+    return engine.succeeded(msgspec.structs.replace(engine.snapshot, nodes=found))

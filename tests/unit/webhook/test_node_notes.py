@@ -1,0 +1,179 @@
+"""Warnings on pods that no node matches, after the policies were merged into them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harbourmaster.webhook.canary import CANARY
+from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, UNMATCHED
+from helpers.admitted import APP_TYPE, ask, engine_of, keys, pod
+from helpers.fit_nodes import taint
+from helpers.known_nodes import knowing, node
+from helpers.objects import RESOURCES, cluster_policy, policy, required, review, workload
+
+NO_NODE = "no-node-matches"
+TO_DO = "pods stay Pending until a node matches"
+WANTING = cluster_policy("web-on-ssd", nodeSelector={"disk": "ssd"})
+TRACKED = keys(workload="cart", version="1", app="shop")
+HDD, SSD = node("n1", {"disk": "hdd"}), node("n2", {"disk": "ssd"})
+POLICY = "ClusterPodSchedulingPolicy web-on-ssd"
+NONE = {"namespaces": [{"metadata": {"name": "ns1"}}]}
+
+
+def asked(document, engine, **request):
+    return ask(review(document, **request), engine)
+
+
+def told(document, *policies, nodes=(HDD,), pools=None, request=None, **settings):
+    """The warnings on the object where these are the nodes."""
+    engine = knowing(engine_of((), *policies, **{**NONE, **settings}), *nodes, **(pools or {}))
+    return asked(document, engine, **(request or {})).response.get("warnings", [])
+
+
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_what_a_policy_requires_and_no_node_has_is_told_with_the_policy(kind):
+    text = f"harbourmaster: no node has disk=ssd ({POLICY}): {TO_DO}"
+    assert told(workload(kind), WANTING) == [text]
+    assert told(workload(kind), WANTING, nodes=(HDD, SSD)) == []
+
+
+def test_the_answer_is_the_same_but_for_the_warning():
+    engine = engine_of((), WANTING, **NONE)
+    plain, warned = (asked(workload(), each) for each in (engine, knowing(engine, HDD)))
+    assert warned.verdict.outcome == MUTATED
+    assert warned.verdict.codes == (NO_NODE,)
+    assert list(warned.response["auditAnnotations"]) == [NO_NODE]
+    assert warned.response["patch"] == plain.response["patch"]
+    assert warned.verdict.policies == plain.verdict.policies
+
+
+@pytest.mark.parametrize(
+    "spec", [{"nodeSelector": {"disk": "ssd"}}, {"affinity": required({"disk": "ssd"})}]
+)
+def test_what_the_pod_itself_requires_is_told_with_its_path(spec):
+    text = f"harbourmaster: no node has disk=ssd (spec.template.spec): {TO_DO}"
+    assert told(workload(**spec)) == [text]
+    # The pod had it first.
+    assert told(workload(**spec), WANTING) == [text]
+
+
+def test_each_requirement_is_told_with_the_policy_that_wrote_it():
+    first = cluster_policy("a", affinity=required({"disk": "ssd"}))
+    second = policy("b", "ns1", affinity=required({"gpu": "yes"}))
+    (text,) = told(workload(), first, second, nodes=(HDD, node("n2", {"gpu": "yes"})))
+    assert "no node has disk=ssd (ClusterPodSchedulingPolicy a): " in text
+    (text,) = told(workload(), first, second, nodes=(SSD, HDD))
+    assert "no node has gpu=yes (PodSchedulingPolicy ns1/b): " in text
+    (text,) = told(workload(), first, second, nodes=(SSD, node("n3", {"gpu": "yes"})))
+    both = "PodSchedulingPolicy ns1/b, ClusterPodSchedulingPolicy a"
+    assert f"no node has gpu=yes and disk=ssd ({both}): " in text
+
+
+def test_a_policy_that_another_one_beats_is_not_the_one_that_is_told():
+    beaten = policy("b", "ns1", nodeSelector={"disk": "hdd"})
+    (text,) = told(workload(), WANTING, beaten)
+    assert f"disk=ssd ({POLICY})" in text
+
+
+def test_taints_are_told():
+    nodes = (node("n1", {}, taint()),)
+    why = "untolerated taint example.com/dedicated=ml:NoSchedule"
+    text = f"harbourmaster: every node that matches is excluded: {why}: {TO_DO}"
+    assert told(workload("CronJob"), nodes=nodes) == [text]
+    tolerating = cluster_policy(tolerations=[{"operator": "Exists"}])
+    assert told(workload("CronJob"), tolerating, nodes=nodes) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeName": "n9"},
+        {"schedulerName": "other"},
+        {"tolerations": [{"key": "a", "operator": "Gt", "value": "5"}]},
+        # The API server refuses it, and says why.
+        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "a", "labelSelector": {"matchExpressions": [{"operator": "Odd"}]}}
+        ]}}},
+    ],
+)  # fmt: skip
+def test_a_pod_that_no_known_scheduler_places_is_not_judged(spec):
+    assert told(workload(nodeSelector={"disk": "ssd"}, **spec)) == []
+
+
+def test_a_node_name_of_a_policy_is_judged_where_it_is_affinity():
+    named = cluster_policy("pin", nodeName="n9")
+    assert told(workload(), named) == []
+    (text,) = told(workload(), named, namespaces=None)
+    assert "no node has metadata.name=n9 (ClusterPodSchedulingPolicy pin): " in text
+
+
+def test_a_pod_that_its_controller_made_for_a_node_is_not_judged():
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]
+    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert told(workload("Pod", affinity=affinity)) == []
+    assert len(told(workload(affinity=affinity))) == 1
+
+
+def test_a_pool_that_may_be_added_prevents_the_warning():
+    assert told(workload(), WANTING, pools={"fast": {"labels": {"disk": "ssd"}}}) == []
+    assert len(told(workload(), WANTING, pools={"slow": {"labels": {"disk": "hdd"}}})) == 1
+
+
+def test_nothing_is_told_while_no_node_is_known():
+    assert told(workload(), WANTING, nodes=()) == []
+    assert "warnings" not in asked(workload(), engine_of((), WANTING, **NONE)).response
+
+
+def test_a_pod_that_waits_at_its_gate_is_warned_too():
+    engine = engine_of((), WANTING)
+    for _ in range(2):
+        found = asked(pod(TRACKED), knowing(engine, HDD))
+        assert found.verdict.outcome == GATED
+        assert found.verdict.codes == (NO_NODE,)
+        assert found.gates
+        assert asked(pod(TRACKED), knowing(engine, SSD)).verdict.codes == ()
+
+
+def test_the_reason_why_a_pod_is_left_alone_stays():
+    found = asked(workload("Pod", nodeSelector={"disk": "ssd"}), knowing(engine_of(), HDD))
+    assert found.verdict.outcome == UNMATCHED
+    assert found.is_untouched
+    assert found.verdict.codes == (NO_NODE,)
+
+
+def test_a_refusal_says_only_why():
+    engine = engine_of((), gating="schedulerName", onForeignScheduler="deny")
+    document = pod(TRACKED, schedulerName="other", nodeSelector={"disk": "ssd"})
+    found = asked(document, knowing(engine, HDD))
+    assert found.verdict.outcome == DENIED
+    assert "warnings" not in found.response
+
+
+@pytest.mark.parametrize(
+    "request_fields", [{"operation": "DELETE"}, {"operation": "UPDATE"}, {"subResource": "status"}]
+)
+def test_what_is_never_changed_is_never_judged(request_fields):
+    assert told(workload("Pod"), WANTING, request=request_fields) == []
+
+
+def test_the_pod_by_which_doctor_asks_is_not_judged():
+    document = workload("Pod", {APP_TYPE: "x", CANARY: "true"})
+    assert told(document, request={"dryRun": True}) == []
+
+
+def test_a_change_of_nodes_counts_at_once_for_what_was_asked_before():
+    engine = engine_of((), WANTING, **NONE)
+    for nodes, count in (((HDD,), 1), ((HDD, SSD), 0), ((HDD,), 1), ((), 0)):
+        engine = knowing(engine, *nodes)
+        for _ in range(2):
+            assert len(asked(workload(), engine).verdict.codes) == count
+
+
+def test_malformed_objects_are_answered_as_ever():
+    document = workload(nodeSelector={"disk": 1})
+    engine = engine_of((), WANTING, **NONE)
+    plain, knows = (asked(document, each).response for each in (engine, knowing(engine, HDD)))
+    assert json.dumps(plain) == json.dumps(knows)

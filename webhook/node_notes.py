@@ -1,0 +1,80 @@
+"""Warnings on pods that no node matches: they would stay Pending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harbourmaster.api.decoding import MalformedError
+from harbourmaster.policies.affinity import required_terms
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER, merged_fields
+from harbourmaster.policies.notes import Note
+from harbourmaster.policies.requirements import SCOPES, constraints_of
+from harbourmaster.rescheduling.unmet import unmet
+from harbourmaster.rescheduling.wire import decode_pending
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.merge import MergeOptions
+    from harbourmaster.policies.pods import Kind, PodView
+    from harbourmaster.rescheduling.model import NodeRequirement
+    from harbourmaster.rescheduling.unmet import KnownNodes
+
+
+def node_notes(
+    kind: Kind,
+    pod: PodView,
+    policies: tuple[CompiledPolicy, ...],
+    options: MergeOptions,
+    nodes: KnownNodes,
+) -> tuple[Note, ...]:
+    """Warn where no node matches the pod with the policies merged into it."""
+    try:
+        document = {"spec": merged_fields(pod, policies, options)}
+        pending = decode_pending(msgspec.json.encode(document))
+    except MalformedError:
+        # The API server says what is wrong.
+        return ()
+    if (
+        # Nobody here knows what other schedulers go by.
+        pending.node_name
+        or pending.scheduler != DEFAULT_SCHEDULER
+        # A DaemonSet's pod is made for a node, which is perhaps not known here yet.
+        or (not kind.is_template and any(each.fields for each in pending.node_terms or ()))
+        # Where an API server allows these, they may tolerate what has the key.
+        or any(each.operator in {"Gt", "Lt"} for each in pending.tolerations)
+        or (found := unmet(pending, nodes)) is None
+    ):
+        return ()
+    text, requirements = found
+    names = dict.fromkeys(_writer(each, kind, pod, policies) for each in requirements)
+    by = f" ({', '.join(names)})" if names else ""
+    return (Note("no-node-matches", f"{text}{by}: pods stay Pending until a node matches"),)
+
+
+def _writer(
+    requirement: NodeRequirement, kind: Kind, pod: PodView, policies: Sequence[CompiledPolicy]
+) -> str:
+    """Who requires it: the pod, by the path of its spec, or else the first policy that does."""
+    labels = (pod.spec and pod.spec.node_selector) or {}
+    if _is_among(requirement, labels, required_terms(pod.affinity)):
+        return kind.pointer[1:].replace("/", ".")
+    for each in policies:
+        asked = filter(None, (each.required, each.node_name_requirement))
+        terms = [term for one in asked for term in one.terms.terms]
+        if _is_among(requirement, dict(each.node_selector), terms):
+            return each.reference
+    return "policies"
+
+
+def _is_among(
+    requirement: NodeRequirement, labels: Mapping[str, str], terms: Sequence[dict[str, Any]]
+) -> bool:
+    asked = requirement.operator, frozenset(requirement.values)
+    if asked == ("In", frozenset([labels.get(requirement.key, None)])):
+        return True
+    keys = [(scope, requirement.key) for scope in SCOPES]
+    return any(asked in constraints_of(each).get(key, ()) for each in terms for key in keys)
