@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
 from harbourmaster.cli.arguments import (
+    add_checked,
     add_command,
     add_installation,
     add_lines,
@@ -165,6 +166,12 @@ def create_parser() -> argparse.ArgumentParser:
         help="manifests to render; can be repeated",
     )
     render.add_argument("--diff", action="store_true", help="print only the differences")
+    text = "check manifests for mistakes, without a cluster"
+    validate = admission(commands, "validate", text, run="ci.validate:validate")
+    validate.add_argument(
+        "-k", "--kustomize", metavar="DIR", help="check the output of kubectl kustomize"
+    )
+    add_checked(validate)
     text = "answer recorded reviews, one JSON object on each line"
     replay = admission(commands, "replay", text, run="offline:replay")
     add_lines(replay)
