@@ -39,6 +39,8 @@ from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harbourmaster.cli.arguments import Commands
+
 _EXAMPLES: Final = """examples:
   harbourmaster serve --policies deploy/samples
   harbourmaster review --policies deploy/samples tests/fixtures/deployment-create.json
@@ -166,12 +168,7 @@ def create_parser() -> argparse.ArgumentParser:
         help="manifests to render; can be repeated",
     )
     render.add_argument("--diff", action="store_true", help="print only the differences")
-    text = "check manifests for mistakes, without a cluster"
-    validate = admission(commands, "validate", text, run="ci.validate:validate")
-    validate.add_argument(
-        "-k", "--kustomize", metavar="DIR", help="check the output of kubectl kustomize"
-    )
-    add_checked(validate)
+    _add_checks(admission, commands)
     text = "answer recorded reviews, one JSON object on each line"
     replay = admission(commands, "replay", text, run="offline:replay")
     add_lines(replay)
@@ -204,6 +201,19 @@ def create_parser() -> argparse.ArgumentParser:
         help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
     )
     return parser
+
+
+def _add_checks(admission: partial[argparse.ArgumentParser], commands: Commands) -> None:
+    text = "check manifests for mistakes, without a cluster"
+    validate = admission(commands, "validate", text, run="ci.validate:validate")
+    more = "check the output of kubectl kustomize DIR"
+    validate.add_argument("-k", "--kustomize", metavar="DIR", help=more)
+    add_checked(validate)
+    text = "compare what admission makes of manifests with what test files expect"
+    tests = admission(commands, "test", text, run="ci.expectations:run")
+    more = "write what admission makes of the manifests into the test files"
+    tests.add_argument("--update", action="store_true", help=more)
+    add_checked(tests)
 
 
 if __name__ == "__main__":

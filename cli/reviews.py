@@ -10,6 +10,7 @@ import msgspec
 
 from harbourmaster.api.patches import Operation, apply
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.webhook.cases import ReplayCase, engine_for
 from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject
@@ -61,6 +62,13 @@ def kind_of(manifest: Json) -> tuple[str, str, str]:
     """Group, version and name of its kind."""
     group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
     return group, version, str(manifest.get("kind") or "")
+
+
+def as_reviewed(manifest: Json) -> Json:
+    """The object itself; for a Rollout a Deployment, whose pods are changed in the same way."""
+    if manifest.get("kind") != ROLLOUT:
+        return manifest
+    return {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
 
 
 def creation_of(

@@ -13,6 +13,7 @@ from harbourmaster.cli.live.files import manifests_in, read_paths
 from harbourmaster.cli.render import rendered
 from harbourmaster.cli.reviews import (
     NAMESPACE,
+    as_reviewed,
     engine_of,
     kind_of,
     name_of,
@@ -22,7 +23,6 @@ from harbourmaster.cli.reviews import (
     subject_of,
     warnings,
 )
-from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.definitions import kinds, object_errors, schemas
 from harbourmaster.serving.documents import Document, Problem, parse_documents
@@ -103,9 +103,7 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
 
 def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bool, str]]:
     """What is warned of, and what is refused: that is an error."""
-    if manifest.get("kind") == ROLLOUT:
-        # Its pods are changed as those of a Deployment.
-        manifest = {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
+    manifest = as_reviewed(manifest)
     kind = kind_of(manifest)
     if kind == NAMESPACE:
         found = engine.snapshot.namespace(name_of(manifest) or "")
