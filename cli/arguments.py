@@ -188,6 +188,14 @@ def add_lines(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
 
 
+def add_checked(parser: ArgumentParser) -> None:
+    """Files that are checked, and how the results are printed."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE|DIR|-")
+    text = "write the results to FILE as JUnit XML, too"
+    parser.add_argument("--junit", type=Path, metavar="FILE", help=text)
+    add_output(parser)
+
+
 def add_sources(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Files that say what admission knows."""
     parser.add_argument(

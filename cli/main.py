@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import local, program
 from harbourmaster.cli.arguments import (
+    add_checked,
     add_command,
     add_installation,
     add_lines,
@@ -37,6 +38,8 @@ from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster serve --policies deploy/samples
@@ -165,6 +168,7 @@ def create_parser() -> argparse.ArgumentParser:
         help="manifests to render; can be repeated",
     )
     render.add_argument("--diff", action="store_true", help="print only the differences")
+    _add_checks(admission, commands)
     text = "answer recorded reviews, one JSON object on each line"
     replay = admission(commands, "replay", text, run="offline:replay")
     add_lines(replay)
@@ -197,6 +201,19 @@ def create_parser() -> argparse.ArgumentParser:
         help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
     )
     return parser
+
+
+def _add_checks(admission: partial[argparse.ArgumentParser], commands: Commands) -> None:
+    text = "check manifests for mistakes, without a cluster"
+    validate = admission(commands, "validate", text, run="ci.validate:validate")
+    more = "check the output of kubectl kustomize DIR"
+    validate.add_argument("-k", "--kustomize", metavar="DIR", help=more)
+    add_checked(validate)
+    text = "compare what admission makes of manifests with what test files expect"
+    tests = admission(commands, "test", text, run="ci.expectations:run")
+    more = "write what admission makes of the manifests into the test files"
+    tests.add_argument("--update", action="store_true", help=more)
+    add_checked(tests)
 
 
 if __name__ == "__main__":

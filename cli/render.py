@@ -6,15 +6,16 @@ import difflib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.cli.live.files import dump, manifests_in
-from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in, patched
+from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in, patched, refusals
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.policies.unknown_fields import unknown_fields
+from harbourmaster.serving.definitions import unknown_fields
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.engine import DENIED, Engine
-from harbourmaster.webhook.handlers import INVALID, answer
+from harbourmaster.webhook.checked_objects import is_checked
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import DEFAULT_NAMESPACE
 from harbourmaster.webhook.sources import Sources, load
 
@@ -34,7 +35,7 @@ def render(arguments: Arguments) -> int:
     engine = Engine(loaded.snapshot, arguments.settings)
     failed = bool(loaded.problems)
     separator = ""
-    for item in manifests_in(arguments.manifests):
+    for item in manifests_in(read_paths(arguments.manifests)):
         if isinstance(item, Problem):
             print(item, file=sys.stderr)
             failed = True
@@ -43,11 +44,9 @@ def render(arguments: Arguments) -> int:
         if verdict is not None:
             for warning in verdict.response.warnings:
                 print(item.problem(warning), file=sys.stderr)
-            if verdict.outcome in {DENIED, INVALID}:
-                print(item.problem(verdict.response.reason or ""), file=sys.stderr)
-                failed = True
-            for path in _unknown_fields(item.value):
-                print(item.problem(f"{path}: unknown field"), file=sys.stderr)
+            unknown = [f"{path}: unknown field" for path in unknown_fields(item.value)]
+            for fault in (*refusals(verdict), *unknown):
+                print(item.problem(fault), file=sys.stderr)
                 failed = True
         if arguments.diff:
             sys.stdout.writelines(_difference(item, after))
@@ -60,17 +59,12 @@ def render(arguments: Arguments) -> int:
 def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:
     """The manifest as a create request would store it; no verdict for a kind not handled."""
     kind = kind_of(manifest)
-    if kind not in KINDS and not is_policy_kind(*kind):
+    if kind not in KINDS and not is_policy_kind(*kind) and not is_checked(kind[0], kind[2]):
         return manifest, None
     given = object_in(manifest, "metadata").get("namespace")
     obj = _in_namespace(manifest) if manifest.get("kind") == POLICY else manifest
     _, decision = answer(creation_of(obj, kind, str(given or DEFAULT_NAMESPACE)), engine)
     return patched(manifest, decision.verdict), decision.verdict
-
-
-def _unknown_fields(manifest: dict[str, Any]) -> list[str]:
-    """Of a policy; pods have more fields than we know."""
-    return unknown_fields(manifest) if is_policy_kind(*kind_of(manifest)) else []
 
 
 def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
@@ -83,6 +77,10 @@ def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
 
 def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:
     title = clean(f"{item.file} {item.value.get('kind')}/{name_of(item.value)}")
-    before_lines = dump(item.value).splitlines(keepends=True)
-    after_lines = dump(after).splitlines(keepends=True)
-    return difflib.unified_diff(before_lines, after_lines, title, f"{title} (rendered)")
+    return difference(item.value, after, title, f"{title} (rendered)")
+
+
+def difference(before: object, after: object, old: str, new: str) -> Iterator[str]:
+    """The unified diff of two values as YAML, with these titles."""
+    one, other = (dump(each).splitlines(keepends=True) for each in (before, after))
+    return difflib.unified_diff(one, other, old, new)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from harbourmaster.api.patches import Operation, apply
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
+from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.webhook.cases import ReplayCase, engine_for
+from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject
 from harbourmaster.webhook.review import KIND, V1
+from harbourmaster.webhook.snapshot import NamespaceObject
 
 if TYPE_CHECKING:
-    from harbourmaster.webhook.engine import Verdict
+    from collections.abc import Iterable, Iterator
+    from typing import TypeVar
+
+    from harbourmaster.webhook.engine import Engine, Verdict
+    from harbourmaster.webhook.settings import AdmissionSettings
 
     Json = dict[str, Any]
+    Kind = TypeVar("Kind")
+
+NAMESPACE: Final = ("", "v1", "Namespace")
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(tuple[Operation, ...]).decode
@@ -31,10 +45,30 @@ def name_of(manifest: Json) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def namespace_of(manifest: Json) -> str:
+    """The namespace that kubectl creates it in, where no other one is asked for."""
+    return str(object_in(manifest, "metadata").get("namespace") or DEFAULT_NAMESPACE)
+
+
+def subject_of(manifest: Json) -> str:
+    """``Kind namespace/name``, as far as the object says it."""
+    metadata = object_in(manifest, "metadata")
+    name = name_of(manifest) or f"{metadata.get('generateName') or ''}..."
+    key = "/".join(map(str, filter(None, (metadata.get("namespace"), name))))
+    return f"{manifest.get('kind')} {key}"
+
+
 def kind_of(manifest: Json) -> tuple[str, str, str]:
     """Group, version and name of its kind."""
     group, _, version = str(manifest.get("apiVersion") or "").rpartition("/")
     return group, version, str(manifest.get("kind") or "")
+
+
+def as_reviewed(manifest: Json) -> Json:
+    """The object itself; for a Rollout a Deployment, whose pods are changed in the same way."""
+    if manifest.get("kind") != ROLLOUT:
+        return manifest
+    return {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
 
 
 def creation_of(
@@ -69,3 +103,45 @@ def patched(manifest: Json, verdict: Verdict) -> Json:
     after = copy.deepcopy(manifest)
     apply(after, operations)
     return after
+
+
+def refusals(verdict: Verdict) -> list[str]:
+    """Why the object is refused: a text for each field where fields are to blame; none if not."""
+    if verdict.response.allowed:
+        return []
+    status = msgspec.json.decode(verdict.response.encoded)["status"]
+    causes = status.get("details", {}).get("causes", ())
+    found = [f"{each['field']}: {each['message']}" for each in causes]
+    return found or [status.get("message") or status.get("reason", "")]
+
+
+def warnings(verdict: Verdict) -> list[str]:
+    """What users are told besides, without the name that stands before it in an answer."""
+    notes = [each.text for each in verdict.notes]
+    return notes or [each.removeprefix("harbourmaster: ") for each in verdict.response.warnings]
+
+
+def engine_of(manifests: list[Json], settings: AdmissionSettings, *, has_gates: bool) -> Engine:
+    """An engine of the policies, namespaces and owners among the objects.
+
+    Other namespaces exist as well; ``has_gates``: with gates.
+    """
+    annotations = {OPT_IN_KEY: OPT_IN} if has_gates else {}
+    names = dict.fromkeys(map(namespace_of, manifests))
+    namespaces: list[Json] = [
+        {"metadata": {"name": each, "annotations": annotations}} for each in names
+    ]
+    namespaces += [each for each in manifests if kind_of(each) == NAMESPACE]
+    case = ReplayCase(
+        msgspec.Raw(),
+        namespaces=list(_readable(namespaces, NamespaceObject)),
+        policies=[each for each in manifests if is_policy_kind(*kind_of(each))],
+        parents=list(_readable(manifests, ParentObject)),
+    )
+    return engine_for(case, settings)
+
+
+def _readable(manifests: Iterable[Json], kind: type[Kind]) -> Iterator[Kind]:
+    for each in manifests:
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(each, kind)

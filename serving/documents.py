@@ -35,6 +35,8 @@ class Problem(Struct, frozen=True, gc=False):
     document: int | None
     """Counted from 1; None where it concerns the file as a whole."""
     text: str
+    line: int = 1
+    """Of the fault, or else where its document begins; counted from 1."""
 
     def __str__(self) -> str:
         """``file, document 2: what is wrong``, without terminal controls."""
@@ -48,10 +50,12 @@ class Document(Struct, frozen=True, gc=False):
     file: str
     number: int
     value: dict[str, Any]
+    line: int = 1
+    """Where it begins in the file."""
 
     def problem(self, text: str) -> Problem:
         """Say what is wrong with this document."""
-        return Problem(self.file, self.number, text)
+        return Problem(self.file, self.number, text, self.line)
 
 
 class DocumentError(ValueError):
@@ -99,26 +103,29 @@ def parse_documents(text: str | bytes, file: str) -> Iterator[Document | Problem
 
     Documents before a syntax error come first, for there the reading ends.
     """
-    number = 0
+    number, line = 0, 1
     try:
         loader = _Loader(text)
     except yaml.YAMLError as error:
         yield Problem(file, None, _one_line(error))
         return
     try:
-        while loader.check_data():  # type: ignore[no-untyped-call]
+        while loader.check_node():
             number += 1
+            node: Any = loader.get_node()
+            line = node.start_mark.line + 1
             try:
-                value = loader.get_data()
+                value = loader.construct_document(node)
                 check_size(value)
             except DocumentError as error:
-                yield Problem(file, number, str(error))
+                yield Problem(file, number, str(error), line)
                 continue
-            yield from _objects(value, file, number)
+            yield from _objects(value, node, file, number)
     except yaml.YAMLError as error:
-        yield Problem(file, number or 1, _one_line(error))
+        mark = getattr(error, "problem_mark", None)
+        yield Problem(file, number or 1, _one_line(error), mark.line + 1 if mark else line)
     except RecursionError:
-        yield Problem(file, number or 1, "nested too deeply")
+        yield Problem(file, number or 1, "nested too deeply", line)
     finally:
         loader.dispose()
 
@@ -169,22 +176,25 @@ def files_in(directory: Path) -> list[Path]:
     )
 
 
-def _objects(value: Any, file: str, number: int) -> Iterator[Document | Problem]:  # noqa: ANN401
+def _objects(value: Any, node: Any, file: str, number: int) -> Iterator[Document | Problem]:  # noqa: ANN401
+    line = node.start_mark.line + 1
     if value is None:
         return
     if not isinstance(value, dict):
-        yield Problem(file, number, "expected an object with apiVersion and kind")
+        yield Problem(file, number, "expected an object with apiVersion and kind", line)
         return
     kind = value.get("kind")
     items = value.get("items")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
-        for index, item in enumerate(items):
+        nodes = {key.value: below for key, below in node.value}["items"].value
+        for index, (item, each) in enumerate(zip(items, nodes, strict=True)):
+            line = each.start_mark.line + 1
             if isinstance(item, dict):
-                yield Document(file, number, item)
+                yield Document(file, number, item, line)
             else:
-                yield Problem(file, number, f"items[{index}]: expected an object")
+                yield Problem(file, number, f"items[{index}]: expected an object", line)
         return
-    yield Document(file, number, value)
+    yield Document(file, number, value, line)
 
 
 def check_size(value: Any) -> None:  # noqa: ANN401

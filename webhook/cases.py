@@ -76,15 +76,19 @@ def answer_case(case: ReplayCase, settings: AdmissionSettings = DEFAULTS) -> Rep
     """Answer a case; ``settings`` are for one without its own."""
     if len(bytes(case.review)) > MAX_BODY_BYTES:
         return ReplayResult(case.id, HTTP_TOO_LARGE, None)
+    result, _ = answer(bytes(case.review), engine_for(case, settings), may_patch=case.may_patch)
+    return ReplayResult(case.id, HTTP_OK, response_of(result))
+
+
+def engine_for(case: ReplayCase, settings: AdmissionSettings = DEFAULTS) -> Engine:
+    """What answers a case; ``settings`` are for one without its own."""
     snapshot = Snapshot(
         policy_set(read_policy(policy)[0] for policy in case.policies),
         namespaces_of(case.namespaces),
         case.excluded,
         parents_of(case.parents),
     )
-    engine = Engine(snapshot, case.settings or settings, hashed=case.hash)
-    result, _ = answer(bytes(case.review), engine, may_patch=case.may_patch)
-    return ReplayResult(case.id, HTTP_OK, response_of(result))
+    return Engine(snapshot, case.settings or settings, hashed=case.hash)
 
 
 def response_of(review: bytes) -> Raw:

@@ -16,8 +16,8 @@ from harbourmaster.api.decoding import MalformedError, describe
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
-from harbourmaster.policies.unknown_fields import unknown_fields
 from harbourmaster.policies.validation import validate
+from harbourmaster.serving.definitions import unknown_fields
 from harbourmaster.serving.documents import Problem, files_in, read_documents
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason

@@ -21,7 +21,7 @@ from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from harbourmaster.api.resources import Resource
@@ -75,9 +75,9 @@ def read_paths(paths: list[Path]) -> Iterator[Document | Problem]:
             yield from read_documents(path)
 
 
-def manifests_in(paths: list[Path]) -> Iterator[Document | Problem]:
+def manifests_in(items: Iterable[Document | Problem]) -> Iterator[Document | Problem]:
     """The same of objects to create; one that no cluster can create is a problem."""
-    for item in read_paths(paths):
+    for item in items:
         fault = "" if isinstance(item, Problem) else _not_created(item.value)
         yield item.problem(fault) if isinstance(item, Document) and fault else item
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from harbourmaster.cli.live.files import dump, manifests_in
+from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.placement.krake_names import metric_constraint, metric_name, object_name
 from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.placement.model import API_VERSION
@@ -128,7 +128,7 @@ def project(arguments: Arguments) -> int:
 
 def _manifests(paths: list[Path]) -> list[dict[str, Any]]:
     found = []
-    for document in manifests_in(paths):
+    for document in manifests_in(read_paths(paths)):
         if isinstance(document, Problem):
             raise StartError(str(document))
         found.append(document.value)

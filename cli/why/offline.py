@@ -51,16 +51,14 @@ from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gated_pods import Pod
 from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.documents import Document, Problem
-from harbourmaster.webhook.cases import DEFAULTS, ReplayCase, read_case
-from harbourmaster.webhook.parents import parents_of
+from harbourmaster.webhook.cases import ReplayCase, engine_for, read_case
 from harbourmaster.webhook.review import (
     MAX_BODY_BYTES,
     GroupVersionKind,
     RequestHead,
     decode_review,
 )
-from harbourmaster.webhook.snapshot import Snapshot
-from harbourmaster.webhook.sources import Sources, load, namespaces_of
+from harbourmaster.webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -114,14 +112,13 @@ def _explain(arguments: Arguments, found: Iterable[_Question | str], nothing: st
 
 
 def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
-    """A question for each pod and workload; of a List, as kubectl prints it, for its items."""
+    """A question for each pod and workload."""
     found: list[dict[str, Any]] = []
     for item in read_paths(paths):
         if isinstance(item, Problem):
             yield str(item)
-            continue
-        items = item.value.get("items") if item.value.get("kind") == "List" else None
-        found += [each for each in items or [item.value] if isinstance(each, dict)]
+        else:
+            found.append(item.value)
     given = frozenset(
         f"{each.get('kind')} {name_of(each)}"
         for each in found
@@ -255,12 +252,8 @@ def _report(
     """The report; a case brings what it is answered by, for all else that is ``inputs``."""
     case = question.case
     if case is not None:
-        snapshot = Snapshot(
-            namespaces=namespaces_of(case.namespaces),
-            excluded=case.excluded,
-            parents=parents_of(case.parents),
-        )
-        inputs = AdmissionInputs(snapshot, case.settings or DEFAULTS, policies_of(case.policies))
+        engine = engine_for(case)
+        inputs = AdmissionInputs(engine.snapshot, engine.settings, policies_of(case.policies))
         answered = ask(question.body, inputs, may_patch=case.may_patch, hashed=case.hash)
     else:
         answered = ask(question.body, inputs)

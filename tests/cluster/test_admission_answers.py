@@ -6,7 +6,7 @@ import re
 import pytest
 
 from harbourmaster.policies.model import ON_TOO_LARGE, REQUIRED
-from harbourmaster.policies.unknown_fields import unknown_fields
+from harbourmaster.serving.definitions import unknown_fields
 from helpers.cluster import (
     eventually,
     read,

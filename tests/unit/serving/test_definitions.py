@@ -6,7 +6,7 @@ import pytest
 from kubernetes_asyncio.client import models
 
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
-from harbourmaster.policies.unknown_fields import unknown_fields
+from harbourmaster.serving.definitions import unknown_fields
 from helpers.schemas import definition
 
 PLURALS = {POLICY: "podschedulingpolicies", CLUSTER_POLICY: "clusterpodschedulingpolicies"}

@@ -1,0 +1,1 @@
+"""``harbourmaster validate`` and ``harbourmaster test``: checks of files, for pipelines."""
