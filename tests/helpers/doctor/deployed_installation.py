@@ -34,15 +34,17 @@ class DeployedInstallation:
     Each fault is a context: it is there inside, and gone after.
     """
 
-    def __init__(self, plane):
+    def __init__(self, plane, folder=manifests.DEFAULT):
         self.plane = plane
         self.kubectl = plane.kubectl
-        self.installation = Installation(plane, arguments={"controller": CONTROLLER_FLAGS})
+        self._folder = folder
+        flags = {"controller": CONTROLLER_FLAGS}
+        self.installation = Installation(plane, arguments=flags, folder=folder)
         self._shipped = []
 
     def __enter__(self):
         self.installation.__enter__()
-        self._shipped = manifests.render(self.kubectl, manifests.DEFAULT)
+        self._shipped = manifests.render(self.kubectl, self._folder)
         self.deploy()
         return self
 
