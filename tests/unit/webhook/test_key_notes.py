@@ -363,6 +363,8 @@ def test_a_recording_of_a_warning_is_faithful(document, parents, options):
 
 def documents():
     for path in sorted((*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("tests/**/*.yaml"))):
+        if path.parent == ROOT / "tests/mistakes":
+            continue
         for each in yaml.safe_load_all(path.read_text()):
             for one in each if isinstance(each, list) else [each]:
                 if isinstance(one, dict) and one.get("kind") in RESOURCES:
