@@ -15,6 +15,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
+from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import patched
 from harbourmaster.cli.why.asking import ask, inputs_of, review_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.asking import AdmissionInputs
     from harbourmaster.webhook.engine import Verdict
-    from harbourmaster.webhook.parents import Parent
 
     Json = dict[str, Any]
 
@@ -76,7 +76,9 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     for space in await live.namespaces():
         sent = [each for each in on_pods if each.selects(space)]
         alike: dict[bytes, list[Json]] = {}
-        for pod in await live.items(resources.PODS, decode_anything, space.name) if sent else ():
+        # Whole pods of all namespaces are not kept, as the reader would.
+        pods = await collect(live.client, resources.PODS, decode_anything, namespace=space.name)
+        for pod in pods:
             if any(each.selects_labels(pod["metadata"].get("labels") or {}) for each in sent):
                 alike.setdefault(_signature(pod), []).append(pod)
         if alike:
@@ -97,7 +99,7 @@ def _signature(pod: Json) -> bytes:
     return msgspec.json.encode((own, spec))
 
 
-def _parent(raw: msgspec.Raw) -> tuple[str, Parent]:
+def _parent(raw: msgspec.Raw) -> tuple[str, Any]:
     return metadata_in(raw).key, decode_parent(raw)
 
 
