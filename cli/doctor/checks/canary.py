@@ -113,9 +113,8 @@ async def _silent(live: Installation, subject: str, found: Tried, *, is_open: bo
         f"kubectl -n {live.namespace} get pods,endpointslices shows whether any is ready; "
         "outside of the cluster, see its process"
     )
-    if is_open:
-        return fault(subject, f"{text} (break-glass)", remedy)
-    return fault(subject, text, f"{remedy}; {_BREAK_GLASS}")
+    remedy = remedy if is_open else f"{remedy}; {_BREAK_GLASS}"
+    return fault(subject, f"{text} (break-glass)" if is_open else text, remedy)
 
 
 def _cure(why: str, *, is_open: bool = False) -> str:
@@ -129,11 +128,9 @@ def _cure(why: str, *, is_open: bool = False) -> str:
 async def check_others(live: Installation) -> AsyncIterator[Finding]:
     """Which other webhooks change pods after us, and whether the two ever agree."""
     first = await tried(live)
-    if first is None:
-        return
-    if first.error is None and first.version:
+    if first is not None and first.error is None and first.version:
         yield await _agreed(live, first, await _others(live, first))
-    else:
+    elif first is not None:
         yield unknown("pod", "not tried: the canary got no answer", "see canary")
 
 

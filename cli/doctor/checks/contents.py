@@ -44,16 +44,10 @@ async def check_policies(live: Installation) -> AsyncIterator[Finding]:
     """Policies that are skipped, and those that can select nothing."""
     namespaces = await live.namespaces()
     excluded = {*(await live.known_settings()).webhook.excluded_namespaces, live.namespace}
-    found = [
-        one
-        for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
-        for one in await live.items(
-            resource,
-            partial(_policy, kind=resource.kind, namespaces=namespaces, excluded=excluded),
-        )
-    ]
-    for one in found:
-        yield one
+    for resource in (resources.CLUSTER_POLICIES, resources.POLICIES):
+        pick = partial(_policy, kind=resource.kind, namespaces=namespaces, excluded=excluded)
+        for one in await live.items(resource, pick):
+            yield one
 
 
 def _policy(

@@ -26,8 +26,8 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     """Metrics without a fresh value; those that lack credentials count once for each provider."""
     intervals = (await live.known_settings()).lifecycle.stale_after_intervals
     now = (await live.caller()).now
-    found = await live.items(METRICS_PROVIDERS, Decoder(Provider).decode)
-    providers = {each.metadata.key: each for each in found}
+    decode = Decoder(Provider).decode
+    providers = {each.metadata.key: each for each in await live.items(METRICS_PROVIDERS, decode)}
     failing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for metric in await live.items(KEPTN_METRICS, Decoder(Metric).decode):
         own, fault = metric.metadata, metric.status.err_msg

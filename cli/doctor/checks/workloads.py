@@ -15,6 +15,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
+from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import patched
 from harbourmaster.cli.why.asking import ask, inputs_of, review_of
@@ -25,7 +26,9 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.gate_verdict import pre_checks
 from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
-from harbourmaster.webhook.gating import AT_GATE
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import GATED, MUTATED, Engine
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import Parents, decode_parent
 
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.cli.why.asking import AdmissionInputs, Answered
-    from harbourmaster.webhook.parents import Parent
+    from harbourmaster.cli.why.asking import AdmissionInputs
+    from harbourmaster.webhook.engine import Verdict
 
     Json = dict[str, Any]
 
@@ -73,16 +76,19 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     for space in await live.namespaces():
         sent = [each for each in on_pods if each.selects(space)]
         alike: dict[bytes, list[Json]] = {}
-        for pod in await live.items(resources.PODS, decode_anything, space.name) if sent else ():
+        # Whole pods of all namespaces are not kept, as the reader would.
+        pods = await collect(live.client, resources.PODS, decode_anything, namespace=space.name)
+        for pod in pods:
             if any(each.selects_labels(pod["metadata"].get("labels") or {}) for each in sent):
                 alike.setdefault(_signature(pod), []).append(pod)
         if alike:
             inputs = await inputs_of(live, space.name)
-            snapshot = replace(inputs.snapshot, parents=Parents(parents))
-            look = _Look(replace(inputs, snapshot=snapshot), versions)
+            policies = policy_set(each.compiled for each in inputs.policies)
+            snapshot = replace(inputs.snapshot, policies=policies, parents=Parents(parents))
+            look = _Look(inputs, Engine(snapshot, inputs.settings), versions, set())
             for problem in inputs.problems:
                 yield unknown(f"namespace {space.name}", problem, "correct what the text names")
-            for found in dict.fromkeys(one for some in alike.values() for one in look.at(some)):
+            for found in (one for some in alike.values() for one in look.at(some)):
                 yield found
 
 
@@ -93,15 +99,17 @@ def _signature(pod: Json) -> bytes:
     return msgspec.json.encode((own, spec))
 
 
-def _parent(raw: msgspec.Raw) -> tuple[str, Parent]:
+def _parent(raw: msgspec.Raw) -> tuple[str, Any]:
     return metadata_in(raw).key, decode_parent(raw)
 
 
 class _Look(NamedTuple):
-    """What pods of one namespace are judged by: the webhook's inputs, and versions by key."""
+    """What pods of one namespace are judged by, and the policies whose conflicts were told."""
 
     inputs: AdmissionInputs
+    engine: Engine
     versions: Mapping[str, Any]
+    told: set[tuple[str, ...]]
 
     def at(self, pods: list[Json]) -> Iterator[Finding]:
         """What is to be said of pods that are alike."""
@@ -113,32 +121,46 @@ class _Look(NamedTuple):
         kind, name = (owner.kind, owner.name) if owner else ("Pod", own.name)
         if kind == "ReplicaSet" and _HASH in own.labels:
             kind, name = "Deployment", name.removesuffix(f"-{own.labels[_HASH]}")
-        renew = f"rollout restart {kind.lower()} {name}"
-        renew = renew if kind in _RESTARTED else f"delete pod {own.name}"
+        restart = f"rollout restart {kind.lower()} {name}"
+        renew = restart if kind in _RESTARTED else f"delete pod {own.name}"
         subject, which = f"{kind} {own.namespace}/{name}", f"{many(len(pods), 'pod')} ({own.name})"
         for text in self._lacks(pod, own):
             yield warning(subject, f"{which} {text}", f"kubectl -n {own.namespace} {renew}")
-        explained = self._asked(pod, *OWNED).explanation
-        for report in explained.policies if explained else ():
+        policies = self._verdict(pod).policies
+        is_new = len(policies) > 1 and policies not in self.told
+        self.told.add(policies)
+        # What the pod has of either policy now would hide that they differ.
+        found = ask(_review(pod, *OWNED), self.inputs).explanation if is_new else None
+        remedy = f"change a value or a selector: both select pod {own.key}"
+        for report in found.policies if found else ():
             for each in report.contributions:
                 if each.rule == "won-by":
                     text = f"sets {each.path} to {each.value}, but {shown(each.by)} counts with"
-                    remedy = f"change a value or a selector: both select pod {own.key}"
                     yield warning(report.reference, f"{text} {each.present}", remedy)
+            for note in report.notes:
+                if note.code == "affinity-conflict":
+                    yield warning(report.reference, note.text, remedy)
+
+    def _verdict(self, pod: Json, *without: str) -> Verdict:
+        return answer(_review(pod, *without), self.engine)[1].verdict
 
     def _lacks(self, pod: Json, own: Metadata) -> Iterator[str]:
         """What a review would give the pod now, and would have when it was created."""
         gates = [each.get("name") for each in pod["spec"].get("schedulingGates") or ()]
-        asked = self._asked(pod, "nodeName")
-        if asked.waits == AT_GATE and GATE not in gates and HELD_BY_KEY not in own.annotations:
-            annotations = patched(pod, asked.verdict)["metadata"]["annotations"]
+        is_asked = pod["spec"].get("schedulerName") == self.inputs.settings.gate_scheduler_name
+        is_held = is_asked or GATE in gates or HELD_BY_KEY in own.annotations
+        verdict = self._verdict(pod, "nodeName")
+        if verdict.outcome == GATED and not is_held:
+            annotations = patched(pod, verdict)["metadata"]["annotations"]
             described = workload_of(annotations, own.labels)
             name = names_of_pod(described).version if described and described.has_checks else ""
             version = self.versions.get(f"{own.namespace}/{name}")
             if name and not (version and approval(version).is_given):
                 why = "created before the opt-in, or while no webhook answered"
                 yield f"without gate, though checks are named: {why}"
-        explained, created = self._asked(pod).explanation, moment(own.creation_timestamp)
+        created = moment(own.creation_timestamp)
+        is_whole = self._verdict(pod).outcome != MUTATED
+        explained = None if is_whole else ask(_review(pod), self.inputs).explanation
         policies = {each.compiled.reference: each for each in self.inputs.policies}
         for each in explained.policies if explained and created else ():
             policy = policies[each.reference]
@@ -147,6 +169,7 @@ class _Look(NamedTuple):
                 why = "created while no webhook answered, or labels changed since"
                 yield f"without what {each.reference} sets: {why}"
 
-    def _asked(self, pod: Json, *without: str) -> Answered:
-        spec = {key: value for key, value in pod["spec"].items() if key not in without}
-        return ask(review_of({**pod, "spec": spec}, pod["metadata"]["namespace"]), self.inputs)
+
+def _review(pod: Json, *without: str) -> bytes:
+    spec = {key: value for key, value in pod["spec"].items() if key not in without}
+    return review_of({**pod, "spec": spec}, pod["metadata"]["namespace"])

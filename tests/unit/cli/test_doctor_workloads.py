@@ -245,3 +245,15 @@ async def test_policies_that_contradict_each_other_are_told_once(cluster):
         "with ssd"
     )
     assert remedy == "change a value or a selector: both select pod shop/cart-1"
+
+
+async def test_policies_that_require_what_no_node_has_are_told(cluster):
+    for name, value in (("east", "a"), ("west", "b")):
+        zone = {"key": "zone", "operator": "In", "values": [value]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        select(cluster, name, LATER, affinity={"nodeAffinity": required})
+    pod(cluster, "cart-1")
+    ((subject, text, _),) = await warned(cluster, "workloads")
+    assert subject == "ClusterPodSchedulingPolicy west"
+    assert "zone" in text
