@@ -23,7 +23,7 @@ class Plane:
         self.commands.append(arguments)
         if stdin is not None:
             self.applied.append(stdin)
-        output = json.dumps({"items": self.pods}) if "json" in arguments else "done\n"
+        output = json.dumps({"items": self.pods}) if "-o=json" in arguments else "done\n"
         return CompletedProcess(arguments, 0, output, "")
 
 
