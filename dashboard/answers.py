@@ -55,36 +55,27 @@ def check(allowed: RateLimit, who: str, text: str) -> None:
 def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageRefused:
     """The answer to who may list nothing of a page; ``unasked`` as in a Visibility."""
     kinds = "; or list ".join(" and ".join(map(_named, group)) for group in page.needed)
-    where = f"in the namespace {namespace}" if namespace else "in any namespace"
+    where, command = _grant(user, namespace, page.needed_kinds)
     advice = "Ask an administrator to run:"
     if unasked:
         where = f"in the namespaces that were asked about; {unasked} were too many"
         advice = f"Name yours in the address: {page.path}?namespace=NAME. Or ask for this command:"
-    return PageRefused(
-        HTTPStatus.FORBIDDEN,
-        f"Missing permission: list {kinds} {where}.",
-        advice,
-        command=_grant(user, namespace, page.needed_kinds),
-    )
+    text = f"Missing permission: list {kinds} {where}."
+    return PageRefused(HTTPStatus.FORBIDDEN, text, advice, command=command)
 
 
 def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tuple[str, str]:
     """What of a page is left out for lack of permissions, and the command that grants them."""
     kinds = [each for each in page.kinds if visible.of(each).is_empty]
-    if not kinds:
-        return "", ""
-    where = f"in the namespace {namespace}" if namespace else "in any namespace"
+    where, command = _grant(user, namespace, kinds)
     text = f"Left out here, for lack of permission to list it {where}: "
-    return text + ", ".join(map(_named, kinds)), _grant(user, namespace, kinds)
+    return (text + ", ".join(map(_named, kinds)) if kinds else "", command)
 
 
 def unchecked(error: ApiError | TimeoutError) -> PageRefused:
     """The answer where the API server did not say who somebody is or what they may list."""
-    text, advice, command = (
-        "The API server did not answer who you are or what you may list.",
-        "Try again in a moment.",
-        "",
-    )
+    text = "The API server did not answer who you are or what you may list."
+    advice, command = "Try again in a moment.", ""
     if isinstance(error, ForbiddenError):
         text = f"The controller has no permission to {error.call}."
         advice = "Ask an administrator to apply the component dashboard. What is missing:"
@@ -97,16 +88,17 @@ def _named(kind: Resource) -> str:
     return f"{kind.plural}.{kind.group}".rstrip(".")
 
 
-def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> str:
-    """The command that lets a user list these; NAMESPACE where no namespace was chosen."""
-    binding, where = "clusterrolebinding", ""
+def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> tuple[str, str]:
+    """Where a user cannot list these, and the command that lets them."""
+    binding, where = "clusterrolebinding", "in the whole cluster"
     if any(each.namespaced for each in kinds):
-        binding, where = "rolebinding", f" --namespace={namespace or 'NAMESPACE'}"
+        binding = f"rolebinding --namespace={namespace or 'NAMESPACE'}"
+        where = f"in the namespace {namespace}" if namespace else "in any namespace"
     account = user.name.removeprefix("system:serviceaccount:")
     subject = f"--user={user.name}" if account == user.name else f"--serviceaccount={account}"
     name = f"dashboard-{account.replace('/', '-').replace('%', '-')}"
     role = "--clusterrole=harbourmaster-dashboard-viewer"
-    return f"kubectl create {binding} {quote(name)}{where} {role} {quote(subject)}"
+    return where, f"kubectl create {binding} {quote(name)} {role} {quote(subject)}"
 
 
 def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]:

@@ -14,8 +14,6 @@ from harbourmaster.policies.merge import MergeOptions
 from harbourmaster.policies.pods import PodView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from harbourmaster.policies.compiled import CompiledPolicy
 
 MOST: Final = 256
@@ -35,17 +33,13 @@ def conflicts_of(selecting: tuple[CompiledPolicy, ...]) -> tuple[Conflict, ...]:
     """The conflicts of policies that select one pod, as if it had no such field of its own."""
     whole = {"namespace": None, "namespaces": EVERYTHING, "pods": EVERYTHING}
     candidates = [ExplainedPolicy(replace(each, **whole)) for each in selecting]
-    return tuple(_conflicts(candidates))
-
-
-def _conflicts(candidates: list[ExplainedPolicy]) -> Iterator[Conflict]:
-    found = explain(PodView({}, None), "/spec", "", {}, candidates, MergeOptions())
-    for report in found.policies:
+    found = []
+    for report in explain(PodView({}, None), "/spec", "", {}, candidates, MergeOptions()).policies:
         others = dict.fromkeys(by for each in report.contributions for by in each.by)
         for each in report.contributions:
             if each.rule == "won-by":
                 text = f"{each.path} stays {each.present}, not {each.value}"
-                yield Conflict((report.reference, *each.by), text)
-        for note in report.notes:
-            if note.code == "affinity-conflict":
-                yield Conflict((report.reference, *others), note.text)
+                found.append(Conflict((report.reference, *each.by), text))
+        texts = [note.text for note in report.notes if note.code == "affinity-conflict"]
+        found += [Conflict((report.reference, *others), text) for text in texts]
+    return tuple(found)

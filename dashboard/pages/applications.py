@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -14,7 +13,6 @@ from harbourmaster.dashboard.pages.gate_facts import Gatherer
 from harbourmaster.dashboard.pages.phases import (
     Failure,
     PhaseRow,
-    PhaseStep,
     failures,
     name_of_current,
     phase_rows,
@@ -26,22 +24,20 @@ from harbourmaster.dashboard.pages.states import (
     ShownState,
     StateCount,
     Topic,
+    parts_by_urgency,
     shown,
 )
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import found, values
 from harbourmaster.dashboard.times import seconds_between, span
-from harbourmaster.lifecycle.model import COMPLETED, FAILED, PROGRESSING, SUCCEEDED, WARNING
+from harbourmaster.lifecycle.model import COMPLETED, FAILED
 from harbourmaster.lifecycle.workloads import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from harbourmaster.dashboard.pages.states import (
-        Tally,
-        Tone,
-    )
+    from harbourmaster.dashboard.pages.states import Tally
     from harbourmaster.dashboard.query import PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
@@ -51,12 +47,6 @@ if TYPE_CHECKING:
 
 PATH: Final = "/applications"
 _TOPIC: Final = Topic("Applications", PATH, ("application", "applications"), ((APP_VERSIONS,),))
-_PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
-    (FAILED, "failed", "bad"),
-    (WARNING, "with warnings", "warn"),
-    (PROGRESSING, "in progress", "busy"),
-    (SUCCEEDED, "succeeded", "good"),
-)
 
 
 class ApplicationRow(Struct, frozen=True, gc=False):
@@ -68,7 +58,7 @@ class ApplicationRow(Struct, frozen=True, gc=False):
     version: str
     state: ShownState
     phase: str
-    steps: tuple[PhaseStep, ...]
+    steps: tuple[tuple[str, ShownState], ...]
     start: str
     took: str
     workloads: int
@@ -151,13 +141,8 @@ def _rank(version: AppVersion) -> tuple[int, str, str]:
     return shown(version.status.status).urgency, metadata.namespace, version.spec.app_name
 
 
-def _parts(newest: Iterable[AppVersion]) -> Iterable[StateCount]:
-    counts = Counter(each.status.status for each in newest)
-    for state, label, tone in _PARTS:
-        if count := counts.pop(state, 0):
-            yield StateCount(label, count, tone, state)
-    for state, count in sorted(counts.items()):
-        yield StateCount(shown(state).label, count, "idle", state)
+def _parts(newest: Iterable[AppVersion]) -> Iterator[StateCount]:
+    return parts_by_urgency(each.status.status for each in newest)
 
 
 def _row(version: AppVersion, now: datetime) -> ApplicationRow:

@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import APP_VERSIONS, KEPTN_METRICS, WORKLOAD_VERSIONS
 from harbourmaster.dashboard.pages import (
     applications,
-    attention,
     clusters,
     gates,
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally
+from harbourmaster.dashboard.pages.gate_facts import Gatherer
+from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally, Topic
+from harbourmaster.dashboard.sources import values
+from harbourmaster.evaluation.freshness import read
+from harbourmaster.lifecycle.check_facts import check_reports
+from harbourmaster.lifecycle.model import AppVersion
+from harbourmaster.lifecycle.phases import phases_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
+    from harbourmaster.evaluation.model import Metric
+    from harbourmaster.lifecycle.model import Version
 
 _TALLIES: Final = (
     applications.tally,
@@ -31,15 +39,10 @@ _TALLIES: Final = (
     clusters.tally_placed,
     reservations.tally,
 )
+_CHECKS: Final = Topic("Checks", gates.PATH, ("", ""), ((APP_VERSIONS,),))
+_SLICE: Final = 100
+"""Versions that are looked at in one go."""
 _RANK: Final = {"bad": 0, "warn": 1}
-
-
-class Further(Struct, frozen=True, gc=False):
-    """Notices beyond those on the page."""
-
-    title: str
-    link: str
-    count: int
 
 
 class OverviewPage(Struct, frozen=True):
@@ -47,7 +50,8 @@ class OverviewPage(Struct, frozen=True):
 
     tallies: tuple[Tally, ...]
     notices: tuple[Notice, ...]
-    further: tuple[Further, ...]
+    further: tuple[Tally, ...]
+    """Those with more notices than are on the page."""
 
 
 def overview(
@@ -60,12 +64,48 @@ def overview(
         yield
     # Second on the page, and the one that takes long.
     tallies.insert(1, (yield from gates.tally(sources, visible, now)))
-    every = [*tallies, (yield from attention.tally(sources, visible, now))]
+    every = [*tallies, (yield from _checks(sources, visible, now))]
     notices = [notice for tally in every for notice in tally.notices]
     notices.sort(key=lambda each: _RANK.get(each.tone, len(_RANK)))
-    further = tuple(
-        Further(each.title, each.link, each.urgent - MOST_NOTICES)
-        for each in every
-        if each.urgent > MOST_NOTICES
-    )
+    further = tuple(each for each in every if each.urgent > MOST_NOTICES)
     return OverviewPage(tuple(tallies), tuple(notices), further)
+
+
+def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
+    """Definitions that versions under way lack, each once, and providers without answers."""
+    gatherer = Gatherer(sources, visible)
+    found: dict[str, Notice] = {}
+    versions: list[Version] = [*values(sources.app_versions), *values(sources.workload_versions)]
+    for number, version in enumerate(versions, 1):
+        if not number % _SLICE:
+            yield
+        space = version.metadata.namespace
+        kind = APP_VERSIONS if isinstance(version, AppVersion) else WORKLOAD_VERSIONS
+        if version.status.is_finished or not visible.sees(kind, space):
+            continue
+        app = version.spec.app_name if isinstance(version, AppVersion) else version.spec.app
+        phases = [each for each in phases_of(version) if each.checks]
+        for each in check_reports(version, gatherer.facts_in(space), now, phases=phases):
+            if each.fault == "definition-missing":
+                link, name = applications.link_of(space, app), f"{space}/{each.name}"
+                notice = Notice("bad", "Definition", name, each.message, link)
+                found.setdefault(f"{name} {each.message}", notice)
+    urgent = [*found.values(), *_dead_providers(sources, visible, now)]
+    return _CHECKS.tally(sources, visible, (), (), urgent, lambda each: each)
+
+
+def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) -> list[Notice]:
+    """Providers of which no metric has a value that counts, but the last query's error."""
+    metrics: dict[tuple[str, str], list[Metric]] = {}
+    for metric in values(sources.metrics):
+        if visible.sees(KEPTN_METRICS, metric.metadata.namespace):
+            place = (metric.metadata.namespace, metric.spec.provider.name)
+            metrics.setdefault(place, []).append(metric)
+    found = []
+    for (namespace, name), each in sorted(metrics.items()):
+        faults = [read(one, sources.rules.stale_after_intervals, now).fault for one in each]
+        if all(faults) and all(one.status.err_msg for one in each):
+            text = f"none of its KeptnMetrics ({len(each)}) has a value that counts: {faults[0]}"
+            link = f"{gates.PATH}?namespace={namespace}"
+            found.append(Notice("bad", "Provider", f"{namespace}/{name}", text, link))
+    return found

@@ -38,13 +38,6 @@ _WORDS: Final = (
 )
 
 
-class PhaseStep(Struct, frozen=True, gc=False):
-    """One phase in a row of them."""
-
-    name: str
-    state: ShownState
-
-
 class Bar(Struct, frozen=True, gc=False):
     """A part of the time line, in its units."""
 
@@ -95,9 +88,9 @@ def name_of_current(version: Version) -> str:
     return next((name_of(each) for each in phases_of(version) if each.name == current), "")
 
 
-def steps(version: Version) -> tuple[PhaseStep, ...]:
-    """All phases in order."""
-    return tuple(PhaseStep(name_of(each), _state(version, each)) for each in _counted(version))
+def steps(version: Version) -> tuple[tuple[str, ShownState], ...]:
+    """All phases in order, each with its state."""
+    return tuple((name_of(each), _state(version, each)) for each in _counted(version))
 
 
 def ran(version: Version, now: datetime) -> tuple[Ran, ...]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.pages import policies
-from harbourmaster.dashboard.query import Listing, listed
+from harbourmaster.dashboard.query import listed
 from harbourmaster.dashboard.sources import found
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
 from harbourmaster.policies.index import policy_set
@@ -20,7 +20,7 @@ from harbourmaster.policies.pods import KINDS
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from harbourmaster.dashboard.query import PageQuery
+    from harbourmaster.dashboard.query import Listing, PageQuery
     from harbourmaster.dashboard.sources import PageSources
     from harbourmaster.dashboard.visibility import Visibility
 
@@ -30,38 +30,27 @@ PATH: Final = f"{policies.PATH}/pods"
 _END: Final = re.compile(r"[.\[]")
 
 
-class PodsPage(Struct, frozen=True):
-    """The page: keys of pods."""
-
-    listing: Listing[str]
-
-
-def pods(sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime) -> PodsPage:
-    """The pods that have not ended; ``query.state`` is the policy that selects them, if any."""
-    scope = visible.of(PODS)
-    chosen = policy_set(
-        each.compiled
-        for each in policies.seen(sources, visible)
-        if each.compiled.reference == query.state
-    )
-
-    def is_selected(key: str) -> bool:
+def pods(
+    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+) -> Listing[str]:
+    """Keys of pods that have not ended; ``query.state`` is the policy that selects them, if any."""
+    scope, state = visible.of(PODS), query.state
+    compiled = (each.compiled for each in policies.seen(sources, visible))
+    chosen = policy_set(each for each in compiled if each.reference == state)
+    keys = []
+    for key in sources.labels.store if sources.labels else ():
         pod, space = found(sources.labels, key), key.partition("/")[0]
         labels = found(sources.namespaces, space) or {}
-        return not query.state or bool(pod and chosen.match(space, labels, pod.labels))
-
-    return PodsPage(
-        listed(
-            [each for each in sources.labels.store if scope.sees(each.partition("/")[0])]
-            if sources.labels
-            else [],
-            query,
-            namespace=lambda key: key.partition("/")[0],
-            texts=lambda key: (key,),
-            key=str,
-            row=str,
-            holds=is_selected,
-        )
+        if pod and scope.sees(space) and (not state or chosen.match(space, labels, pod.labels)):
+            keys.append(key)
+    return listed(
+        keys,
+        query,
+        namespace=lambda key: key.partition("/")[0],
+        texts=lambda key: (key,),
+        key=str,
+        row=str,
+        holds=bool,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
@@ -12,6 +11,7 @@ from harbourmaster.dashboard.conflicts import Conflict
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
+from harbourmaster.dashboard.visibility import ListScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,6 @@ _PARTS: Final[tuple[tuple[str, str, Tone], ...]] = (
     (CONFLICTING, "in conflict", "warn"),
     (UNUSED, "without a pod", "idle"),
 )
-_rank: Final = attrgetter("rank")
 
 
 class Selects(Struct, frozen=True, gc=False):
@@ -71,8 +70,8 @@ class PoliciesPage(Struct, frozen=True):
     """That may be seen."""
     is_counted: bool
     """Whether all pods are known, and so how many are selected."""
-    sees_pods: bool
-    sees_all_pods: bool
+    scope: ListScope
+    """Where pods may be seen."""
 
 
 class _Judged(NamedTuple):
@@ -111,15 +110,15 @@ def policies(
         tuple(_parts(judged)),
         pods,
         is_counted=sources.counts.is_whole,
-        sees_pods=not scope.is_empty,
-        sees_all_pods=scope.everywhere,
+        scope=scope,
     )
 
 
 def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
     """What the overview says of them."""
     judged = _judged(sources, visible)
-    faulty = sorted((each.known.compiled for each in judged if each.is_in(FAULTY)), key=_rank)
+    faulty = [each.known.compiled for each in judged if each.is_in(FAULTY)]
+    faulty.sort(key=lambda each: each.rank)
     notices = [Notice("bad", "Policy", each.reference, each.fault or "", PATH) for each in faulty]
     notices += (
         Notice(

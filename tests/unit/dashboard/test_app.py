@@ -62,18 +62,18 @@ async def test_who_may_list_nothing_is_told_what_is_missing(place, path):
             "/applications?namespace=shop",
             "stowaway",
             f"list keptnapp{VERSIONS} in the namespace shop.",
-            f"rolebinding dashboard-stowaway --namespace=shop {ROLE} --user=stowaway",
+            f"rolebinding --namespace=shop dashboard-stowaway {ROLE} --user=stowaway",
         ),
         (
             "/gates",
             "system:serviceaccount:sea:jim",
             f"list pods and keptnworkload{VERSIONS} and keptnapp{VERSIONS} in any namespace.",
-            f"rolebinding dashboard-sea:jim --namespace=NAMESPACE {ROLE} --serviceaccount=sea:jim",
+            f"rolebinding --namespace=NAMESPACE dashboard-sea:jim {ROLE} --serviceaccount=sea:jim",
         ),
         (
             "/reservations",
             "a b/c",
-            "list nodes in any namespace.",
+            "list nodes in the whole cluster.",
             f"clusterrolebinding 'dashboard-a b-c' {ROLE} '--user=a b/c'",
         ),
     ],
@@ -101,7 +101,7 @@ async def test_a_page_names_what_it_leaves_out_for_lack_of_permissions(place):
         "for lack of permission to list it in the namespace shop: "
         "keptnworkloads.lifecycle.keptn.sh, keptntasks.lifecycle.keptn.sh" in text
     )
-    assert "rolebinding dashboard-sailor --namespace=shop" in text
+    assert "rolebinding --namespace=shop dashboard-sailor" in text
     assert "for lack of permission" not in await place.page("/applications/shop/cart-0")
 
 

@@ -62,7 +62,7 @@ async def test_the_newest_version_of_an_application_counts_and_the_failed_come_f
     failed, done = found.listing.rows
     assert (failed.name, failed.state.word, failed.state.tone) == ("ledger", "Failed", "bad")
     assert failed.phase == "Pre-deployment evaluations"
-    assert [each.state.tone for each in failed.steps][:3] == ["good", "bad", "idle"]
+    assert [state.tone for _, state in failed.steps][:3] == ["good", "bad", "idle"]
     assert (done.name, done.took, done.finished, done.workloads) == ("cart", "1 m 30 s", 2, 2)
     assert [(each.label, each.count) for each in found.parts] == [("failed", 1), ("succeeded", 1)]
     only = applications.applications(await filled.world(), ALL, PageQuery(state="Failed"), NOW)
@@ -186,12 +186,9 @@ async def test_a_provider_without_any_answer_needs_attention_until_it_answers(fi
 
     for name in ("p95", "p99"):
         filled.metric("shop", name, value="", errMsg="connection refused")
-    assert await notices() == [
-        (
-            "shop/prometheus",
-            "no KeptnMetric of 2 has a value that counts: empty value for: p95: connection refused",
-        )
-    ]
+    fault = "empty value for: p95: connection refused"
+    text = f"none of its KeptnMetrics (2) has a value that counts: {fault}"
+    assert await notices() == [("shop/prometheus", text)]
     filled.metric("shop", "p99")
     assert await notices() == []
 
@@ -294,12 +291,12 @@ async def test_the_pods_of_a_policy_are_listed(filled):
     filled.policy("shop", "keep-cart", 0)
     world = await filled.world()
     (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
-    only = pods.pods(world, ALL, PageQuery(state=row.reference), NOW).listing
+    only = pods.pods(world, ALL, PageQuery(state=row.reference), NOW)
     assert only.rows == ("shop/cart-1",)
-    every = pods.pods(world, ALL, PageQuery(q="cart"), NOW).listing
+    every = pods.pods(world, ALL, PageQuery(q="cart"), NOW)
     assert every.rows == ("mail/cart-1", "shop/cart-1")
     some = Visibility({"pods.": ListScope(namespaces=frozenset(("mail",)))})
-    assert pods.pods(world, some, PageQuery(), NOW).listing.total == 2
+    assert pods.pods(world, some, PageQuery(), NOW).total == 2
 
 
 async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):

@@ -77,7 +77,7 @@ async def test_a_refusal_says_that_not_all_namespaces_were_asked_about(place):
     assert "5 were too many" in text
     assert "/policies?namespace=NAME" in text
     await place.page(f"/policies?namespace=ns-{MOST_NAMESPACES + 2:05}", "sailor")
-    assert "in any namespace" in await place.page("/reservations", "sailor", status=403)
+    assert "in the whole cluster" in await place.page("/reservations", "sailor", status=403)
 
 
 async def test_namespaces_that_were_not_asked_about_are_counted():
