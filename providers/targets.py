@@ -57,6 +57,10 @@ async def successful(  # noqa: PLR0913 - what a request has
     return reply
 
 
+NO_KEY: Final = "secret does not contain the key"
+"""Begins the error of a credential that its Secret does not have."""
+
+
 def endpoint(server: str, path: str) -> str:
     """The URL of ``path`` below the server's URL, which may have a path."""
     if "?" in server or "#" in server:
@@ -73,7 +77,7 @@ def credential(target: Target, key: str) -> str:
     try:
         text = target.secret[key].decode("ascii").strip()
     except KeyError:
-        raise BadCredentialsError(f"secret does not contain the key {key}") from None
+        raise BadCredentialsError(f"{NO_KEY} {key}") from None
     except UnicodeDecodeError:
         text = ""
     # In a header, a line end would begin another header.

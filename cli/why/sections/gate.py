@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import METRICS_PROVIDERS, SECRETS
 from harbourmaster.api.times import parse
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
+from harbourmaster.cli.live.kinds import decode_anything, decode_secret
 from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.reviews import object_in
 from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.gate_facts import GateFacts, owned, template_pod
 from harbourmaster.cli.why.model import Line, Section
@@ -24,6 +27,7 @@ from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
 from harbourmaster.lifecycle.gate_waits import REASONS
 from harbourmaster.lifecycle.gated_pods import decode_pod, decode_whole
+from harbourmaster.providers.targets import NO_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +58,8 @@ class GateDetail(Struct, frozen=True, rename="camel", kw_only=True):
     unread: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     """Definitions of checks that are to come."""
+    notes: tuple[str, ...] = ()
+    """What a fault of a provider is about, as far as the caller may read it."""
     events: tuple[Event, ...] = ()
     """Of ours about the pod, the newest first."""
     elsewhere: str = ""
@@ -100,8 +106,10 @@ async def section(context: WhyContext) -> Section | None:
         found = await events_of(live, pod.namespace, pod.uid, of="lifecycle")
         # Events that send users here say what the report says.
         events = tuple(each for each in found if each.reason not in REASONS)
+    notes = await _keys(context, report)
     detail = GateDetail(
         report=report,
+        notes=tuple(notes),
         deadline_unknown=unknown if report.is_waiting else "",
         unread=tuple(reader.notes.values()),
         missing=tuple(each for each in missing if each not in (context.given or ())),
@@ -109,6 +117,28 @@ async def section(context: WhyContext) -> Section | None:
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
     return told(detail, reason, context.now, is_pod=context.is_pod)
+
+
+async def _keys(context: WhyContext, report: GateReport) -> list[str]:
+    """The keys of Secrets that lack the one that a provider names, and how to name another."""
+    live, namespace = context.live, context.subject.namespace
+    faults = {
+        each.provider: f"{each.message} {each.fault}"
+        for check in report.checks
+        for each in check.objectives
+    }
+    lines = []
+    for provider in (name for name, fault in faults.items() if NO_KEY in fault):
+        raw = await live.attempt(live.get(METRICS_PROVIDERS, provider, namespace), b"{}")
+        given = object_in(decode_anything(raw), "spec").get("secretKeyRef") or {}
+        secret = str(given.get("name"))
+        found = await live.attempt(live.read(SECRETS, secret, decode_secret, namespace), None)
+        if keys := sorted((found.data or {}) if found is not None else ()):
+            lines.append(
+                f"Secret {secret} has the keys {', '.join(keys)}: kubectl -n {namespace} edit "
+                f"keptnmetricsprovider {provider}"
+            )
+    return lines
 
 
 def told(
@@ -165,6 +195,8 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
             "set the controller's scheduler.enabled and scheduler.schedulerName"
         )
         yield Line(text, label="note")
+    for note in detail.notes:
+        yield Line(note, label="note")
     for note in detail.unread:
         yield Line(note, label="unknown", tone="dim")
 

@@ -14,8 +14,10 @@ from harbourmaster.api.resources import (
     EVALUATION_DEFINITIONS,
     EVALUATIONS,
     KEPTN_METRICS,
+    METRICS_PROVIDERS,
     NODES,
     PODS,
+    SECRETS,
     TASKS,
     WORKLOAD_VERSIONS,
 )
@@ -474,3 +476,24 @@ async def test_disabled_rescheduling_is_reported_where_it_could_help(api, ask):
     assert (found.state, found.code) == ("fault", "room-can-be-made")
     assert found.summary.endswith("but rescheduling is off (rescheduling.enabled)")
     assert "prod/victim" in text(found)
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+async def test_a_secret_without_the_key_is_told_with_the_keys_that_it_has(api, ask, may_read):
+    put(api, WORKLOAD_VERSIONS, version(evaluating(status="Pending")))
+    objective = {"keptnMetricRef": {"name": "errors"}, "evaluationTarget": "<1"}
+    put(api, EVALUATION_DEFINITIONS, named("rate", {"objectives": [objective]}))
+    spec = {"provider": {"name": "prom"}, "query": "errors", "fetchIntervalSeconds": 9}
+    fault = {"errMsg": "secret does not contain the key token"}
+    put(api, KEPTN_METRICS, named("errors", spec, fault))
+    reference = {"secretKeyRef": {"name": "prom-token", "key": "token"}}
+    put(api, METRICS_PROVIDERS, named("prom", {"type": "dynatrace", **reference}))
+    secret = {"metadata": {"name": "prom-token", "namespace": PROD}, "data": {"apiToken": "eA=="}}
+    put(api, SECRETS, secret)
+    if not may_read:
+        api.forbid("get", SECRETS)
+    shown = text(await ask(gate, pod()))
+    assert "secret does not contain the key token" in shown
+    told = "Secret prom-token has the keys apiToken: kubectl -n prod edit keptnmetricsprovider prom"
+    assert (told in shown) == may_read
+    assert "eA==" not in shown
