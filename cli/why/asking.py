@@ -16,7 +16,7 @@ from msgspec import Struct
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, POLICIES
 from harbourmaster.cli.installed import WEBHOOK
-from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in
 from harbourmaster.kube.errors import ApiError, NotFoundError
@@ -63,6 +63,8 @@ class DatedPolicy(ExplainedPolicy, frozen=True):
 
     created: str = ""
     generation: int = 0
+    changed: str = ""
+    """When anybody who owns its spec wrote last."""
 
 
 class AdmissionInputs(Struct, frozen=True):
@@ -122,7 +124,8 @@ def _policy_in(kind: str, raw: msgspec.Raw) -> DatedPolicy:
     except MalformedError as error:
         key = "/".join(filter(None, (metadata.namespace, metadata.name)))
         compiled = undecodable_policy(f"{kind} {key}", metadata.namespace or None, str(error))
-    return DatedPolicy(compiled, source, metadata.creation_timestamp, metadata.generation)
+    *_, changed = ("", *written_at(raw, "f:spec"))
+    return DatedPolicy(compiled, source, metadata.creation_timestamp, metadata.generation, changed)
 
 
 async def _namespace(live: Installation, name: str) -> tuple[Namespace | None, str]:

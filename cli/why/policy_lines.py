@@ -26,6 +26,7 @@ MOST: Final = 20
 """Policies that do not match and are listed; ``--all`` lists them all."""
 FOLDED: Final = 8
 """More than so many that fail at one part are one line."""
+NO_POLICY: Final = "no current policy"
 _COLUMN: Final = 52
 """Characters of a value that others are aligned to."""
 _VERBS: Final = {
@@ -71,6 +72,8 @@ class Background(Struct, frozen=True, kw_only=True):
     """By reference of a policy: why it would change what it should have changed before."""
     template: dict[str, Any] | None = None
     """The fields of the owner's template."""
+    applied: dict[str, Any] | None = None
+    """The fields that a user applied, where kubectl has recorded them."""
     owner: str = ""
     """Whose template that is: kind and name."""
     has_all: bool = False
@@ -85,6 +88,7 @@ class Wording:
         self._known = known
         self._whose, self._is_live = known.whose, known.is_live
         self._prefix = f"{at}."
+        self._origins: dict[str, str] = {}
 
     def _short(self, path: str) -> str:
         """The path below the pod spec, with the long name of required node affinity cut short."""
@@ -115,9 +119,9 @@ class Wording:
             case "as-affinity":
                 text = f"node {value} by node affinity: {found.why}"
             case "already-there":
-                # What is read long after may have been set by anybody; the fields' lines tell.
-                by = "" if self._is_live and found.by == (OWN,) else f" ({self._by(found.by)})"
-                text += f", there already{by}"
+                below = found.path.removeprefix(self._prefix)
+                by = self._origins.get(below) if self._is_live else ""
+                text += f", there already ({by or self._by(found.by)})"
                 tone = "dim"
             case "kept-own" | "won-by":
                 stays = "" if found.present is None else f" {shown(found.path, found.present)}"
@@ -141,6 +145,7 @@ class Wording:
 
     def policies(self, explanation: Explanation) -> Iterator[Line]:
         """What each matching policy did."""
+        self._origins = self.origins(explanation.fields)
         for report in explanation.policies:
             if not report.matched:
                 continue
@@ -191,6 +196,10 @@ class Wording:
             text = f"{value.ljust(width)}  {self._origin(each)}"
             yield Line(text, 1, "", self._short(each.path))
 
+    def origins(self, fields: Sequence[FieldReport]) -> dict[str, str]:
+        """Who set each field, by its path below the pod spec."""
+        return {each.path.removeprefix(self._prefix): self._origin(each) for each in fields}
+
     def _is_shown(self, field: FieldReport) -> bool:
         if self._is_live and field.set_by != (OWN,):
             # It is not there yet; the policy's lines tell of it.
@@ -206,8 +215,11 @@ class Wording:
         if _is_default_toleration(field.value) and not asked:
             return "Kubernetes, for every pod"
         stem = _stem(field.path.removeprefix(self._prefix))
-        if any(value == field.value for path, value in template.items() if _stem(path) == stem):
-            return " and ".join(["the template", *asked])
+        applied = self._known.applied
+        known = template if applied is None else applied
+        if any(value == field.value for path, value in known.items() if _stem(path) == stem):
+            own = "the template" if self._known.owner else "the object itself"
+            return " and ".join([own, *asked])
         if self._known.owner.startswith("DaemonSet ") and _is_of_daemon(field.value):
             return " and ".join(["the DaemonSet controller", *asked])
         if stem == REQUIRED_TERMS and stem in template and asked:
@@ -215,7 +227,9 @@ class Wording:
             return " and ".join(["the template", *asked])
         if stem == NODE_NAME and not asked:
             return "its scheduler, or who created it"
-        return " and ".join(asked) or "no current policy"
+        if asked and applied is None and not self._known.owner:
+            return f"the object itself or {' and '.join(asked)}"
+        return " and ".join(asked) or NO_POLICY
 
 
 def named(reference: str) -> str:

@@ -43,6 +43,8 @@ _STEPS: Final = {
     f"{OPT_IN_KEY}={OPT_IN}",
     "no-checks": "name checks in keptn.sh/pre-deployment-tasks or …-evaluations of {workload}",
     # Nodes.
+    "no-node-matches": "kubectl get nodes --show-labels; label a node, or correct who requires it",
+    "node-excluded": "kubectl describe nodes; add a toleration, or remove the taint",
     "unschedulable waits": f"read the scheduler's message: {_DESCRIBE}",
     "not-looked-at": "kubectl -n kube-system get pods; start the scheduler that the pod names",
     # Policies, by the outcome of admission.

@@ -89,7 +89,8 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     if found[0] != "to-be-gated" or context.given is not None or raw is None:
         return found
     since = next(iter(written_at(raw, *_OPT_IN)), "")
-    if metadata_in(subject.raw).creation_timestamp < since:
+    # Times are whole seconds.
+    if since and metadata_in(subject.raw).creation_timestamp <= since:
         text = f"admitted before namespace {subject.namespace} opted in ({since})"
         return "admitted-before", "fault", text
     configurations = await live.configurations(MUTATING_WEBHOOKS)

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace
+
+from harbourmaster.api.metadata import LAST_APPLIED
+from harbourmaster.api.patches import escape
 from harbourmaster.api.times import moment
-from harbourmaster.cli.live.kinds import decode_anything
+from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import kind_of, object_in
 from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, review_of
-from harbourmaster.cli.why.policy_lines import Background
+from harbourmaster.cli.why.policy_lines import Background, Wording
 from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.cli.why.ungated import why_unsent
 from harbourmaster.policies.atoms import Fields
+from harbourmaster.policies.explain import CHANGES
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from harbourmaster.cli.why.asking import DatedPolicy
+    from harbourmaster.cli.why.asking import Answered, DatedPolicy
     from harbourmaster.cli.why.model import Section, Subject, WhyContext
-    from harbourmaster.policies.explain import Explanation
+    from harbourmaster.policies.explain import Contribution, Explanation
+    from harbourmaster.policies.pods import Kind
 
 
 async def section(context: WhyContext) -> Section:
+    """Which policies select the subject, and what they do or did."""
+    return policies_section(*await _explained(context))
+
+
+async def origins_in(context: WhyContext) -> dict[str, str]:
+    """Who set the fields of a pod, by their paths below its spec."""
+    answered, background = await _explained(context)
+    found = answered.explanation
+    return Wording(background, "spec").origins(found.fields) if found is not None else {}
+
+
+async def _explained(context: WhyContext) -> tuple[Answered, Background]:
+    return await context.live.once(("explained", context.subject.shown), partial(_ask, context))
+
+
+async def _ask(context: WhyContext) -> tuple[Answered, Background]:
     """Ask the engine as if the subject were created now, with what the cluster has now."""
     subject = context.subject
     inputs = await inputs_of(context.live, subject.namespace, context.owners)
@@ -42,12 +67,13 @@ async def section(context: WhyContext) -> Section:
         problems=inputs.problems,
         remarks=(*asked.remarks, *filter(None, (inputs.doubt, ending))),
         unsent=unsent,
-        hints={} if unsent else _hints(answered.explanation, inputs.policies, manifest),
-        template=_template(owner),
+        hints={} if unsent else _hints(context, answered.explanation, inputs.policies, manifest),
+        template=_fields(owner),
+        applied=_applied(context),
         owner=f"{owner.kind} {owner.name}" if owner else "",
         has_all=context.has_all,
     )
-    return policies_section(answered, background)
+    return answered, background
 
 
 def _without_end(manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -58,13 +84,17 @@ def _without_end(manifest: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return {**manifest, "metadata": metadata}, "it is being deleted"
 
 
-def _template(owner: Subject | None) -> dict[str, Any] | None:
-    """The scheduling fields of the owner's template; None where they are not known."""
-    if owner is None:
-        return None
-    resource = BY_KIND[owner.kind]
-    kind = KINDS.get((resource.group, resource.version, resource.kind))
-    if kind is None:
+def _applied(context: WhyContext) -> dict[str, Any] | None:
+    """The fields that a user applied; None where kubectl has not recorded them."""
+    *_, top = (context.subject, *context.owners)
+    text = metadata_in(top.raw).annotations.get(LAST_APPLIED)
+    return _fields(replace(top, raw=text.encode())) if text else None
+
+
+def _fields(owner: Subject | None) -> dict[str, Any] | None:
+    """The scheduling fields of a pod or of an owner's template; None where they are not known."""
+    kind = _kind_of(owner) if owner is not None else None
+    if owner is None or kind is None:
         return None
     spec = decode_anything(owner.raw)
     for name in kind.pointer.split("/")[1:]:
@@ -72,19 +102,56 @@ def _template(owner: Subject | None) -> dict[str, Any] | None:
     return Fields.of(spec).values
 
 
+def _kind_of(subject: Subject) -> Kind | None:
+    resource = BY_KIND[subject.kind]
+    return KINDS.get((resource.group, resource.version, resource.kind))
+
+
 def _hints(
-    explanation: Explanation | None, policies: tuple[DatedPolicy, ...], manifest: dict[str, Any]
+    context: WhyContext,
+    explanation: Explanation | None,
+    policies: tuple[DatedPolicy, ...],
+    manifest: dict[str, Any],
 ) -> dict[str, str]:
-    """Why a policy would change what it should have changed when the object was created."""
+    """Why a policy has not done what it should have done when the object was created."""
     created = moment(object_in(manifest, "metadata").get("creationTimestamp"))
     if explanation is None or created is None:
         return {}
     by_reference = {each.compiled.reference: each for each in policies}
-    return {
-        each.reference: _hint(by_reference[each.reference], created, manifest)
-        for each in explanation.policies
-        if each.changes
-    }
+    hints = {}
+    for each in explanation.policies:
+        policy = by_reference[each.reference]
+        changed = moment(policy.changed) if policy.generation > 1 else None
+        kept = [one for one in each.contributions if one.rule in {*CHANGES, "kept-own"}]
+        stale = _stale(context, kept)
+        if changed is not None and kept and (changed > created or stale):
+            command = _refresh(context, stale)
+            hints[each.reference] = f"older than the policy's change ({policy.changed}): {command}"
+        elif each.changes:
+            hints[each.reference] = _hint(policy, created, manifest)
+    return hints
+
+
+def _stale(context: WhyContext, kept: Sequence[Contribution]) -> list[str]:
+    """Fields that a template has from elsewhere than its user, so that its pods keep them."""
+    *_, top = (context.subject, *context.owners)
+    own = "spec" if context.is_pod else "spec.template.spec"
+    applied, there = _applied(context) or {}, _fields(top) or {}
+    paths = [each.path.removeprefix(f"{own}.") for each in kept if each.rule == "kept-own"]
+    return [path for path in paths if path in there and path not in applied]
+
+
+def _refresh(context: WhyContext, stale: Sequence[str]) -> str:
+    """The command that lets a policy set again what it set before its change."""
+    *_, top = (context.subject, *context.owners)
+    kind = _kind_of(top)
+    at = f"kubectl -n {context.subject.namespace}"
+    if not stale or kind is None or not kind.is_template:
+        return f"{at} rollout restart {top.kind.lower()}/{top.name}"
+    field, _, key = stale[0].removesuffix('"]').partition('["')
+    pointer = "/".join(filter(None, (kind.pointer, field, escape(key))))
+    patch = msgspec.json.encode([{"op": "remove", "path": pointer}]).decode()
+    return f"{at} patch {top.kind.lower()} {top.name} --type=json -p '{patch}'"
 
 
 def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> str:
@@ -95,7 +162,7 @@ def _hint(policy: DatedPolicy, created: datetime, manifest: dict[str, Any]) -> s
             return "it was created after the object, which it does not change"
         # Templates are changed by updates as well.
         return "it was created after the object and applies at the object's next update"
-    if policy.generation > 1:
+    if policy.generation > 1 and not policy.changed:
         return "it was changed since it was created, perhaps after the object was"
     return (
         "it is older than the object: the webhook was down, or a component or a label "

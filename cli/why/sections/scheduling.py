@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
+from harbourmaster.api.resources import NODES
 from harbourmaster.api.times import parse
 from harbourmaster.cli.live.kinds import decode_workload
-from harbourmaster.cli.why.model import Line, Section
+from harbourmaster.cli.why.model import Line, Section, State
+from harbourmaster.cli.why.policy_lines import NO_POLICY, shown
+from harbourmaster.cli.why.sections.policies import origins_in
+from harbourmaster.policies.atoms import REQUIRED_TERMS, label_path
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.rescheduling.fit import static_reasons
+from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
+from harbourmaster.rescheduling.node_affinity import matches
+from harbourmaster.rescheduling.wire import decode_node, decode_pending
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import WhyContext
 
 SILENT_SECONDS: Final = 5.0
 """After that a pod that no scheduler has said anything of is one that no scheduler looks at."""
+_Excluded: TypeAlias = tuple[str, State, list[str]]
 _SCHEDULED: Final = "PodScheduled"
 _GATED: Final = "SchedulingGated"
 
@@ -54,14 +65,67 @@ async def section(context: WhyContext) -> Section | None:
             detail=Scheduling(scheduler=scheduler),
         )
     since = found.last_transition_time or ""
-    lines = [Line(f"by {scheduler}, since {since}", tone="dim")]
+    given: _Excluded = ("waits", "waits", [])
+    if found.reason == "Unschedulable":
+        given = await _excluded(context)
+    code, state, texts = given
+    message = found.message or "it waits for a node"
+    lines = [Line(each, tone="bad") for each in texts[1:]]
+    lines += [Line(message, tone="dim")] if texts else []
+    lines.append(Line(f"by {scheduler}, since {since}", tone="dim"))
     if status.nominated_node_name:
         lines.append(Line(f"room is being made on node {status.nominated_node_name}"))
     return Section(
         name="scheduling",
-        state="waits",
-        code="unschedulable" if found.reason == "Unschedulable" else "waits",
-        summary=found.message or "it waits for a node",
+        state=state,
+        code=code,
+        summary=texts[0] if texts else message,
         lines=tuple(lines),
         detail=Scheduling(scheduler, found.reason, found.message, since),
     )
+
+
+async def _excluded(context: WhyContext) -> _Excluded:
+    """Why no node may have the pod, whatever runs there: a code, and who requires what."""
+    pending = decode_pending(context.subject.raw)
+    nodes = await context.live.attempt(context.live.items(NODES, decode_node), [])
+    if not nodes or any(not static_reasons(pending, each, reserving=False) for each in nodes):
+        return "unschedulable", "waits", []
+    asked: list[tuple[str, tuple[NodeTerm, ...]]] = [
+        (label_path(key), (NodeTerm((NodeRequirement(key, "In", (value,)),)),))
+        for key, value in pending.node_selector
+    ]
+    terms = pending.node_terms or ()
+    one = terms[0] if len(terms) == 1 else NodeTerm()
+    asked += [(REQUIRED_TERMS, (NodeTerm((each,)),)) for each in one.expressions]
+    asked += [(REQUIRED_TERMS, (NodeTerm((), (each,)),)) for each in one.fields]
+    asked += [(REQUIRED_TERMS, terms)] if len(terms) > 1 else []
+    who = await origins_in(context)
+    texts = []
+    for path, each in asked:
+        alone = replace(pending, node_selector=(), node_terms=each)
+        if not any(matches(alone, node) for node in nodes):
+            by = who.get(path) or "the pod"
+            requires = "require" if " and " in by else "requires"
+            why = f"; {by} requires it" if by == NO_POLICY else f", which {by} {requires}"
+            texts.append(f"no node has {_named(each)}{why}")
+    fitting = [each for each in nodes if matches(pending, each)]
+    if not texts and not fitting:
+        every = " and ".join(_named(each) for _, each in asked)
+        texts.append(f"no node has all of {every}")
+    if texts:
+        return "no-node-matches", "fault", texts
+    counts = Counter(
+        reason for each in fitting for reason in static_reasons(pending, each, reserving=False)
+    )
+    which = "nodes" if not asked else "nodes that match"
+    found = [f"{count} of {len(fitting)} {which}: {each}" for each, count in counts.most_common()]
+    return "node-excluded", "fault", found
+
+
+def _named(terms: tuple[NodeTerm, ...]) -> str:
+    wanted = [
+        {"matchExpressions": to_builtins(each.expressions), "matchFields": to_builtins(each.fields)}
+        for each in terms
+    ]
+    return shown(".nodeSelectorTerms", wanted)
