@@ -157,7 +157,7 @@ async def test_a_server_that_comes_back_as_another_one_is_asked_again(api):
             await chooser.choice.chosen()
             assert chooser.place() == "keptn-scheduler"
             assert await chooser.reasons.get() is None
-            await api.until_watched(len(cluster.reflectors) + 1)
+            await api.until_watched(len(cluster.watches) + 1)
             # A watch that only breaks once is nothing to speak of.
             api.fail_next("watch", "/namespaces$", 1, status=403)
             api.close_watches()
