@@ -46,11 +46,10 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
     """
     if value is None and (schema.get("nullable") or "default" in schema):
         return
-    is_either = schema.get("x-kubernetes-int-or-string")
-    kind = "integer or string" if is_either else schema.get("type", "")
-    if not isinstance(value, _TYPES.get(kind, object)) or (
-        isinstance(value, bool) and kind not in {"boolean", ""}
-    ):
+    is_number = "x-kubernetes-int-or-string" in schema
+    kind = "integer or string" if is_number else schema.get("type", "")
+    is_truth = isinstance(value, bool) and kind not in {"boolean", ""}
+    if is_truth or not isinstance(value, _TYPES.get(kind, object)):
         yield at, f"Invalid value: {rendered(value)}: must be of the type {kind}"
         return
     for name in _broken(value, schema):

@@ -191,8 +191,7 @@ def add_lines(parser: ArgumentParser) -> None:
 def add_checked(parser: ArgumentParser) -> None:
     """Files that are checked, and how the results are printed."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE|DIR|-")
-    text = "write the results to FILE as JUnit XML, too"
-    parser.add_argument("--junit", type=Path, metavar="FILE", help=text)
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML to FILE")
     add_output(parser)
 
 

@@ -205,14 +205,12 @@ def create_parser() -> argparse.ArgumentParser:
 
 def _add_checks(admission: partial[argparse.ArgumentParser], commands: Commands) -> None:
     text = "check manifests for mistakes, without a cluster"
-    validate = admission(commands, "validate", text, run="ci.validate:validate")
-    more = "check the output of kubectl kustomize DIR"
-    validate.add_argument("-k", "--kustomize", metavar="DIR", help=more)
+    validate = admission(commands, "validate", text, run="checking:validate")
+    validate.add_argument("-k", "--kustomize", metavar="DIR", help="check an overlay, too")
     add_checked(validate)
     text = "compare what admission makes of manifests with what test files expect"
-    tests = admission(commands, "test", text, run="ci.expectations:run")
-    more = "write what admission makes of the manifests into the test files"
-    tests.add_argument("--update", action="store_true", help=more)
+    tests = admission(commands, "test", text, run="checking:test")
+    tests.add_argument("--update", action="store_true", help="correct what the files expect")
     add_checked(tests)
 
 

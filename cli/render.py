@@ -7,16 +7,22 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
-from harbourmaster.cli.reviews import creation_of, kind_of, name_of, object_in, patched, refusals
+from harbourmaster.cli.reviews import (
+    creation_of,
+    kind_of,
+    name_of,
+    namespace_of,
+    object_in,
+    patched,
+    refusals,
+)
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.serving.definitions import unknown_fields
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.checked_objects import is_checked
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.parents import DEFAULT_NAMESPACE
 from harbourmaster.webhook.sources import Sources, load
 
 if TYPE_CHECKING:
@@ -44,8 +50,7 @@ def render(arguments: Arguments) -> int:
         if verdict is not None:
             for warning in verdict.response.warnings:
                 print(item.problem(warning), file=sys.stderr)
-            unknown = [f"{path}: unknown field" for path in unknown_fields(item.value)]
-            for fault in (*refusals(verdict), *unknown):
+            for fault in refusals(verdict, item.value):
                 print(item.problem(fault), file=sys.stderr)
                 failed = True
         if arguments.diff:
@@ -61,18 +66,12 @@ def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], 
     kind = kind_of(manifest)
     if kind not in KINDS and not is_policy_kind(*kind) and not is_checked(kind[0], kind[2]):
         return manifest, None
-    given = object_in(manifest, "metadata").get("namespace")
-    obj = _in_namespace(manifest) if manifest.get("kind") == POLICY else manifest
-    _, decision = answer(creation_of(obj, kind, str(given or DEFAULT_NAMESPACE)), engine)
+    namespace = namespace_of(manifest)
+    # Policies are checked as kubectl would send them: with a namespace.
+    metadata = {"namespace": namespace, **object_in(manifest, "metadata")}
+    obj = {**manifest, "metadata": metadata} if kind[2] == POLICY else manifest
+    _, decision = answer(creation_of(obj, kind, namespace), engine)
     return patched(manifest, decision.verdict), decision.verdict
-
-
-def _in_namespace(policy: dict[str, Any]) -> dict[str, Any]:
-    """The policy as kubectl would send it: in a namespace, given or not."""
-    metadata = policy.get("metadata")
-    if not isinstance(metadata, dict):
-        return policy
-    return {**policy, "metadata": {"namespace": DEFAULT_NAMESPACE, **metadata}}
 
 
 def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from harbourmaster.api.patches import Operation, apply
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
 from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.serving.definitions import unknown_fields
 from harbourmaster.webhook.cases import ReplayCase, engine_for
 from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject
 from harbourmaster.webhook.review import KIND, V1
@@ -66,9 +67,8 @@ def kind_of(manifest: Json) -> tuple[str, str, str]:
 
 def as_reviewed(manifest: Json) -> Json:
     """The object itself; for a Rollout a Deployment, whose pods are changed in the same way."""
-    if manifest.get("kind") != ROLLOUT:
-        return manifest
-    return {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
+    deployment = {**manifest, "apiVersion": "apps/v1", "kind": DEPLOYMENT}
+    return deployment if manifest.get("kind") == ROLLOUT else manifest
 
 
 def creation_of(
@@ -105,14 +105,18 @@ def patched(manifest: Json, verdict: Verdict) -> Json:
     return after
 
 
-def refusals(verdict: Verdict) -> list[str]:
-    """Why the object is refused: a text for each field where fields are to blame; none if not."""
+def refusals(verdict: Verdict, manifest: Json) -> list[str]:
+    """Why the object is refused: a text for each field where fields are to blame; none if not.
+
+    An API server that validates strictly refuses unknown fields of our kinds, too.
+    """
+    unknown = [f"{path}: unknown field" for path in unknown_fields(manifest)]
     if verdict.response.allowed:
-        return []
+        return unknown
     status = msgspec.json.decode(verdict.response.encoded)["status"]
     causes = status.get("details", {}).get("causes", ())
     found = [f"{each['field']}: {each['message']}" for each in causes]
-    return found or [status.get("message") or status.get("reason", "")]
+    return (found or [status.get("message") or status.get("reason", "")]) + unknown
 
 
 def warnings(verdict: Verdict) -> list[str]:

@@ -20,8 +20,7 @@ _HEAD: Final = re.compile(r"^  group: (\S+)$.*?^    kind: (\S+)$", re.DOTALL | r
 def object_errors(manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What a strict API server rejects in an object of a kind of ours, as ``schema_errors``."""
     group, _, version = str(manifest.get("apiVersion")).rpartition("/")
-    schema = schemas(group, str(manifest.get("kind"))).get(version)
-    return iter(()) if schema is None else schema_errors(manifest, schema)
+    return schema_errors(manifest, schemas(group, str(manifest.get("kind"))).get(version, {}))
 
 
 def unknown_fields(manifest: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from msgspec import Struct
 
+from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
 
 if TYPE_CHECKING:
@@ -165,6 +166,18 @@ def read_documents(path: Path) -> Iterator[Document | Problem]:
         yield Problem(str(path), None, f"cannot be read: {reason(error)}")
         return
     yield from parse_documents(text, str(path))
+
+
+def documents_in(path: Path) -> Iterator[Document | Problem]:
+    """The same of a file or of the files in a folder. Raises StartError where it cannot be read."""
+    if not path.exists():
+        raise StartError(f"{path}: no such file or directory")
+    try:
+        files = files_in(path) if path.is_dir() else [path]
+    except OSError as error:
+        raise StartError(f"{path}: cannot be read: {reason(error)}") from None
+    for file in files:
+        yield from read_documents(file)
 
 
 def files_in(directory: Path) -> list[Path]:

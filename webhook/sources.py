@@ -18,9 +18,8 @@ from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from harbourmaster.policies.validation import validate
 from harbourmaster.serving.definitions import unknown_fields
-from harbourmaster.serving.documents import Problem, files_in, read_documents
+from harbourmaster.serving.documents import Document, Problem, documents_in
 from harbourmaster.serving.settings import StartError
-from harbourmaster.telemetry.text import reason
 from harbourmaster.webhook.parents import DEFAULT_NAMESPACE, ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, source_of
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.serving.documents import Document
     from harbourmaster.webhook.snapshot import Namespace
 
 _Object = TypeVar("_Object", NamespaceObject, ParentObject)
@@ -69,9 +67,9 @@ class Loaded(Struct, frozen=True, gc=False):
 
 def load(sources: Sources) -> Loaded:
     """Read every source again. Raises StartError if one of them is absent."""
-    sources.check()
     problems: list[Problem] = []
-    compiled = _load_policies(sources.policies, problems, keeps=sources.keeps_policies)
+    documents = _documents(sources.policies, problems)
+    policies = policies_in(documents, problems, keeps=sources.keeps_policies)
     namespaces = None
     if sources.namespaces is not None:
         found = _load(sources.namespaces, problems, NamespaceObject, "Namespace")
@@ -79,36 +77,14 @@ def load(sources: Sources) -> Loaded:
     parents: list[ParentObject] = []
     if sources.parents is not None:
         parents = _load(sources.parents, problems, ParentObject)
-    snapshot = Snapshot(policy_set(compiled), namespaces, parents=parents_of(parents))
+    snapshot = Snapshot(policy_set(policies.values()), namespaces, parents=parents_of(parents))
     return Loaded(snapshot, tuple(problems), len(parents))
 
 
-def load_policies(path: Path) -> tuple[list[CompiledPolicy], list[Problem]]:
-    """The policies of a file or folder, and its problems. Raises StartError if it is absent."""
-    Sources(path).check()
-    problems: list[Problem] = []
-    return _load_policies(path, problems), problems
-
-
 def _documents(path: Path, problems: list[Problem]) -> list[Document]:
-    try:
-        files = files_in(path) if path.is_dir() else [path]
-    except OSError as error:
-        raise StartError(f"{path}: cannot be read: {reason(error)}") from None
-    found: list[Document] = []
-    for file in files:
-        for item in read_documents(file):
-            if isinstance(item, Problem):
-                problems.append(item)
-            else:
-                found.append(item)
-    return found
-
-
-def _load_policies(
-    path: Path, problems: list[Problem], *, keeps: bool = False
-) -> list[CompiledPolicy]:
-    return list(policies_in(_documents(path, problems), problems, keeps=keeps).values())
+    found = list(documents_in(path))
+    problems += [each for each in found if isinstance(each, Problem)]
+    return [each for each in found if isinstance(each, Document)]
 
 
 def policies_in(

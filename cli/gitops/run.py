@@ -21,10 +21,11 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.live.webhooks import decode_configuration
+from harbourmaster.cli.preview.inputs import of_files
 from harbourmaster.cli.terminal import json_text
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.sources import load_policies, read_policy
+from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -40,9 +41,10 @@ def run(arguments: Arguments) -> int:
     """Print the rules; 1 where a policy is broken or can't be read, 2 where there is no cluster."""
     if arguments.policies is None:
         return run_with_client(arguments, partial(_live, arguments))
-    policies, problems = load_policies(arguments.policies)
+    problems: list[str] = []
+    policies = list(of_files([arguments.policies], problems).values())
     for problem in problems:
-        complain(str(problem))
+        complain(problem)
     _print(arguments, policies, _wanted(arguments, HANDLED))
     return LEFT if problems else DONE
 

@@ -10,13 +10,7 @@ import yaml
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.serving.documents import (
-    Document,
-    Problem,
-    files_in,
-    parse_documents,
-    read_documents,
-)
+from harbourmaster.serving.documents import Document, Problem, documents_in, parse_documents
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
 
@@ -66,13 +60,8 @@ def read_paths(paths: list[Path]) -> Iterator[Document | Problem]:
     for path in paths:
         if str(path) == STANDARD_INPUT:
             yield from parse_documents(sys.stdin.buffer.read(), "standard input")
-        elif not path.exists():
-            raise StartError(f"{path}: no such file or directory")
-        elif path.is_dir():
-            for file in files_in(path):
-                yield from read_documents(file)
         else:
-            yield from read_documents(path)
+            yield from documents_in(path)
 
 
 def manifests_in(items: Iterable[Document | Problem]) -> Iterator[Document | Problem]:

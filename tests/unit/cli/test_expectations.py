@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from harbourmaster.cli.ci.expectations import FILE
+from harbourmaster.cli.checking import FILE
 from harbourmaster.cli.main import main
 from helpers.manifests import ROOT
 from helpers.objects import cluster_policy, policy, required, workload
@@ -76,11 +76,11 @@ def test_what_is_expected_succeeds(run):
     given = [workload(), workload("Job")]
     policies = [cluster_policy(pods={"app": "web"}, nodeSelector=SSD)]
     code, out, _ = run(given[:1], rules=policies, expect=expect)
-    assert (code, out) == (0, "1 object, 0 errors, 0 warnings\n")
+    assert (code, out) == (0, "2 objects, 0 errors, 0 warnings\n")
     code, out, _ = run(given, rules=policies, expect=expect)
     assert code == 1
     assert "Job web: not as " in out
-    assert "Deployment" not in out
+    assert "Deployment web" not in out
 
 
 def test_a_difference_is_shown(run):
@@ -97,9 +97,10 @@ def test_a_difference_is_shown(run):
     ]
 
 
-def test_a_field_that_the_object_has_can_be_expected(run):
+def test_a_field_that_does_not_change_is_not_expected(run):
     expect = {"Deployment web": with_node_selector(**SSD)}
-    assert run([workload(nodeSelector=SSD)], expect=expect)[0] == 0
+    assert run([workload(nodeSelector=SSD)], expect=expect)[0] == 1
+    assert run([workload(nodeSelector=SSD)])[0] == 0
 
 
 def test_warnings_are_compared(made, run):
@@ -127,7 +128,7 @@ def test_pods_have_a_gate_by_their_own_keys_and_by_those_of_their_workload(made,
         found |= {"apiVersion": "argoproj.io/v1alpha1", "kind": kind}
     if of_pods:
         found["spec"]["template"]["metadata"]["annotations"] = found["metadata"].pop("annotations")
-    assert made(SHOP, found) == {f"{kind} shop/web": {"gates": ["keptn-prechecks-gate"]}}
+    assert made(SHOP, found) == {f"{kind} shop/web": {"gated": True}}
     assert made(found) == {}
 
 
@@ -139,7 +140,7 @@ def test_settings_are_those_of_the_server(made, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("gating: schedulerName\n")
     found = made(SHOP, in_shop(workload(), TASKS), arguments=["--config", str(file)])
-    assert found == {"Deployment shop/web": {"gates": ["keptn-scheduler"]}}
+    assert found == {"Deployment shop/web": {"gated": True}}
 
 
 def test_an_update_keeps_what_stands_before_the_expectations(tmp_path, run):
@@ -161,9 +162,8 @@ def test_an_expectation_of_an_unknown_object_fails(run):
     [
         ({"expct": {}}, "expct: unknown field"),
         ({"kind": "Tests"}, "kind: invalid enum value 'Tests'"),
-        ({"expect": {"Pod a": {"gate": []}}}, "unknown field"),
+        ({"expect": {"Pod a": {"gates": []}}}, "unknown field"),
         ({"objects": "a.yaml"}, "objects: expected array, got string"),
-        ({"policies": ["objects.yaml"]}, "kind: expected PodSchedulingPolicy or "),
     ],
 )
 def test_a_wrong_test_file_fails(run, declared, text):
@@ -176,7 +176,8 @@ def test_a_wrong_test_file_fails(run, declared, text):
 def test_an_invalid_policy_fails(run):
     code, out, _ = run([workload()], rules=[cluster_policy(nodeSelecto=SSD)])
     assert code == 1
-    assert "policies.yaml:1: error: spec.nodeSelecto: unknown field" in out
+    assert "policies.yaml:1: error: ClusterPodSchedulingPolicy c1: not as " in out
+    assert "  +- 'spec.nodeSelecto: unknown field'" in out
 
 
 def test_a_test_without_objects_is_not_a_success(tmp_path, capsys, run):
@@ -184,8 +185,10 @@ def test_a_test_without_objects_is_not_a_success(tmp_path, capsys, run):
     assert f"no {FILE} found: give files or folders" in capsys.readouterr().err
     assert run([workload()], objects=["gone.yaml"])[0] == 2
     (tmp_path / FILE).write_text("")
+    assert main(["test", str(tmp_path)]) == 2
+    (tmp_path / FILE).write_text("a: [")
     assert main(["test", str(tmp_path)]) == 1
-    assert "error: empty: declare objects" in capsys.readouterr().out
+    assert "2: error: line 2, column 1: " in capsys.readouterr().out
 
 
 def test_junit_and_json_have_the_differences(run, tmp_path):

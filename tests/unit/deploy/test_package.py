@@ -18,6 +18,7 @@ import yaml
 
 from harbourmaster.cli.doctor.checks.rights import required
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.serving.definitions import kinds
 from helpers.manifests import ROOT, VERSION, kustomize, rendered
 from helpers.wheels import ADDED, built, clean
 
@@ -292,3 +293,16 @@ def test_doctor_knows_the_rights_from_the_wheel_as_from_the_checkout(programs):
     told = run(programs / "python", "-c", code)
     assert told.stdout.splitlines() == list(map(str, sorted(required(ControllerSettings(), "x"))))
     assert told.stdout
+
+
+@pytest.mark.slow
+def test_validate_knows_the_fields_of_all_kinds_from_the_wheel(programs, tmp_path):
+    file = tmp_path / "task.yaml"
+    head = "apiVersion: lifecycle.keptn.sh/v1\nkind: KeptnTaskDefinition\nmetadata: {name: a}\n"
+    file.write_text(f"{head}spec: {{contaner: {{}}}}\n")
+    told = run(programs / "harbourmaster", "validate", file)
+    assert told.returncode == 1, told.stderr
+    text = 'spec.contaner: unknown field: did you mean "container"?'
+    assert f"{file}:1: error: KeptnTaskDefinition a: {text}\n" in told.stdout
+    code = "from harbourmaster.serving.definitions import kinds; print(len(kinds()))"
+    assert run(programs / "python", "-c", code).stdout == f"{len(kinds())}\n"

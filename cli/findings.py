@@ -66,7 +66,7 @@ def conclude(arguments: Arguments, results: Results, program: str) -> int:
     objects = sum(bool(subject) for _, subject in results)
     counts = {"objects": objects, "errors": errors, "warnings": len(found) - errors}
     if arguments.junit is not None:
-        arguments.junit.write_bytes(_junit(results, program))
+        ET.ElementTree(_junit(results, program)).write(arguments.junit, "utf-8", True)
     total = ", ".join(many(number, noun[:-1]) for noun, number in counts.items())
     print_out(arguments, {**counts, "findings": found}, [*_lines(found), total])
     return LEFT if errors else DONE
@@ -78,7 +78,7 @@ def _lines(found: list[Finding]) -> Iterator[str | tuple[str, Tone]]:
         yield from (f"  {line}" for line in each.diff)
 
 
-def _junit(results: Results, program: str) -> bytes:
+def _junit(results: Results, program: str) -> ET.Element:
     suites = ET.Element("testsuites")
     suite = ET.SubElement(suites, "testsuite", name=program, tests=str(len(results)))
     for (file, subject), found in results.items():
@@ -90,5 +90,4 @@ def _junit(results: Results, program: str) -> bytes:
             if texts:
                 ET.SubElement(case, tag).text = "\n".join(texts)
     suite.set("failures", str(len(suite.findall("testcase[failure]"))))
-    text: bytes = ET.tostring(suites, "utf-8", xml_declaration=True)
-    return text
+    return suites

@@ -1,0 +1,261 @@
+"""``harbourmaster validate`` and ``harbourmaster test``: checks of files, without a cluster."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from harbourmaster.api.decoding import describe
+from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.cli.findings import conclude, finding
+from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.render import difference, rendered
+from harbourmaster.cli.reviews import (
+    NAMESPACE,
+    as_reviewed,
+    engine_of,
+    kind_of,
+    name_of,
+    namespace_of,
+    object_in,
+    refusals,
+    subject_of,
+    warnings,
+)
+from harbourmaster.gates.metadata import names_of
+from harbourmaster.gates.owners import STATEFUL_SET, SUPPORTED
+from harbourmaster.policies.model import is_policy_kind
+from harbourmaster.serving.definitions import kinds, object_errors, schemas
+from harbourmaster.serving.documents import Document, Problem, parse_documents
+from harbourmaster.serving.settings import StartError
+from harbourmaster.webhook.engine import GATED
+from harbourmaster.webhook.sources import read_policy
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterator
+
+    from harbourmaster.cli.findings import Results
+    from harbourmaster.webhook.engine import Engine
+
+_KINDS: Final = {
+    r"(pre|post)-?deployment-?tasks|promotiontasks|functionref": "KeptnTaskDefinition",
+    r"(pre|post)-?deployment-?evaluations": "KeptnEvaluationDefinition",
+    "keptnmetricref": "KeptnMetric",
+    "analysisdefinition": "AnalysisDefinition",
+    "analysisvaluetemplateref": "AnalysisValueTemplate",
+    "cloudref": "Cloud",
+    "metrics": "GlobalMetric",
+    "provider": "KeptnMetricsProvider",
+}
+"""By the fields of our kinds, and by Keptn's keys of workloads, in small letters."""
+_PROVIDERS: Final = {"Metric": "MetricsProvider", "GlobalMetric": "GlobalMetricsProvider"}
+
+
+def validate(arguments: Arguments) -> int:
+    """Check the manifests; 1 where one has an error. Raises StartError where there is none."""
+    items = list(read_paths(arguments.files))
+    if arguments.kustomize is not None:
+        items += parse_documents(_built(arguments.kustomize), arguments.kustomize)
+    found = list(manifests_in(each for each in items if Path(each.file).stem != "kustomization"))
+    if not found:
+        raise StartError("no manifest found: give files, folders with YAML or JSON files, - or -k")
+    manifests = [each.value for each in found if isinstance(each, Document)]
+    engine = engine_of(manifests, arguments.settings, has_gates=True)
+    names = {(each.get("kind"), name_of(each)) for each in manifests}
+    first: dict[object, Document] = {}
+    results: Results = {}
+    for item in found:
+        if isinstance(item, Problem):
+            results.setdefault((item.file, ""), []).append(finding("error", item, "", item.text))
+            continue
+        value, subject = item.value, subject_of(item.value)
+        group, _, kind = kind_of(value)
+        mine = results.setdefault((item.file, subject), [])
+        mine += [finding("error", item, subject, each) for each in _by_definition(value)]
+        fields = {each.field for each in mine}
+        for is_error, text in _by_admission(value, engine):
+            each = finding("error" if is_error else "warning", item, subject, text)
+            # What the definition rejects, the checks of admission may reject as well.
+            mine += [each] if each.field not in fields or not each.field else []
+        before = first.setdefault((group, kind, namespace_of(value), name_of(value)), item)
+        if before is not item and name_of(value):
+            text = f"defined twice: metadata.name: remove it here or in {before.file}:{before.line}"
+            mine.append(finding("error", item, subject, text))
+        for path, named, name in _names(value, kind if schemas(group, kind) else ""):
+            if (named, name) not in names:
+                text = f'{named} "{name}" is not among the files: {path}: add it, or ignore this'
+                mine.append(finding("warning", item, subject, text))
+    return conclude(arguments, results, "harbourmaster validate")
+
+
+def _built(folder: str) -> bytes:
+    """What kubectl builds from a kustomization. Raises StartError."""
+    command = ("kubectl", "kustomize", folder)
+    result = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - the user's own
+    if result.returncode:
+        raise StartError(f"{folder}: {result.stderr.decode(errors='replace').strip()}")
+    return result.stdout
+
+
+def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
+    group, version, kind = kind_of(manifest)
+    served = schemas(group, kind)
+    if served and version not in served:
+        yield f"apiVersion: {kind} has no version {version}: use {', '.join(served)}"
+    elif not served and (known := [name for each, name in kinds() if each == group]):
+        remedy = did_you_mean(kind, known) or f"use one of {', '.join(known)}"
+        yield f"kind: {group} has no kind {kind}: {remedy}"
+    yield from map(": ".join, object_errors(manifest))
+    if not name_of(manifest) and not object_in(manifest, "metadata").get("generateName"):
+        yield "metadata.name: Required value: set it"
+
+
+def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bool, str]]:
+    """What is warned of, and what is refused: that is an error."""
+    manifest = as_reviewed(manifest)
+    kind = kind_of(manifest)
+    if kind == NAMESPACE and (found := engine.snapshot.namespace(name_of(manifest) or "")):
+        yield from ((False, each.text) for each in found.notes)
+    _, verdict = rendered(manifest, engine)
+    if verdict is None:
+        return
+    faults = read_policy(manifest)[1] if is_policy_kind(*kind) else []
+    yield from ((True, each) for each in faults or refusals(verdict, manifest))
+    for each in warnings(verdict):
+        # An API server refuses what has fields of the wrong type.
+        text = each.removeprefix(f"{kind[2]}: ")
+        yield text != each, text
+
+
+def _names(value: Any, owner: str, at: str = "") -> Iterator[tuple[str, str, str]]:  # noqa: ANN401
+    """The path, kind and name of each object that an object of ours names, or a workload's keys.
+
+    ``owner`` is its kind, and empty for a workload.
+    """
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _names(item, owner, f"{at}[{index}]")
+    for field, below in value.items() if isinstance(value, dict) else ():
+        path, key = f"{at}.{field}".lstrip("."), str(field).removeprefix("keptn.sh/").lower()
+        found = (kind for each, kind in _KINDS.items() if re.fullmatch(each, key))
+        kind = next(found, "") if owner or key != str(field).lower() else ""
+        if kind:
+            kind = _PROVIDERS.get(owner, kind) if field == "provider" else kind
+            yield from _named(below, kind, path if owner else at)
+        # Those of another cluster.
+        elif field != "manifests":
+            yield from _names(below, owner, path)
+
+
+def _named(value: object, kind: str, at: str) -> Iterator[tuple[str, str, str]]:
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict) and isinstance(each.get("name"), str):
+            given = "Metric" if each.get("scope") == "Namespaced" else each.get("kind") or kind
+            yield at, str(given), each["name"]
+        elif isinstance(each, str) and kind != "GlobalMetric":
+            yield from ((at, kind, name) for name in names_of(each))
+
+
+FILE: Final = "harbourmaster-test.yaml"
+
+
+class Expected(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What admission makes of one object."""
+
+    fields: dict[str, Any] = {}
+    """Those that it adds or changes, with their values."""
+    warnings: list[str] = []
+    gated: bool = False
+    """Whether its pods wait for their checks."""
+    denied: list[str] = []
+    """Why it is refused; the unknown fields, too."""
+
+
+class Declared(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A test file; its paths are relative to its folder."""
+
+    api_version: Literal["cli.harbourmaster.dev/v1alpha1"]
+    kind: Literal["Test"]
+    objects: list[str]
+    """With the Namespaces that have gates or labels."""
+    policies: list[str] = []
+    expect: dict[str, Expected] = {}
+    """By ``Kind namespace/name``; other objects stay as they are."""
+
+
+def test(arguments: Arguments) -> int:
+    """Run the tests, or update them; 1 where one fails. Raises StartError where there is none."""
+    results: Results = {}
+    for path in arguments.files or [Path()]:
+        for test in read_paths(sorted(path.rglob(FILE)) if path.is_dir() else [path]):
+            problems = [test] if isinstance(test, Problem) else _tested(test, arguments, results)
+            results[test.file, ""] = [finding("error", each, "", each.text) for each in problems]
+    if not results:
+        raise StartError(f"no {FILE} found: give files or folders")
+    return conclude(arguments, results, "harbourmaster test")
+
+
+def _tested(test: Document, arguments: Arguments, results: Results) -> list[Problem]:
+    """Compare the objects of one test, or update it; returns what cannot be read."""
+    file = Path(test.file)
+    try:
+        declared = msgspec.convert(test.value, Declared)
+    except msgspec.ValidationError as error:
+        return [test.problem(describe(error))]
+    given = [*read_paths([file.parent / each for each in declared.policies + declared.objects])]
+    found = {subject_of(each.value): each for each in given if isinstance(each, Document)}
+    values = [each.value for each in found.values()]
+    # Pods of any workload inherit as those of a StatefulSet, which has no revisions.
+    owners = [{**each, "kind": STATEFUL_SET} for each in values if each.get("kind") in SUPPORTED]
+    engine = engine_of([*values, *owners], arguments.settings, has_gates=False)
+    made = {subject: _made(each.value, engine) for subject, each in found.items()}
+    expect = declared.expect
+    if arguments.update:
+        expect = {subject: each for subject, each in made.items() if each != Expected()}
+        text = file.read_text().partition("\nexpect:")[0].rstrip()
+        file.write_text(f"{text}\n{dump({'expect': to_builtins(expect)})}")
+    for subject in dict.fromkeys((*made, *expect)):
+        wanted, seen = expect.get(subject, Expected()), made.get(subject)
+        text = f"not as {file} expects: correct what changed, or accept it with --update"
+        if seen is None:
+            text = f"not among the objects: {did_you_mean(subject, found) or 'remove it'}"
+        mine = results[test.file, subject] = []
+        if wanted != seen:
+            lines = difference(to_builtins(wanted), to_builtins(seen), "expected", "found")
+            each = finding("error", found.get(subject, test), subject, text)
+            mine.append(replace(each, diff=tuple(map(str.rstrip, lines)) if seen else ()))
+    return [each for each in given if isinstance(each, Problem)]
+
+
+def _made(manifest: dict[str, Any], engine: Engine) -> Expected:
+    manifest = as_reviewed(manifest)
+    after, verdict = rendered(manifest, engine)
+    if verdict is None:
+        return Expected()
+    decision = verdict
+    if manifest["kind"] in SUPPORTED:
+        owner = {"apiVersion": "apps/v1", "kind": STATEFUL_SET, "name": name_of(manifest) or ""}
+        template = object_in(object_in(manifest, "spec"), "template")
+        metadata = {**object_in(manifest, "metadata"), **object_in(template, "metadata")}
+        metadata["ownerReferences"] = [owner]
+        pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        decision = rendered(pod, engine)[1] or verdict
+    denied, is_gated = refusals(verdict, manifest), decision.outcome == GATED
+    return Expected(_changed(manifest, after), warnings(verdict), is_gated, denied)
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What merges into the one to become the other; admission removes nothing."""
+    both = {key: (before.get(key), each) for key, each in after.items()}
+    return {
+        key: _changed(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
+        for key, (old, new) in both.items()
+        if old != new
+    }

@@ -1,1 +1,0 @@
-"""``harbourmaster validate`` and ``harbourmaster test``: checks of files, for pipelines."""
