@@ -11,8 +11,8 @@ first      the first place that reports it, and what it ``says``, a pattern; ``i
            or without one, what the commands of the user printed
 doctor     the exit code of ``harbourmaster doctor``, and what it ``says``
 step       where the next step is printed, as above; the group ``run`` of the pattern is executed
-correct    pairs of old and new text: what the user corrects in the objects, with the other groups
-           of the step in braces; they are applied again, or edited by a printed ``kubectl edit``
+correct    pairs of old and new text, with the groups of the step in braces: what the user
+           corrects in the objects and applies again, or in the editor of a printed command
 fixed      a command, and what it ``says`` or ``lacks`` in the end
 fault      why the product does not do this yet
 gate       true: the test belongs to each change
@@ -21,9 +21,11 @@ gate       true: the test belongs to each change
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -35,6 +37,7 @@ import yaml
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.playground.build import ensure_binaries, find_kubectl
 from harbourmaster.playground.capabilities import overlay
+from helpers.cluster import delete_namespace
 from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.patience import PATIENCE, WAIT
 from helpers.planes import plane_for
@@ -43,7 +46,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 FILES = sorted((Path(__file__).parents[1] / "mistakes").glob("*.yaml"))
 GATED = "{.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
-APPLY = "kubectl apply -f -"
 
 
 def read(file):
@@ -78,9 +80,9 @@ class User:
     def __init__(self, plane, folder, namespace, patience):
         self._plane, self._folder = plane, folder
         self._namespace, self._patience = namespace, patience
-        self.printed = ""
+        self.printed = self.applied = ""
 
-    def run(self, command, *, namespace="", editor="false", stdin=""):
+    def run(self, command, *, namespace="", stdin="", editor="false"):
         """Return the exit code, and what was printed to both streams."""
         config = yaml.safe_load(self._plane.kubeconfig.read_text())
         for each in config["contexts"]:
@@ -105,9 +107,12 @@ class User:
         )
         return done.returncode, done.stdout
 
-    def do(self, commands, **options):
-        """Run what the user runs, and keep what is printed, also of refusals."""
-        self.printed += self.run(commands, **options)[1]
+    def apply(self, objects):
+        """Apply manifests, and keep what is printed; return the exit code."""
+        self.applied = objects
+        code, text = self.run("kubectl apply -f -", stdin=objects)
+        self.printed += text
+        return code
 
     def until_told(self, place):
         """Wait until a place says what it must, or does not say what it ``lacks``."""
@@ -121,65 +126,54 @@ class User:
                 return found
             assert time.monotonic() < deadline, f"not as in {place}:\n{text}"
 
-    def editor(self, pairs):
-        """A program for ``kubectl edit`` that replaces text."""
-        file = self._folder / "editor.py"
-        lines = (
-            "import pathlib, sys",
-            "file = pathlib.Path(sys.argv[1])",
-            "text = file.read_text()",
-            f"for old, new in {pairs!r}:",
-            "    text = text.replace(old, new)",
-            "file.write_text(text)",
-        )
-        file.write_text("\n".join(lines))
-        return f"{sys.executable} {file}"
+
+def editor_of(pairs, folder):
+    """A program for ``kubectl edit`` that replaces text."""
+    file = folder / "editor.sh"
+    lines = (f"sed --in-place {shlex.quote(f's|{old}|{new}|')} $1" for old, new in pairs)
+    file.write_text("\n".join(lines))
+    return f"bash {file}"
 
 
-@pytest.mark.parametrize("file", cases())
+@contextlib.contextmanager
+def namespace(user, kubectl, name, *, has_gates):
+    """The namespace of a user, in which pods can be created; all that is applied goes with it."""
+    metadata = {"name": name, "annotations": {OPT_IN_KEY: OPT_IN} if has_gates else {}}
+    text = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    kubectl("create", "--save-config", "-f=-", stdin=text)
+    try:
+        kubectl("wait", "--for=create", "serviceaccount/default", f"-n={name}", WAIT)
+        if has_gates:
+            kubectl("wait", f"--for=jsonpath={GATED}=true", f"namespace/{name}", WAIT)
+        yield
+    finally:
+        user.run("kubectl delete --wait=false --ignore-not-found -f -", stdin=user.applied)
+        delete_namespace(kubectl, name)
+
+
+@pytest.mark.parametrize("file", list(cases()))
 def test_a_mistake_is_reported_and_its_printed_step_ends_it(installed, tmp_path, file):
     mistake, objects = read(file)
     patience = PATIENCE / 9 if "fault" in mistake else PATIENCE
     user = User(installed.plane, tmp_path, file.stem, patience)
-    metadata = {"name": file.stem}
-    if mistake.get("gates", True):
-        metadata["annotations"] = {OPT_IN_KEY: OPT_IN}
-    kubectl = installed.kubectl
-    kubectl(
-        "create",
-        "--save-config",
-        "-f=-",
-        stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}),
-    )
-    try:
-        kubectl("wait", "--for=create", "serviceaccount/default", f"-n={file.stem}", WAIT)
-        if "annotations" in metadata:
-            kubectl("wait", f"--for=jsonpath={GATED}=true", f"namespace/{file.stem}", WAIT)
-        live(user, mistake, objects)
-    finally:
-        user.run("kubectl delete --wait=false --ignore-not-found -f -", stdin=objects)
-        user.run(f"kubectl delete namespace --wait=false {file.stem}")
-
-
-def live(user, mistake, objects):
-    """Make the mistake, see what is told of it, and do what is printed."""
-    user.do(APPLY, stdin=objects)
-    user.do(mistake.get("after", ":"))
-    user.until_told(mistake["first"])
-    code, text = user.run("harbourmaster doctor")
-    assert code == mistake["doctor"]["exit"], text
-    assert re.search(mistake["doctor"].get("says", ""), text), text
-    step = user.until_told(mistake["step"]).groupdict()
-    pairs = [(old, new.format(**step)) for old, new in mistake.get("correct", ())]
-    if command := step.get("run"):
-        # Pasted into a shell whose context has another namespace.
-        code, text = user.run(command, namespace="default", editor=user.editor(pairs))
-        assert code == 0, f"{command}: {text}"
-    else:
-        assert pairs
-        for old, new in pairs:
-            assert old in objects
-            objects = objects.replace(old, new)
-        code, text = user.run(APPLY, stdin=objects)
-        assert code == 0, text
-    user.until_told(mistake["fixed"])
+    has_gates = mistake.get("gates", True)
+    with namespace(user, installed.kubectl, file.stem, has_gates=has_gates):
+        user.apply(objects)
+        user.printed += user.run(mistake.get("after", ":"))[1]
+        user.until_told(mistake["first"])
+        code, text = user.run("harbourmaster doctor")
+        assert code == mistake["doctor"]["exit"], text
+        assert re.search(mistake["doctor"].get("says", ""), text), text
+        step = user.until_told(mistake["step"]).groupdict()
+        pairs = [(old, new.format(**step)) for old, new in mistake.get("correct", ())]
+        if command := step.get("run"):
+            # Pasted into a shell whose context has another namespace.
+            editor = editor_of(pairs, tmp_path)
+            code, text = user.run(command, namespace="default", editor=editor)
+            assert code == 0, f"{command}: {text}"
+        else:
+            for old, new in pairs:
+                assert old in objects
+                objects = objects.replace(old, new)
+            assert user.apply(objects) == 0, user.printed
+        user.until_told(mistake["fixed"])
