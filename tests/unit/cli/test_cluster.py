@@ -116,9 +116,10 @@ async def test_counting_takes_one_request(api, client):
 async def test_waiting_ends_with_the_last_object(api, client):
     put(api, "one", "two")
     waiting = asyncio.create_task(remaining(client, PODS, 5, namespace=PLACE))
-    await api.until_seen("list")
+    await api.until_watched()
     api.remove(PODS, "one", PLACE)
-    await api.until_seen("list", count=2)
+    api.close_watches()
+    await api.until_seen("watch", count=2)
     put(api, "three")
     api.remove(PODS, "two", PLACE)
     api.remove(PODS, "three", PLACE)
