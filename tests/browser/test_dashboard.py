@@ -26,6 +26,7 @@ PATHS = {
     "applications": "/applications",
     "gates": "/gates",
     "policies": "/policies",
+    "pods": "/policies/pods",
     "clusters": "/clusters",
     "placed": "/clusters?view=placed",
     "reservations": "/reservations",
@@ -84,7 +85,7 @@ async def test_every_page_is_readable(browser, site, look):
     async with logged_in(browser, site.origin, TOKEN, **LOOKS[look]) as visit:
         paths = dict(PATHS)
         if application := await application_of(visit):
-            paths["application"] = application
+            paths |= {"application": application, "pod": "/policies/pods/shop/0"}
         for name, path in paths.items():
             answer = await visit.go(path)
             assert answer.status == 200
