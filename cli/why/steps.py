@@ -15,7 +15,7 @@ _RESTART: Final = "kubectl -n {namespace} rollout restart {workload}"
 _DESCRIBE: Final = "kubectl -n {namespace} describe {object}"
 _STEPS: Final = {
     # Gates.
-    "deployment-due ending released": NOTHING,
+    "deployment-due ending not-gated released": NOTHING,
     "foreign-gates-only": "what set these gates must remove them",
     "waits-in-scheduler": f"read the scheduler's message: {_DESCRIBE}",
     "waits-for-owner waits-for-version": "wait a minute, then run harbourmaster doctor",
@@ -24,12 +24,12 @@ _STEPS: Final = {
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
     "checks-failed": f"a new version of the workload is checked again; {_RELEASE}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
-    "not-gated": NOTHING,
     "to-be-gated": "apply the manifest",
     "definition-missing": "create the definitions that are missing, then apply the manifest",
     "namespace-excluded": "use another namespace, or change what excludes this one",
     "not-opted-in": f"kubectl annotate namespace {{namespace}} {OPT_IN_KEY}={OPT_IN}",
-    "owner-unsupported": "use a Deployment, StatefulSet, DaemonSet or Argo Rollout",
+    "gate-owner-unsupported owner-unsupported": "use a Deployment, "
+    "StatefulSet, DaemonSet or Argo Rollout",
     "no-keys": "to have it checked, annotate its template with keptn.sh/workload and checks",
     "admitted-before": _RESTART,
     "not-reviewed": f"run harbourmaster doctor, then {_RESTART}",
@@ -38,7 +38,6 @@ _STEPS: Final = {
     # Checks, by the codes of their admission warnings.
     "gate-key-unknown gate-list-empty evaluation-target-invalid": "correct it: "
     "kubectl -n {namespace} edit {workload}",
-    "gate-owner-unsupported": "use a Deployment, StatefulSet, DaemonSet or Argo Rollout",
     "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
     f"{OPT_IN_KEY}={OPT_IN}",
     "no-checks": "name checks in keptn.sh/pre-deployment-tasks or …-evaluations of {workload}",
@@ -48,19 +47,17 @@ _STEPS: Final = {
     "unschedulable waits": f"read the scheduler's message: {_DESCRIBE}",
     "not-looked-at": "kubectl -n kube-system get pods; start the scheduler that the pod names",
     # Policies, by the outcome of admission.
-    "gated mutated unchanged unmatched valid": NOTHING,
+    "gated mutated placed unchanged unmatched valid": NOTHING,
     "denied invalid malformed skipped": "correct what it names, and apply the object again",
     # Placement.
-    "placed": NOTHING,
     "moving unplaced refused": "harbourmaster placement why {application}",
     "unknown": "ask the cluster that manages placement: harbourmaster placement why "
     "{application} --context NAME",
     # Rescheduling.
-    "fits kept-away makes-room reserved told": NOTHING,
+    "allowed fits kept-away makes-room reserved told": NOTHING,
     "no-room room-can-be-made unplanned": "harbourmaster reschedule plan {namespace}/{name}",
     # References.
-    "allowed": NOTHING,
-    "refused": "run the commands that it names, as their owner",
+    "no-consent": "run the commands that it names, as their owner",
     "unread": "ask for the permission that it names, or use an administrator's --context",
 }
 STEPS: Final = {code: step for codes, step in _STEPS.items() for code in codes.split()}

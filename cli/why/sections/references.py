@@ -53,7 +53,7 @@ async def section(context: WhyContext) -> Section | None:
     return Section(
         name="references",
         state="fault" if refused or told else "unknown" if doubts else "fine",
-        code="refused" if refused or told else "unread" if doubts else "allowed",
+        code="no-consent" if refused or told else "unread" if doubts else "allowed",
         summary=f"{what} (crossNamespaceReferences is {mode})",
         lines=(*told, *refused, *doubts),
     )

@@ -11,6 +11,7 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from harbourmaster.cli import why
+from harbourmaster.cli.why import steps
 from harbourmaster.cli.why.model import Report, Section, State, Subject
 from harbourmaster.cli.why.steps import NOTHING, STEPS, step_of
 from harbourmaster.gates import mistakes
@@ -55,6 +56,8 @@ def test_every_code_has_a_step_and_every_step_a_code():
     assert {each for each in EMITTED if not STEPS.get(each)} == set()
     assert set(STEPS) - EMITTED == set()
     assert all(map(CODE.fullmatch, STEPS))
+    codes = [code for each in steps._STEPS for code in each.split()]
+    assert len(codes) == len(set(codes))
 
 
 def subject(kind, name, api_version="apps/v1"):
