@@ -189,9 +189,21 @@ class ClusterReader:
         """The same, nothing of a kind that is not there."""
         try:
             return await self.listed(resource, pick, namespace, **options)
-        except NotFoundError:
+        except (ForbiddenError, NotFoundError) as error:
+            # Permissions are checked first, and most roles have none for kinds of others.
+            if isinstance(error, ForbiddenError) and await self._is_served(resource):
+                raise
             absent.get()(resource)
             return []
+
+    async def _is_served(self, resource: Resource) -> bool:
+        """Whether the version of the kind is among those that the API server has."""
+        path = f"/apis/{resource.group}/{resource.version}" if resource.group else "/api/v1"
+        try:
+            await self.client.request("GET", path)
+        except NotFoundError:
+            return False
+        return True
 
     async def metadata(
         self,

@@ -59,6 +59,7 @@ class ExaminedCluster:
         self.now = datetime.now(UTC)
         self.objects = {}
         self.forbidden = set()
+        self.unserved = set()
         self.refused = set()
         self.lacking = set()
         self.version = {"major": "1", "minor": "36"}
@@ -170,6 +171,8 @@ class ExaminedCluster:
             return msgspec.json.encode({"metadata": {"creationTimestamp": at}, "status": user})
         if path == "/version":
             return msgspec.json.encode(self.version)
+        if path in self.unserved:
+            raise NotFoundError("not found", status=404)
         # How many of a kind there are.
         return msgspec.json.encode({"metadata": {}, "items": []})
 

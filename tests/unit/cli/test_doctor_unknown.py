@@ -74,6 +74,14 @@ def forbids(cluster, text):
     return may
 
 
+async def test_a_forbidden_kind_that_is_not_served_is_not_unknown(cluster):
+    cluster.forbidden.add("rollouts")
+    assert "rollouts" in (await unknown(cluster, "workloads"))[0].text
+    cluster.unserved.add("/apis/argoproj.io/v1alpha1")
+    found = [one for one in (await examined(cluster)).findings if one.check == "workloads"]
+    assert [one.severity for one in found] == ["ok"]
+
+
 async def test_what_was_found_before_an_error_is_kept(cluster):
     config(cluster, "old", "elsewhere")
     space = {"name": "shop", "annotations": ASKED}
