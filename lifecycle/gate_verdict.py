@@ -168,7 +168,7 @@ def _tracked(case: Case) -> GateVerdict:
         return _of_app(case, case.version, wait.text)
     if wait.code == "checks-failed":
         advice = (
-            "a new version of the workload is checked again; "
+            "a new keptn.sh/version of the workload is checked again; "
             f"to release this pod, run {case.release}"
         )
         return wait._replace(advice=advice)

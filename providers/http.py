@@ -207,7 +207,8 @@ class Http:
 
 def _transport_error(error: Exception, server: str) -> ProviderError:
     kind = TimedOutError if isinstance(error, TimeoutError) else UnreachableError
-    return kind(words(explain(error, server)))
+    to_do = ": check spec.targetServer" if isinstance(error, aiohttp.ClientConnectorError) else ""
+    return kind(words(explain(error, server)) + to_do)
 
 
 def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:

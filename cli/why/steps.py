@@ -22,7 +22,7 @@ _STEPS: Final = {
     "orphaned": _RELEASE,
     "app-failed": f"a new version or revision of its KeptnApp is checked again; {_RELEASE}",
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
-    "checks-failed": f"a new version of the workload is checked again; {_RELEASE}",
+    "checks-failed": f"a new keptn.sh/version of the workload is checked again; {_RELEASE}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
     "to-be-gated": "apply the manifest",
     "definition-missing": "create the definitions that are missing, then apply the manifest",

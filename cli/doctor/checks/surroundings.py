@@ -25,7 +25,7 @@ GATES: Final = ServerVersion(1, 27)
 _SKEW: Final = 30.0
 """Seconds by which clocks may differ without a note."""
 _MIGRATE: Final = "harbourmaster migrate lists them, and the order in which to remove them"
-_NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits"))
+_NO_LEFTOVERS: Final = frozenset(("paths", "old-versions", "over-limits", "reference"))
 
 
 async def check_transport(live: Installation) -> AsyncIterator[Finding]:

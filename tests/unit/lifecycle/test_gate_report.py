@@ -261,7 +261,8 @@ def test_the_earliest_next_try_is_that_of_an_open_check():
         ("orphaned", f"to release it, run {RELEASE}"),
         (
             "checks-failed",
-            f"a new version of the workload is checked again; to release this pod, run {RELEASE}",
+            "a new keptn.sh/version of the workload is checked again; "
+            f"to release this pod, run {RELEASE}",
         ),
         ("foreign-gates-only", "what set these gates must remove them"),
         ("checks-pending", ""),

@@ -149,7 +149,8 @@ async def test_a_name_without_an_address_is_unreachable():
     async with Http(lookup=Names()) as http:
         with pytest.raises(UnreachableError) as caught:
             await http.send("GET", "http://prom.example.com:9090/")
-    assert str(caught.value) == "the host of prom.example.com:9090 has no address"
+    text = "the host of prom.example.com:9090 has no address: check spec.targetServer"
+    assert str(caught.value) == text
 
 
 async def test_many_hanging_requests_do_not_delay_others():

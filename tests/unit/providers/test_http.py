@@ -279,7 +279,8 @@ async def test_a_refused_connection_names_the_server(http):
     async with ProviderServer(GOOD) as server:
         pass
     text = await refusal(http, server.url, UnreachableError)
-    assert text == f"cannot connect to 127.0.0.1:{server.port}: Connection refused"
+    why = f"cannot connect to 127.0.0.1:{server.port}: Connection refused"
+    assert text == f"{why}: check spec.targetServer"
 
 
 async def test_a_request_ends_when_its_caller_has_waited_enough(http):
@@ -379,7 +380,8 @@ async def test_a_server_without_tls_is_unreachable(http):
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         where = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         text = await refusal(http, f"https://{where}", UnreachableError, skip_verify=True)
-    assert text == f"TLS handshake with {where} failed: WRONG_VERSION_NUMBER"
+    why = f"TLS handshake with {where} failed: WRONG_VERSION_NUMBER"
+    assert text == f"{why}: check spec.targetServer"
 
 
 async def test_a_server_that_repeats_a_credential_is_not_quoted(http):
