@@ -14,27 +14,23 @@ from harbourmaster.providers.addresses import check_networks
 class DashboardSettings(DescribedSettings, frozen=True, kw_only=True):
     """Pages for people, read-only. Off by default: nothing of it is loaded then."""
 
-    enabled: Annotated[bool, Meta(description="serve the dashboard, on every replica")] = False
+    enabled: Annotated[bool, "serve the dashboard, on every replica"] = False
     host: Annotated[
         str,
-        Meta(
-            description="listen address of the dashboard; a loopback address, for kubectl "
-            "port-forward, is served without TLS, any other address only with TLS"
-        ),
+        "listen address of the dashboard; a loopback address, for kubectl port-forward, is served "
+        "without TLS, any other address only with TLS",
     ] = "127.0.0.1"
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="port of the dashboard; 0 selects a free port")
-    ] = 8088
-    service_name: Annotated[
-        str, Meta(description="Service of the dashboard; its name is in the certificate")
-    ] = "harbourmaster-dashboard"
+    port: Annotated[int, Meta(ge=0, le=65535), "port of the dashboard; 0 selects a free port"] = (
+        8088
+    )
+    service_name: Annotated[str, "Service of the dashboard; its name is in the certificate"] = (
+        "harbourmaster-dashboard"
+    )
 
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Meta(
-            description="addresses and networks (CIDR) of proxies, such as ingress controllers, "
-            "whose X-Forwarded-For header names the client"
-        ),
+        "addresses and networks (CIDR) of proxies, such as ingress controllers, whose "
+        "X-Forwarded-For header names the client",
     ] = ()
 
     def __post_init__(self) -> None:

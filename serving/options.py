@@ -112,10 +112,9 @@ def _leaves(settings: type[Struct], path: tuple[str, ...] = ()) -> tuple[_Leaf, 
             found.extend(_leaves(kind, here))
             continue
         plain, *notes = get_args(kind)
-        # A description is a string, or in a Meta.
-        told = (getattr(note, "description", note) for note in notes)
         default = field.default if field.default is not NODEFAULT else field.default_factory()
-        found.append(_Leaf(here, plain, default, next(filter(None, told), "")))
+        text = next((note for note in notes if isinstance(note, str)), "")
+        found.append(_Leaf(here, plain, default, text))
     return tuple(found)
 
 

@@ -25,75 +25,51 @@ class AdmissionSettings(
 ):
     """How admission decides."""
 
-    features: Annotated[
-        tuple[str, ...],
-        Meta(description="capabilities that are active at admission"),
-    ] = FEATURES
+    features: Annotated[tuple[str, ...], "capabilities that are active at admission"] = FEATURES
     treat_default_scheduler_as_unset: Annotated[
         bool,
-        Meta(
-            description="let a policy's schedulerName replace default-scheduler, which the "
-            "API server sets in every pod before admission; false is kupid's behaviour"
-        ),
+        "let a policy's schedulerName replace default-scheduler, which the API server sets in "
+        "every pod before admission; false is kupid's behaviour",
     ] = True
     on_required_affinity_conflict: Annotated[
         Literal["and", "skip"],
-        Meta(
-            description="what to do if the policy's required node affinity contradicts the "
-            "pod's: AND both, so that no platform rule is lost, or skip the "
-            "policy's part; both give a warning"
-        ),
+        "what to do if the policy's required node affinity contradicts the pod's: AND both, so "
+        "that no platform rule is lost, or skip the policy's part; both give a warning",
     ] = "and"
 
     allowed_namespaces: Annotated[
         tuple[str, ...],
-        Meta(
-            description="only these namespaces can have gates; empty allows all except "
-            "deniedNamespaces"
-        ),
+        "only these namespaces can have gates; empty allows all except deniedNamespaces",
     ] = ()
     denied_namespaces: Annotated[
-        tuple[str, ...],
-        Meta(description="namespaces that never have gates, as in Keptn's chart"),
+        tuple[str, ...], "namespaces that never have gates, as in Keptn's chart"
     ] = ("cert-manager", "keptn-system", "observability", "monitoring")
     version_from_tag: Annotated[
         bool,
-        Meta(
-            description="use the image tag as version of a pod with one container that "
-            "names neither version nor container, as Keptn's documentation "
-            "says; false computes a hash, as Keptn does"
-        ),
+        "use the image tag as version of a pod with one container that names neither version nor "
+        "container, as Keptn's documentation says; false computes a hash, as Keptn does",
     ] = False
     gating: Annotated[
         Literal["auto", "schedulingGates", "schedulerName"],
-        Meta(
-            description="where pods wait for their checks: behind a scheduling gate, or in "
-            "the scheduler that gateSchedulerName names; auto uses gates from "
-            "Kubernetes 1.27 on, because older API servers drop them silently, "
-            "and gates without an API server"
-        ),
+        "where pods wait for their checks: behind a scheduling gate, or in the scheduler that "
+        "gateSchedulerName names; auto uses gates from Kubernetes 1.27 on, because older API "
+        "servers drop them silently, and gates without an API server",
     ] = "auto"
     gate_scheduler_name: Annotated[
         str,
-        Meta(
-            description="name of the scheduler in which pods without a gate wait; must "
-            "equal the controller's scheduler.schedulerName"
-        ),
+        "name of the scheduler in which pods without a gate wait; must equal the controller's "
+        "scheduler.schedulerName",
     ] = SCHEDULER_NAME
     on_foreign_scheduler: Annotated[
         Literal["ignore", "deny"],
-        Meta(
-            description="what to do with a pod that must wait in that scheduler but names "
-            "another one: ignore admits it without checks and with a warning, deny refuses it"
-        ),
+        "what to do with a pod that must wait in that scheduler but names another one: ignore "
+        "admits it without checks and with a warning, deny refuses it",
     ] = "ignore"
     on_unknown_keys: Annotated[
         Literal["Warn", "Deny"],
-        Meta(
-            description="what to do in a namespace with gates with a pod or workload that has an "
-            "unknown key of Keptn's or of gates.harbourmaster.dev, probably misspelt: Warn admits "
-            "it with a warning, Deny refuses it unless it has an owner, or had the key before"
-        ),
+        "what to do in a namespace with gates with a pod or workload that has an unknown key of "
+        "Keptn's or of gates.harbourmaster.dev, probably misspelt: Warn admits it with a warning, "
+        "Deny refuses it unless it has an owner, or had the key before",
     ] = "Warn"
 
     def __post_init__(self) -> None:
@@ -139,20 +115,16 @@ class RecordSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     directory: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(
-            description="directory for samples of reviews for replay, without values of "
-            "variables and annotations; by default nothing is recorded"
-        ),
+        "directory for samples of reviews for replay, without values of variables and "
+        "annotations; by default nothing is recorded",
     ] = None
-    sample: Annotated[
-        float, Meta(ge=0, le=1, description="share, 0 to 1, of the reviews that is recorded")
-    ] = 0.01
+    sample: Annotated[float, Meta(ge=0, le=1), "share, 0 to 1, of the reviews that is recorded"] = (
+        0.01
+    )
     max_bytes: Annotated[
-        int, Meta(ge=1024, description="maximum size of a file in bytes; then the next one begins")
+        int, Meta(ge=1024), "maximum size of a file in bytes; then the next one begins"
     ] = 16 * 1024 * 1024
-    max_files: Annotated[
-        int, Meta(ge=1, description="maximum number of files; the oldest is deleted")
-    ] = 4
+    max_files: Annotated[int, Meta(ge=1), "maximum number of files; the oldest is deleted"] = 4
 
 
 class Settings(
@@ -171,27 +143,21 @@ class WatchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
     stale_after_seconds: Annotated[
         float,
-        Meta(
-            gt=0,
-            description="seconds without a message of a watch after which this replica is "
-            "not ready; it still answers from its cache",
-        ),
+        Meta(gt=0),
+        "seconds without a message of a watch after which this replica is not ready; it still "
+        "answers from its cache",
     ] = 300.0
     namespace_wait_seconds: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1,
-            description="seconds that a review waits for a namespace that is not in the "
-            "cache yet, before it is skipped",
-        ),
+        Meta(ge=0, le=1),
+        "seconds that a review waits for a namespace that is not in the cache yet, before it is "
+        "skipped",
     ] = 0.3
-    nodes: Annotated[
-        bool, Meta(description="watch nodes, and warn of pods and workloads that no node matches")
-    ] = True
+    nodes: Annotated[bool, "watch nodes, and warn of pods and workloads that no node matches"] = (
+        True
+    )
     autoscaled_pools: Annotated[
-        dict[str, Pool],
-        Meta(description="labels and taints of nodes that an autoscaler can add, by pool"),
+        dict[str, Pool], "labels and taints of nodes that an autoscaler can add, by pool"
     ] = {}
 
 
