@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 TRIES: Final = 3
 """How often a pod is tried again after it was changed by somebody else."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
-_BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
+BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
 """Codes of pods that will not go on without a person."""
 _HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
 """Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
@@ -139,7 +139,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
         lines = [f"pod/{one.pod}" for one in found]
     elif found:
         head, *rows = table(found, is_wide=arguments.output == "wide")
-        tones: list[Tone] = ["bad" if one.code in _BLOCKED else "" for one in found]
+        tones: list[Tone] = ["bad" if one.code in BLOCKED else "" for one in found]
         lines = [head, *zip(rows, tones, strict=True)]
     else:
         place = f"in namespace {namespace} " if namespace else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.times import parse
-from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.gate.show import BLOCKED, short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import unreadable
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.cli.why.ungated import Reason
     from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
-    from harbourmaster.lifecycle.gate_verdict import Code
 
-_FAULTS: Final[frozenset[Code]] = frozenset(("orphaned", "app-failed", "checks-failed"))
 _TONES: Final[dict[str, Tone]] = {
     "Succeeded": "good",
     "Warning": "good",
@@ -116,11 +114,8 @@ def told(
 ) -> Section:
     """The section; ``reason`` is known besides the report and comes before it."""
     if reason and reason[0] == "to-be-gated" and detail.missing:
-        reason = (
-            "definition-missing",
-            "fault",
-            f"{reason[2]}; not found: {', '.join(detail.missing)}",
-        )
+        text = f"{reason[2]}; not found: {', '.join(detail.missing)}"
+        reason = ("definition-missing", "fault", text)
     code, state, text = reason or _judged(detail.report, is_pod=is_pod)
     return Section(
         name="gate",
@@ -137,7 +132,7 @@ def told(
 def _judged(report: GateReport, *, is_pod: bool) -> Reason:
     """Of a pod, or of the pods that a template makes."""
     state: State = "fine"
-    if report.code in _FAULTS:
+    if report.code in BLOCKED:
         state = "fault"
     elif report.code == "ending":
         state = "note"
