@@ -91,13 +91,12 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
             if attempt == TRIES - 1:
                 raise
             continue
-        policies = ", ".join(
-            f"{each['name']} {each.get('failurePolicy')}" for each in changed.get("webhooks") or ()
-        )
+        entries = changed.get("webhooks") or ()
+        policies = ", ".join(f"{each['name']} {each.get('failurePolicy')}" for each in entries)
         done = "fails open" if is_on else "restored"
         say(f"{resource.kind}: {done}: {policies}")
         noted = standing_now or glass
-        names = [str(each["name"]) for each in changed.get("webhooks") or ()]
+        names = [str(each["name"]) for each in entries]
         unknown = [each for each in names if not noted.has_noted(each)]
         if unknown and not is_on:
             say(

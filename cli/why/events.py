@@ -46,12 +46,8 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
     events = []
     for each in found:
         if str(each.get("reportingComponent")).startswith(f"{_OURS}{of}"):
-            series = each.get("series") or {}
-            times = (
-                series.get("lastObservedTime"),
-                each.get("eventTime"),
-                each.get("lastTimestamp"),
-            )
+            last = (each.get("series") or {}).get("lastObservedTime")
+            times = (last, each.get("eventTime"), each.get("lastTimestamp"))
             # Without what names the object once more.
             text = (each.get("message") or "").partition(" / Namespace: ")[0]
             is_warning = each.get("type") == "Warning"
