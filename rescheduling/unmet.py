@@ -112,7 +112,7 @@ def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequire
         if kept:
             shown = ", ".join([*dict.fromkeys(one for each in kept for one in each)][:_SHOWN])
             return f"every node that matches is excluded: {shown}", []
-        alone = (each for each in _parts(term) if _is_absent(pending, each, nodes))
+        alone = (each for each in parts(term) if _is_absent(pending, each, nodes))
         missing.append(next(alone, term))
     shown = " or ".join(dict.fromkeys(map(_shown, missing[:_SHOWN])))
     text = f"no node has {shown or 'what the required node affinity asks for'}"
@@ -127,7 +127,8 @@ def _requirements(term: NodeTerm) -> tuple[NodeRequirement, ...]:
     return term.expressions + term.fields
 
 
-def _parts(term: NodeTerm) -> Iterator[NodeTerm]:
+def parts(term: NodeTerm) -> Iterator[NodeTerm]:
+    """Each of its requirements, as a term of its own."""
     yield from (NodeTerm((each,)) for each in term.expressions)
     yield from (NodeTerm(fields=(each,)) for each in term.fields)
 

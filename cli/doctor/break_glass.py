@@ -5,7 +5,6 @@ It uses the caller's permissions, and needs nothing of ours to run in the cluste
 
 from __future__ import annotations
 
-import socket
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import EVENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    UNUSABLE,
+    complain,
+    event_of,
+    run_with_client,
+    say,
+)
 from harbourmaster.cli.live.reader import caller_name
 from harbourmaster.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
-from harbourmaster.kube.lease import micro_time
 from harbourmaster.registration.break_glass import BreakGlass, ended, is_open, standing, started
 from harbourmaster.registration.desired import NAME
 
@@ -56,11 +62,10 @@ async def _run(arguments: Arguments, client: Client) -> int:
         except NotFoundError:
             complain(f"{resource.kind} {NAME} not found: it calls no webhook of ours")
             codes.append(LEFT)
-        except ForbiddenError as error:
-            complain(f"{resource.kind}: not changed: missing permission: {error.message}")
-            codes.append(LEFT)
         except ApiError as error:
-            complain(f"{resource.kind}: not changed: {error}")
+            is_forbidden = isinstance(error, ForbiddenError)
+            why = f"missing permission: {error.message}" if is_forbidden else str(error)
+            complain(f"{resource.kind}: not changed: {why}")
             codes.append(LEFT)
     if is_on and DONE in codes:
         say(_MEANWHILE)
@@ -72,7 +77,8 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
     for attempt in range(TRIES):
         stored = msgspec.json.decode(await client.get(resource, NAME))
         standing_now = standing(stored)
-        if is_on and standing_now is not None and _is_open(stored):
+        entries = stored.get("webhooks") or ()
+        if is_on and standing_now is not None and all(map(is_open, entries)):
             say(f"{resource.kind}: break-glass mode is on already, {standing_now}")
             return DONE
         if not is_on and standing_now is None:
@@ -85,38 +91,24 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
             if attempt == TRIES - 1:
                 raise
             continue
-        names = ", ".join(
-            f"{each['name']} {each.get('failurePolicy')}" for each in changed.get("webhooks") or ()
-        )
+        entries = changed.get("webhooks") or ()
+        policies = ", ".join(f"{each['name']} {each.get('failurePolicy')}" for each in entries)
         done = "fails open" if is_on else "restored"
-        say(f"{resource.kind}: {done}: {names}")
-        unknown = [] if is_on else _unnoted(changed, standing_now or glass)
-        if unknown:
+        say(f"{resource.kind}: {done}: {policies}")
+        noted = standing_now or glass
+        names = [str(each["name"]) for each in entries]
+        unknown = [each for each in names if not noted.has_noted(each)]
+        if unknown and not is_on:
             say(
                 f"{resource.kind}: the earlier failurePolicy of {', '.join(unknown)} is unknown: "
                 "compare it with your settings or manifests"
             )
-        await _tell(client, resource, stored, glass, is_on=is_on)
+        try:
+            await client.create(EVENTS, event(resource, stored, glass, is_on=is_on), _PLACE)
+        except ApiError as error:
+            complain(f"{resource.kind}: done, but the event could not be written: {error.message}")
         return DONE
     raise AssertionError
-
-
-def _is_open(stored: dict[str, Any]) -> bool:
-    return all(is_open(entry) for entry in stored.get("webhooks") or ())
-
-
-def _unnoted(configuration: dict[str, Any], glass: BreakGlass) -> list[str]:
-    names = [str(entry["name"]) for entry in configuration.get("webhooks") or ()]
-    return [name for name in names if not glass.has_noted(name)]
-
-
-async def _tell(
-    client: Client, resource: Resource, stored: dict[str, Any], glass: BreakGlass, *, is_on: bool
-) -> None:
-    try:
-        await client.create(EVENTS, event(resource, stored, glass, is_on=is_on), _PLACE)
-    except ApiError as error:
-        complain(f"{resource.kind}: done, but the event could not be written: {error.message}")
 
 
 def event(
@@ -125,21 +117,12 @@ def event(
     """The event that says who did it, and why."""
     did = "started break-glass mode, all webhooks fail open" if is_on else "ended break-glass mode"
     why = f": {glass.reason}" if glass.reason else ""
-    return {
-        "apiVersion": EVENTS.api_version,
-        "kind": EVENTS.kind,
-        "metadata": {"generateName": f"{NAME}-", "namespace": _PLACE},
-        "eventTime": micro_time(datetime.now(UTC)),
-        "reportingController": "harbourmaster.dev/cli",
-        "reportingInstance": socket.gethostname()[:128] or "unknown",
-        "type": "Warning" if is_on else "Normal",
-        "reason": "BreakGlassStarted" if is_on else "BreakGlassEnded",
-        "action": "BreakGlass",
-        "regarding": {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "name": NAME,
-            "uid": (stored.get("metadata") or {}).get("uid", ""),
-        },
-        "note": f"{glass.by} {did}{why}"[:1000],
-    }
+    uid = (stored.get("metadata") or {}).get("uid", "")
+    return event_of(
+        {"apiVersion": resource.api_version, "kind": resource.kind, "name": NAME, "uid": uid},
+        _PLACE,
+        f"{glass.by} {did}{why}",
+        type="Warning" if is_on else "Normal",
+        reason="BreakGlassStarted" if is_on else "BreakGlassEnded",
+        action="BreakGlass",
+    )

@@ -35,17 +35,9 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Sequence
 
-    from harbourmaster.cli.diagnosis import Severity
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
 
-_LABELS: Final[dict[Severity, str]] = {
-    "fault": "FAULT",
-    "warning": "WARNING",
-    "unknown": "unknown",
-    "note": "note",
-    "ok": "ok",
-}
 _TONES: Final[dict[str, Tone]] = {
     "FAULT": "bad",
     "WARNING": "waiting",
@@ -143,11 +135,12 @@ def lines(report: DoctorReport) -> list[str]:
         if counts[one.check] > _MOST:
             continue
         subject = f"{one.subject}: " if one.subject else ""
-        found.append(f"{_LABELS[one.severity]:{_LABEL}} {one.check:{_CHECK}} {subject}{one.text}")
+        label = one.severity.upper() if one.severity in {"fault", "warning"} else one.severity
+        found.append(f"{label:{_LABEL}} {one.check:{_CHECK}} {subject}{one.text}")
         if one.remedy:
             found.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {one.remedy}")
     found += [
-        f"{_LABELS['note']:{_LABEL}} {check:{_CHECK}} {number - _MOST} more: -o json has all"
+        f"{'note':{_LABEL}} {check:{_CHECK}} {number - _MOST} more: -o json has all"
         for check, number in counts.items()
         if number > _MOST
     ]

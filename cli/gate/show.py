@@ -5,7 +5,6 @@ It uses the caller's permissions, and works if nothing of Harbourmaster runs in 
 
 from __future__ import annotations
 
-import socket
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,15 @@ from msgspec import Struct
 from harbourmaster.api.patches import JsonPatch, MergePatch
 from harbourmaster.api.resources import EVENTS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client, say
+from harbourmaster.cli.live.cluster import (
+    DONE,
+    LEFT,
+    complain,
+    event_of,
+    print_out,
+    run_with_client,
+    say,
+)
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.gates.gate import GATE
@@ -38,7 +45,6 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.kube.lease import micro_time
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
@@ -59,7 +65,7 @@ if TYPE_CHECKING:
 TRIES: Final = 3
 """How often a pod is tried again after it was changed by somebody else."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
-_BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
+BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
 """Codes of pods that will not go on without a person."""
 _HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
 """Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
@@ -81,6 +87,8 @@ class WaitingPod(Struct, frozen=True, rename="camel"):
 
 
 _WANTED: Final = "wanted"
+_COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code")
+"""Fields of a report that are printed."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 
 
@@ -131,7 +139,7 @@ async def _show(arguments: Arguments, client: Client) -> int:
         lines = [f"pod/{one.pod}" for one in found]
     elif found:
         head, *rows = table(found, is_wide=arguments.output == "wide")
-        tones: list[Tone] = ["bad" if one.code in _BLOCKED else "" for one in found]
+        tones: list[Tone] = ["bad" if one.code in BLOCKED else "" for one in found]
         lines = [head, *zip(rows, tones, strict=True)]
     else:
         place = f"in namespace {namespace} " if namespace else ""
@@ -145,27 +153,17 @@ def waiting(
 ) -> list[WaitingPod]:
     """The pods as they are shown, the oldest first."""
     by_key = {each.metadata.key: each for each in versions}
-    found = [_waiting(pod, by_key, now) for pod in pods]
-    return sorted(found, key=lambda one: (-one.age, one.namespace, one.pod))
-
-
-def _waiting(pod: Pod, versions: dict[str, WorkloadVersion], now: datetime) -> WaitingPod:
-    described = workload_of(pod.annotations, pod.labels)
-    name = names_of_pod(described).version if described is not None else ""
-    # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
-    facts = Facts(version=versions.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
-    found = gate_report(pod, facts, GateWaitRules(), now)
-    return WaitingPod(
-        namespace=pod.namespace,
-        pod=pod.name,
-        age=found.age,
-        app=found.app,
-        workload=found.workload,
-        version=found.version,
-        code=found.code,
-        waits_for=found.text,
-        orphaned=found.code == "orphaned",
-    )
+    waits = []
+    for pod in pods:
+        described = workload_of(pod.annotations, pod.labels)
+        name = names_of_pod(described).version if described is not None else ""
+        # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
+        facts = Facts(version=by_key.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
+        found = gate_report(pod, facts, GateWaitRules(), now)
+        copied = {each: getattr(found, each) for each in _COPIED}
+        is_orphaned = found.code == "orphaned"
+        waits.append(WaitingPod(waits_for=found.text, orphaned=is_orphaned, **copied))
+    return sorted(waits, key=lambda one: (-one.age, one.namespace, one.pod))
 
 
 def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
@@ -248,15 +246,21 @@ async def _release_one(
     except ApiError as error:
         return await _refused(client, error, PODS, (namespace, name), "released")
     if pod is None:
-        where = (
-            f"does not have the gate {GATE} and does not wait in the scheduler "
-            f"{arguments.scheduler}"
-        )
-        complain(f"{shown}: not released: it {where}")
+        where = f"does not wait in the scheduler {arguments.scheduler}"
+        complain(f"{shown}: not released: it does not have the gate {GATE} and {where}")
         return LEFT
     say(f"released {shown} for {who}")
+    note = f"released without its checks by {who}: {arguments.reason}"
+    how = {"type": "Warning", "reason": "GateReleased", "action": "Release"}
+    regarding = {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "uid": pod.uid,
+    }
     try:
-        await client.create(EVENTS, event(pod, who, arguments.reason, datetime.now(UTC)), namespace)
+        await client.create(EVENTS, event_of(regarding, namespace, note, **how), namespace)
     except ApiError as error:
         complain(f"{shown}: released, but the event could not be written: {error.message}")
     return DONE
@@ -287,11 +291,9 @@ async def _refused(
     if isinstance(error, NotFoundError):
         complain(await ClusterReader(client).not_found(error, resource, name, namespace))
         return LEFT
-    if isinstance(error, ForbiddenError):
-        why = f"not {done}: missing permission: {error.message}"
-    else:
-        why = f"not {done}: {error}"
-    complain(f"{namespace}/{name}: {why}")
+    is_forbidden = isinstance(error, ForbiddenError)
+    why = f"missing permission: {error.message}" if is_forbidden else str(error)
+    complain(f"{namespace}/{name}: not {done}: {why}")
     return LEFT
 
 
@@ -323,27 +325,3 @@ async def _let_go(
         else:
             return pod
     raise AssertionError
-
-
-def event(pod: Pod, who: str, reason: str, now: datetime) -> dict[str, Any]:
-    """The event for a pod that was released by hand."""
-    at = micro_time(now)
-    return {
-        "apiVersion": EVENTS.api_version,
-        "kind": EVENTS.kind,
-        "metadata": {"generateName": f"{pod.name[:200]}-", "namespace": pod.namespace},
-        "eventTime": at,
-        "reportingController": "harbourmaster.dev/cli",
-        "reportingInstance": socket.gethostname()[:128] or "unknown",
-        "type": "Warning",
-        "reason": "GateReleased",
-        "action": "Release",
-        "regarding": {
-            "apiVersion": PODS.api_version,
-            "kind": PODS.kind,
-            "name": pod.name,
-            "namespace": pod.namespace,
-            "uid": pod.uid,
-        },
-        "note": f"released without its checks by {who}: {reason}"[:1000],
-    }

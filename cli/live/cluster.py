@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import sys
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, TypeVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from harbourmaster.api.resources import EVENTS
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.terminal import FORMATS, Terminal
@@ -24,6 +27,7 @@ from harbourmaster.kube.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from harbourmaster.kube.lease import micro_time
 from harbourmaster.kube.reading import readable
 from harbourmaster.telemetry.text import clean
 
@@ -114,6 +118,21 @@ def print_out(
 def complain(line: str) -> None:
     """Print a line on standard error."""
     print(f"{program.name.get()}: {clean(line)}", file=sys.stderr, flush=True)
+
+
+def event_of(regarding: dict[str, Any], namespace: str, note: str, **fields: str) -> dict[str, Any]:
+    """The event about what the caller did to an object; ``fields`` are its type and so on."""
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"generateName": f"{regarding['name'][:200]}-", "namespace": namespace},
+        "eventTime": micro_time(datetime.now(UTC)),
+        "reportingController": "harbourmaster.dev/cli",
+        "reportingInstance": socket.gethostname()[:128] or "unknown",
+        "regarding": regarding,
+        "note": note[:1000],
+        **fields,
+    }
 
 
 async def collect(  # noqa: PLR0913 - what a list takes

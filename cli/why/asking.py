@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import Subject
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.gate_cache import CachedGating
 
 ROLLOUT: Final = "Rollout"
@@ -180,19 +179,9 @@ class _Listening(Engine):
         self.place = name, namespace.labels
         return super().match(name, namespace, labels)
 
-    def merge(
-        self,
-        kind: Kind,
-        pod: PodView,
-        policies: tuple[CompiledPolicy, ...],
-        *,
-        node_name_as_field: bool,
-        waits: str = "",
-    ) -> Verdict:
-        self.options = self._options[node_name_as_field, waits]
-        return super().merge(
-            kind, pod, policies, node_name_as_field=node_name_as_field, waits=waits
-        )
+    def merge(self, *given: Any, **options: Any) -> Verdict:  # noqa: ANN401 - as the base class
+        self.options = self._options[options["node_name_as_field"], options["waits"]]
+        return super().merge(*given, **options)
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         self.waits = decided.gating.waits

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import CORE_EVENTS
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.why.model import Line
 from harbourmaster.kube.errors import ApiError
 
@@ -21,25 +21,6 @@ MOST: Final = 3
 """Events that are shown."""
 
 
-class _Series(Struct, frozen=True, rename="camel"):
-    last_observed_time: str | None = None
-
-
-class _StoredEvent(Struct, frozen=True, rename="camel"):
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    reporting_component: str = ""
-    event_time: str | None = None
-    last_timestamp: str | None = None
-    series: _Series | None = None
-
-    @property
-    def time(self) -> str:
-        series = self.series.last_observed_time if self.series is not None else None
-        return series or self.event_time or self.last_timestamp or ""
-
-
 class Event(Struct, frozen=True, rename="camel"):
     """One event; ``time`` is that of the last of its kind."""
 
@@ -47,9 +28,6 @@ class Event(Struct, frozen=True, rename="camel"):
     reason: str
     message: str
     is_warning: bool = False
-
-
-_decode: Final = msgspec.json.Decoder(_StoredEvent).decode
 
 
 async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -> tuple[Event, ...]:
@@ -61,21 +39,20 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
         return ()
     selector = f"involvedObject.uid={uid}"
     try:
-        found = await live.listed(CORE_EVENTS, _decode, namespace, field_selector=selector)
+        found = await live.listed(CORE_EVENTS, decode_anything, namespace, field_selector=selector)
     except ApiError:
         # They say more, and nothing depends on them.
         return ()
-    events = [
-        # Without what names the object once more.
-        Event(
-            each.time,
-            each.reason,
-            each.message.partition(" / Namespace: ")[0],
-            each.type == "Warning",
-        )
-        for each in found
-        if each.reporting_component.startswith(f"{_OURS}{of}")
-    ]
+    events = []
+    for each in found:
+        if str(each.get("reportingComponent")).startswith(f"{_OURS}{of}"):
+            last = (each.get("series") or {}).get("lastObservedTime")
+            times = (last, each.get("eventTime"), each.get("lastTimestamp"))
+            # Without what names the object once more.
+            text = (each.get("message") or "").partition(" / Namespace: ")[0]
+            is_warning = each.get("type") == "Warning"
+            time = next(filter(None, times), "")
+            events.append(Event(time, each.get("reason") or "", text, is_warning))
     return tuple(sorted(events, key=lambda each: each.time, reverse=True)[:MOST])
 
 

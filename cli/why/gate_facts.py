@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.json import Decoder
 
 from harbourmaster.api.metadata import OwnerReference
@@ -21,7 +21,9 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.reviews import object_in
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.inheritance import inherit, own
@@ -104,9 +106,7 @@ class GateFacts:
         return [each for each in wanted if each not in known and not each.startswith(unread)]
 
     async def _app(self, version: WorkloadVersion) -> AppVersion | None:
-        def note(line: str) -> None:
-            self.notes.setdefault(APP_VERSIONS.kind, line)
-
+        note = partial(self.notes.setdefault, APP_VERSIONS.kind)
         try:
             found = await self._live.items(APP_VERSIONS, _decode_app, self._namespace, skipped=note)
         except ApiError as error:
@@ -210,46 +210,29 @@ _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
 _KINDS: Final = _PARENTS | {REPLICA_SET, PODS.kind}
 
 
-class _Metadata(Struct, frozen=True):
-    """As in files too, where a map may be null."""
+class Template(NamedTuple):
+    """A pod, or the template of one."""
 
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-
-    @property
-    def read(self) -> Metadata:
-        return Metadata(self.annotations or {}, self.labels or {})
+    keys: Metadata
+    """Annotations and labels."""
+    containers: tuple[Container, ...]
+    """Without init containers."""
 
 
-class _PodSpec(Struct, frozen=True):
-    containers: tuple[Container, ...] | None = None
-    template: _Template | None = None
+def _keys_in(manifest: dict[str, Any]) -> Metadata:
+    """Annotations and labels; in files either map may be null."""
+    own = object_in(manifest, "metadata")
+    found = {each: own.get(each) or {} for each in ("annotations", "labels")}
+    return msgspec.convert(found, Metadata)
 
 
-class _Template(Struct, frozen=True):
-    metadata: _Metadata | None = None
-    spec: _PodSpec | None = None
-
-    @property
-    def keys(self) -> Metadata:
-        """Annotations and labels."""
-        return (self.metadata or _Metadata()).read
-
-    @property
-    def containers(self) -> tuple[Container, ...]:
-        """Without init containers."""
-        return (self.spec or _PodSpec()).containers or ()
-
-
-_decode: Final = Decoder(_Template).decode
-
-
-def template_of(subject: Subject) -> _Template:
+def template_of(subject: Subject) -> Template:
     """The pod itself, or the template of a workload. Raises DecodeError."""
-    found = _decode(subject.raw)
-    return (
-        found if subject.kind == PODS.kind else (found.spec or _PodSpec()).template or _Template()
-    )
+    pod = decode_anything(subject.raw)
+    if subject.kind != PODS.kind:
+        pod = object_in(object_in(pod, "spec"), "template")
+    containers = object_in(pod, "spec").get("containers") or ()
+    return Template(_keys_in(pod), msgspec.convert(containers, tuple[Container, ...]))
 
 
 def template_pod(
@@ -261,14 +244,11 @@ def template_pod(
     template = template_of(subject)
     metadata = template.keys
     parent = next((each for each in (subject, *owners) if each.kind in _PARENTS), None)
-
-    def containers() -> tuple[Container, ...]:
-        return template.containers
-
-    tracking = own(metadata, containers, version_from_tag=version_from_tag)
+    options: Any = {"version_from_tag": version_from_tag}
+    tracking = own(metadata, lambda: template.containers, **options)
     if tracking is None and parent is not None:
-        inherited = _decode(parent.raw).keys
-        tracking = inherit(metadata, inherited, containers, version_from_tag=version_from_tag)
+        inherited = _keys_in(decode_anything(parent.raw))
+        tracking = inherit(metadata, inherited, lambda: template.containers, **options)
     if tracking is None:
         return None
     return Pod(

@@ -212,15 +212,17 @@ class Wording:
         asked = [named(reference) for reference in field.asked_by]
         if not self._is_live:
             return " and ".join([self._by(field.set_by), *asked])
-        if _is_default_toleration(field.value) and not asked:
+        value = field.value
+        if isinstance(value, dict) and toleration_key(value) in _DEFAULTS and not asked:
+            # One of the two that every pod gets.
             return "Kubernetes, for every pod"
         stem = _stem(field.path.removeprefix(self._prefix))
         applied = self._known.applied
         known = template if applied is None else applied
-        if any(value == field.value for path, value in known.items() if _stem(path) == stem):
+        if any(there == value for path, there in known.items() if _stem(path) == stem):
             own = "the template" if self._known.owner else "the object itself"
             return " and ".join([own, *asked])
-        if self._known.owner.startswith("DaemonSet ") and _is_of_daemon(field.value):
+        if self._known.owner.startswith("DaemonSet ") and _is_of_daemon(value):
             return " and ".join(["the DaemonSet controller", *asked])
         if stem == REQUIRED_TERMS and stem in template and asked:
             # Policies narrow what the template requires.
@@ -279,11 +281,6 @@ def shown(path: str, value: Any) -> str:  # noqa: ANN401
     """The value of the field at ``path``."""
     text = _shown(path, value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _is_default_toleration(value: Any) -> bool:  # noqa: ANN401
-    """Whether it is one of the two that Kubernetes gives every pod."""
-    return isinstance(value, dict) and toleration_key(value) in _DEFAULTS
 
 
 def _is_of_daemon(value: Any) -> bool:  # noqa: ANN401

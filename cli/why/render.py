@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.cli.why.model import Line, State
@@ -36,30 +36,26 @@ def show(arguments: Arguments, report: Report) -> None:
     sections = sorted(report.sections, key=lambda each: _STATES.index(each.state))
     if arguments.output in FORMATS:
         begin = b"---\n" if arguments.output == "yaml" else b""
-        found = _for_programs(report, sections)
+        subject = report.subject
+        # State and summary are the most urgent section's.
+        found = {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+            "state": sections[0].state,
+            "summary": sections[0].summary,
+            "sections": [
+                {key: getattr(each, key) for key in _FOR_PROGRAMS} | {"next": step_of(each, report)}
+                for each in sections
+            ],
+        }
         sys.stdout.buffer.write(begin + FORMATS[arguments.output](found))
         sys.stdout.buffer.flush()
         return
     for line in _text(report, sections, Terminal.of(sys.stdout)):
         print(line)
     print(flush=True)
-
-
-def _for_programs(report: Report, sections: Sequence[Section]) -> dict[str, Any]:
-    """What programs get of one object; state and summary are the most urgent section's."""
-    subject = report.subject
-    return {
-        "apiVersion": subject.api_version,
-        "kind": subject.kind,
-        "namespace": subject.namespace,
-        "name": subject.name,
-        "state": sections[0].state,
-        "summary": sections[0].summary,
-        "sections": [
-            {key: getattr(each, key) for key in _FOR_PROGRAMS} | {"next": step_of(each, report)}
-            for each in sections
-        ],
-    }
 
 
 def _text(report: Report, sections: Sequence[Section], terminal: Terminal) -> Iterator[str]:

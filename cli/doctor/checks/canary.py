@@ -19,7 +19,6 @@ from harbourmaster.webhook.canary import CANARY, VERSION, our_version
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
@@ -255,16 +254,12 @@ async def _where(live: Installation) -> tuple[str, dict[str, str]]:
         if not one.deletion_timestamp and asked in {"", one.name}
     ]
     # Where something fails closed comes last: an error there is a refusal, not a silence.
-    for namespace in sorted(namespaces, key=_favourite):
+    for namespace in sorted(namespaces, key=lambda one: (one.name != _FAVOURITE, one.name)):
         for entry in entries:
             labels = entry.labels()
             if labels is not None and entry.selects(namespace):
                 return namespace.name, labels
     return "", {}
-
-
-def _favourite(namespace: Metadata) -> tuple[bool, str]:
-    return namespace.name != _FAVOURITE, namespace.name
 
 
 async def why_silent(live: Installation, namespace: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.rescheduling.model import Budget, Criteria
+    from harbourmaster.rescheduling.model import Criteria
 
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _CORRECT: Final = "correct it: kubectl edit"
@@ -136,8 +136,11 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
     for one in _each(safe, text, "remove that annotation from its template"):
         yield one
     for budget in (each for some in budgets for each in some):
-        if covered := _covered(budget, found):
-            text = f"covers the critical add-on {covered}: draining its node waits for it"
+        selector = budget.selector
+        pods = [one.pod for one in found if one.pod.namespace == budget.namespace]
+        covered = [each.name for each in pods if selector and selector.matches(each.labels)]
+        if covered:
+            text = f"covers the critical add-on {covered[0]}: draining its node waits for it"
             remedy = "delete it, unless add-ons of this kind must not be moved at the same time"
             yield note(f"PodDisruptionBudget {budget.key}", text, remedy)
 
@@ -170,12 +173,3 @@ def _each(found: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
         owners.setdefault((pod.namespace, pod.owner or pod.name), pod)
     for pod in owners.values():
         yield warning(f"pod {pod.key}", text, remedy)
-
-
-def _covered(budget: Budget, found: list[AddOn]) -> str:
-    """The first add-on that the budget covers; empty for none."""
-    selector = budget.selector
-    if selector is None:
-        return ""
-    pods = (one.pod for one in found if one.pod.namespace == budget.namespace)
-    return next((pod.name for pod in pods if selector.matches(pod.labels)), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.kube.server_version import ServerVersion, server_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
 
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
@@ -78,11 +78,18 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             text = f"no binding denies by {', '.join(missing)}: {guard.unguarded}"
             yield note(guard.component, text, f"add deploy/components/{guard.component}")
     policy = await live.read(NETWORK_POLICIES, WEBHOOK, decode_anything, live.namespace)
-    if policy is None or not _is_limited(policy):
+    rules = [{}] if policy is None else policy["spec"].get("ingress") or ()
+    if not all(rule.get("from") for rule in rules):
         slices = await live.items(SLICES, decode_anything, "default", label_selector=_KUBERNETES)
-        ranges = ", ".join(proposed_ranges(slices)) or "of your API server"
+        ranges = {
+            f"{address}/{128 if one.get('addressType') == 'IPv6' else 32}"
+            for one in slices
+            for endpoint in one.get("endpoints") or ()
+            for address in endpoint["addresses"]
+        }
+        shown = ", ".join(sorted(ranges)) or "of your API server"
         text = "no NetworkPolicy limits the webhooks' port to the API server's address ranges"
-        yield note("address ranges", text, f"add {_HARDENED} with the ranges {ranges}")
+        yield note("address ranges", text, f"add {_HARDENED} with the ranges {shown}")
     settings = await live.readable(live.webhook_settings())
     if settings is not None and not settings.server.client_ca:
         text = "the webhook answers clients without a certificate"
@@ -92,19 +99,3 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         text = "the controller can read every Secret whose name it knows"
         remedy = f"add {_HARDENED}, and run harbourmaster grant secrets for each namespace"
         yield note("Secrets", text, remedy)
-
-
-def _is_limited(policy: dict[str, Any]) -> bool:
-    """Whether each rule of a NetworkPolicy names peers."""
-    return all(rule.get("from") for rule in policy["spec"].get("ingress") or ())
-
-
-def proposed_ranges(slices: Iterable[dict[str, Any]]) -> list[str]:
-    """One range for each address of the Service default/kubernetes."""
-    found = {
-        f"{address}/{128 if one.get('addressType') == 'IPv6' else 32}"
-        for one in slices
-        for endpoint in one.get("endpoints") or ()
-        for address in endpoint["addresses"]
-    }
-    return sorted(found)

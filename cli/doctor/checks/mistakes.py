@@ -74,10 +74,9 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         for one in await live.items(resource, partial(_faults, resource)):
             for text in one[1]:
                 yield mistake(one[0], text)
-    async for missing in _missing(live, wanted, places):
-        yield missing
-    async for outside in _configs(live, places):
-        yield outside
+    for rest in (_missing(live, wanted, places), _configs(live, places)):
+        async for finding in rest:
+            yield finding
 
 
 async def _configs(live: Installation, places: tuple[str, ...]) -> AsyncIterator[Finding]:

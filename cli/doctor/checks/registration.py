@@ -35,6 +35,7 @@ _NAMES: Final = 3
 _HARMLESS: Final = "metadata."
 _SERVICE: Final = "clientConfig.service."
 _APPLY: Final = "make deploy-with-certmanager IMG=..., or apply your overlay"
+_CREATED: Final = "a running controller creates it within seconds: see its Lease and log"
 _REPAIRED: Final = "a running controller repairs it"
 _MIRRORED: Final = "a running controller mirrors it within seconds: see its Lease and log"
 _SYSTEM: Final = "kube-system"
@@ -51,7 +52,8 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     unknown: dict[str, Repair] = {}
     for resource, stored in (await live.stored_configurations()).items():
         if stored is None:
-            yield _missing(resource, keeps=keeps)
+            text = "not found: the API server does not call the webhooks that it would contain"
+            yield fault(f"{resource.kind} {NAME}", text, _CREATED if keeps else _APPLY)
             continue
         one, expected = stored, wanted[resource]
         glass = standing(stored)
@@ -96,12 +98,6 @@ def _broken(resource: Resource, one: dict[str, Any], glass: BreakGlass, *, keeps
     who = "a running controller opens it" if keeps else "stop what applies the manifests"
     again = "harbourmaster doctor --break-glass on again"
     return warning(resource.kind, text, f"{who}; {again}, or off")
-
-
-def _missing(resource: Resource, *, keeps: bool) -> Finding:
-    made = "a running controller creates it within seconds: see its Lease and log"
-    text = "not found: the API server does not call the webhooks that it would contain"
-    return fault(f"{resource.kind} {NAME}", text, made if keeps else _APPLY)
 
 
 def _drift(resource: Resource, repair: Repair, *, keeps: bool) -> Finding:

@@ -152,12 +152,11 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
     files = sorted(DEPLOY.glob("rbac/*.yaml"))
     if REGISTRATION in settings.running:
         files += sorted(DEPLOY.glob("rbac/registration/*.yaml"))
-    if settings.rescheduling.enabled:
-        files.append(DEPLOY / "components/rescheduling/rights.yaml")
-    if settings.placement.enabled:
-        files.append(DEPLOY / "components/placement/rights.yaml")
-    if settings.dashboard.enabled:
-        files.append(DEPLOY / "components/dashboard/rights.yaml")
+    files += [
+        DEPLOY / f"components/{part}/rights.yaml"
+        for part in ("rescheduling", "placement", "dashboard")
+        if getattr(settings, part).enabled
+    ]
     objects = [each for file in files for each in _objects(file)]
     roles = {
         (each["kind"], each["metadata"]["name"]): each

@@ -31,7 +31,7 @@ from harbourmaster.registration.trust import bundle_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.certs.bundle import Bundle
@@ -121,13 +121,10 @@ def _late(subject: str, bundle: Bundle, now: datetime) -> Iterator[Finding]:
         spans.append(("ca.crt", bundle.authority_not_before, bundle.authority_not_after))
     for file, begin, end in spans:
         if end - now < _LATE * (end - begin):
-            text = f"{file} expires in {_shown(end - now)} and should have been renewed"
+            hours = int((end - now).total_seconds() // 3600)
+            left = f"{hours // 24} days" if hours >= 48 else f"{hours} h"  # noqa: PLR2004 - two days
+            text = f"{file} expires in {left} and should have been renewed"
             yield warning(subject, text, "see the controller's log: why not renewed")
-
-
-def _shown(span: timedelta) -> str:
-    hours = int(span.total_seconds() // 3600)
-    return f"{hours // 24} days" if hours >= 48 else f"{hours} h"  # noqa: PLR2004 - two days
 
 
 async def _carriers(live: Installation) -> AsyncIterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.times import parse
-from harbourmaster.cli.gate.show import short_age
+from harbourmaster.cli.gate.show import BLOCKED, short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import unreadable
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.cli.why.ungated import Reason
     from harbourmaster.lifecycle.check_facts import CheckReport, ObjectiveReport
-    from harbourmaster.lifecycle.gate_verdict import Code
 
-_FAULTS: Final[frozenset[Code]] = frozenset(("orphaned", "app-failed", "checks-failed"))
 _TONES: Final[dict[str, Tone]] = {
     "Succeeded": "good",
     "Warning": "good",
@@ -116,11 +114,8 @@ def told(
 ) -> Section:
     """The section; ``reason`` is known besides the report and comes before it."""
     if reason and reason[0] == "to-be-gated" and detail.missing:
-        reason = (
-            "definition-missing",
-            "fault",
-            f"{reason[2]}; not found: {', '.join(detail.missing)}",
-        )
+        text = f"{reason[2]}; not found: {', '.join(detail.missing)}"
+        reason = ("definition-missing", "fault", text)
     code, state, text = reason or _judged(detail.report, is_pod=is_pod)
     return Section(
         name="gate",
@@ -136,23 +131,36 @@ def told(
 
 def _judged(report: GateReport, *, is_pod: bool) -> Reason:
     """Of a pod, or of the pods that a template makes."""
-    state = _state(report)
-    if not is_pod and report.code == "released":
-        return report.code, "fine", "its pods can be released: their checks passed"
+    state: State = "fine"
+    if report.code in BLOCKED:
+        state = "fault"
+    elif report.code == "ending":
+        state = "note"
+    elif report.is_waiting or report.code == "foreign-gates-only":
+        state = "waits"
+    text = f"waits for {report.text}"
     if not is_pod:
-        return report.code, state, f"its pods wait for {report.text}"
-    where = ""
+        is_due = report.code == "released"
+        text = "can be released: their checks passed" if is_due else f"wait for {report.text}"
+        return report.code, "fine" if is_due else state, f"its pods {text}"
     if report.is_waiting:
         place = "at our gate" if report.place == "gate" else "in its scheduler"
-        where = f"{place} for {short_age(report.age)}, "
-    return report.code, state, f"{where}waits for {report.text}"
+        text = f"{place} for {short_age(report.age)}, {text}"
+    return report.code, state, text
 
 
 def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
     """What stands below the summary."""
     report = detail.report
-    if report.is_waiting:
-        yield from _standing(detail, now)
+    if report.is_waiting and report.workload:
+        of_app = f" of the app {report.app}" if report.app else ""
+        yield Line(f"{report.workload}@{report.version}{of_app}", label="workload")
+    if report.is_waiting and report.since:
+        # What a workload's template makes has no age.
+        yield Line(f"{report.since}, {short_age(report.age)} ago", label="since")
+        yield Line(_deadline(detail), label="deadline")
+    if report.next_try:
+        yield Line(_at(report.next_try, now), label="next try")
     if report.foreign_gates:
         names = ", ".join(report.foreign_gates)
         yield Line(f"{names}: set by others, who must remove them", label="other gates")
@@ -169,34 +177,12 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
         yield Line(note, label="unknown", tone="dim")
 
 
-def _standing(detail: GateDetail, now: datetime) -> Iterator[Line]:
-    report = detail.report
-    if report.workload:
-        of_app = f" of the app {report.app}" if report.app else ""
-        yield Line(f"{report.workload}@{report.version}{of_app}", label="workload")
-    if report.since:
-        # What a workload's template makes has no age.
-        yield Line(f"{report.since}, {short_age(report.age)} ago", label="since")
-        yield Line(_deadline(detail), label="deadline")
-    if report.next_try:
-        yield Line(_at(report.next_try, now), label="next try")
-
-
-def _state(report: GateReport) -> State:
-    if report.code in _FAULTS:
-        return "fault"
-    if report.code == "ending":
-        return "note"
-    return "waits" if report.is_waiting or report.code == "foreign-gates-only" else "fine"
-
-
 def _deadline(detail: GateDetail) -> str:
-    report = detail.report
-    if detail.deadline_unknown:
-        if detail.deadline_unknown.startswith(NOT_INSTALLED):
-            # The section on policies says it.
-            return "unknown: the settings could not be read"
-        return f"unknown: {detail.deadline_unknown}"
+    report, unknown = detail.report, detail.deadline_unknown
+    if unknown:
+        # The section on policies says what is not installed.
+        is_said = unknown.startswith(NOT_INSTALLED)
+        return f"unknown: {'the settings could not be read' if is_said else unknown}"
     if not report.deadline:
         return "none (lifecycle.maxGateAgeSeconds is 0)"
     passed = "has passed" if report.is_overdue else "then"

@@ -17,7 +17,6 @@ from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_L
 from harbourmaster.placement.model import FALSE, Application
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.model import State, WhyContext
 
 
@@ -33,10 +32,6 @@ class PlacementDetail(Struct, frozen=True, rename="camel", kw_only=True):
     """Why there is no record to show."""
 
 
-class _NoRecordError(Exception):
-    """There is no record to show; the text says why."""
-
-
 async def section(context: WhyContext) -> Section | None:
     """Of what an Application put into this cluster, and what that made in turn."""
     for placed in (context.subject, *context.owners):
@@ -49,9 +44,17 @@ async def section(context: WhyContext) -> Section | None:
     application = f"{namespace}/{name}"
     record, unread = None, ""
     try:
-        record = await _record(context.live, namespace, name, metadata.labels[UID_LABEL])
-    except _NoRecordError as error:
-        unread = str(error)
+        raw = await context.live.find(APPLICATIONS, name, namespace) if namespace and name else None
+        found = msgspec.json.decode(raw, type=Application) if raw is not None else None
+        if found is None:
+            unread = (
+                "it is not in this cluster: ask the cluster that manages placement with "
+                f"harbourmaster placement why {application} --context ..."
+            )
+        elif found.metadata.uid != metadata.labels[UID_LABEL]:
+            unread = f"Application {application} is another one than the one that placed it"
+        else:
+            record = reported(found)
     except ApiError as error:
         unread = unreadable(error, f"Application {application}")
     except ValueError as error:
@@ -67,22 +70,6 @@ async def section(context: WhyContext) -> Section | None:
             application=application, placed=placed.shown, record=record, unread=unread
         ),
     )
-
-
-async def _record(live: Installation, namespace: str, name: str, uid: str) -> ShownApplication:
-    """What is known about the application of that UID. Raises _NoRecordError without it."""
-    raw = await live.find(APPLICATIONS, name, namespace) if namespace and name else None
-    if raw is None:
-        raise _NoRecordError(
-            "it is not in this cluster: ask the cluster that manages placement with harbourmaster "
-            f"placement why {namespace}/{name} --context ..."
-        )
-    application = msgspec.json.decode(raw, type=Application)
-    if application.metadata.uid != uid:
-        raise _NoRecordError(
-            f"Application {namespace}/{name} is another one than the one that placed it"
-        )
-    return reported(application)
 
 
 def _judged(record: ShownApplication | None) -> tuple[str, State, str]:

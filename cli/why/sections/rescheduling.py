@@ -24,20 +24,20 @@ from harbourmaster.rescheduling.wire import decode_pod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from msgspec import Raw
-
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.reschedule.plan import ShownPlan  # noqa: TC004 - it is only encoded, never decoded
     from harbourmaster.cli.why.model import State, WhyContext
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.rescheduling.model import Pod
-    from harbourmaster.rescheduling.reservation import Held, Reservation
+    from harbourmaster.rescheduling.reservation import Held
 
 PATIENCE: Final = 5.0
 """Seconds for a plan, for which all pods are read; ``reschedule plan`` has more."""
 _FOR_IT: Final = "kept for it"
 _AT_ITS_COST: Final = "makes room"
 _FOR_OTHERS: Final = "kept"
+_COPIED: Final = ("pod", "since", "deadline", "attempt", "tier")
+"""Fields of a reservation that are printed."""
 
 
 class Kept(Struct, frozen=True, rename="camel", kw_only=True):
@@ -111,7 +111,7 @@ async def section(context: WhyContext) -> Section | None:
         state=state,
         summary=text,
         code=code or "told",
-        lines=tuple(_lines(detail, unknown, unread)),
+        lines=tuple(_lines(detail, kept, unknown, unread)),
         detail=detail,
     )
 
@@ -130,7 +130,7 @@ async def _kept(
             node = await live.read(NODES, pod.node, decode_held)
             held = [node] if node is not None else []
         elif is_pending:
-            held = await live.listed(NODES, _kept_node, metadata_only=True)
+            held = await live.listed(NODES, decode_held, metadata_only=True)
     except ApiError as error:
         unread = unreadable(error, "Node")
     groups: dict[str, tuple[Kept, ...]] = {_FOR_IT: (), _AT_ITS_COST: (), _FOR_OTHERS: ()}
@@ -138,25 +138,10 @@ async def _kept(
         for one in node.reservations:
             goes = any(each.uid == pod.uid for each in one.victims)
             group = _FOR_IT if one.uid == pod.uid else _AT_ITS_COST if goes else _FOR_OTHERS
-            groups[group] += (_shown(node.name, one),)
+            evicted = tuple(each.key for each in one.victims)
+            copied = {each: getattr(one, each) for each in _COPIED}
+            groups[group] += (Kept(node=node.name, evicted=evicted, **copied),)
     return groups, unread
-
-
-def _kept_node(raw: Raw) -> Held | None:
-    node = decode_held(raw)
-    return node if node.text is not None else None
-
-
-def _shown(node: str, one: Reservation) -> Kept:
-    return Kept(
-        node=node,
-        pod=one.pod,
-        since=one.since,
-        deadline=one.deadline,
-        attempt=one.attempt,
-        tier=one.tier,
-        evicted=tuple(each.key for each in one.victims),
-    )
 
 
 async def _plan(
@@ -214,14 +199,15 @@ def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:
     return "room-can-be-made", state, f"it is critical, and {summary(plan)}{off}"
 
 
-def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Line]:
-    for label, kept in (
-        (_FOR_IT, detail.kept_for_it),
-        (_AT_ITS_COST, detail.moves_for),
-        (_FOR_OTHERS, detail.kept_for_others),
-    ):
+def _lines(
+    detail: ReschedulingDetail, groups: dict[str, tuple[Kept, ...]], unknown: str, unread: str
+) -> Iterator[Line]:
+    for label, kept in groups.items():
         for each in kept:
-            yield Line(_kept_text(each), label=label)
+            text = f"{each.node} for {each.pod}, since {each.since}, until {each.deadline}"
+            text += f"; tier {each.tier}, attempt {each.attempt}"
+            text += f"; evicted: {', '.join(each.evicted)}" if each.evicted else ""
+            yield Line(text, label=label)
     if detail.plan is not None:
         from harbourmaster.cli.reschedule.plan import lines  # noqa: PLC0415
 
@@ -233,11 +219,3 @@ def _lines(detail: ReschedulingDetail, unknown: str, unread: str) -> Iterator[Li
         # The section on policies says that nothing is installed.
         text = "" if unknown.startswith(NOT_INSTALLED) else f": {unknown}"
         yield Line(f"whether room is made at all{text}", label="unknown", tone="dim")
-
-
-def _kept_text(kept: Kept) -> str:
-    parts = [f"{kept.node} for {kept.pod}, since {kept.since}, until {kept.deadline}"]
-    parts.append(f"tier {kept.tier}, attempt {kept.attempt}")
-    if kept.evicted:
-        parts.append(f"evicted: {', '.join(kept.evicted)}")
-    return "; ".join(parts)

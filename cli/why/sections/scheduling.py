@@ -19,6 +19,7 @@ from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.rescheduling.fit import static_reasons
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
 from harbourmaster.rescheduling.node_affinity import matches
+from harbourmaster.rescheduling.unmet import parts
 from harbourmaster.rescheduling.wire import decode_node, decode_pending
 
 if TYPE_CHECKING:
@@ -96,9 +97,7 @@ async def _excluded(context: WhyContext) -> _Excluded:
         for key, value in pending.node_selector
     ]
     terms = pending.node_terms or ()
-    one = terms[0] if len(terms) == 1 else NodeTerm()
-    asked += [(REQUIRED_TERMS, (NodeTerm((each,)),)) for each in one.expressions]
-    asked += [(REQUIRED_TERMS, (NodeTerm((), (each,)),)) for each in one.fields]
+    asked += [(REQUIRED_TERMS, (each,)) for each in parts(terms[0])] if len(terms) == 1 else []
     asked += [(REQUIRED_TERMS, terms)] if len(terms) > 1 else []
     who = await origins_in(context)
     texts = []
