@@ -15,7 +15,7 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.gitops import argocd, flux
-from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from harbourmaster.cli.gitops.rules import HANDLED, kinds_of, scopes
 from harbourmaster.cli.installed import NAME
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.kinds import decode_anything
@@ -98,17 +98,13 @@ def _wanted(arguments: Arguments, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
 
 
 def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Kind, ...]) -> None:
-    if arguments.form == "system":
-        found = joined(policies, arguments.namespace)
-    else:
-        found = scopes(policies, arguments.namespace)
+    found = scopes(policies, arguments.namespace, apart=arguments.form != "system")
     if arguments.tool == "argocd":
         make = argocd.system if arguments.form == "system" else argocd.application
         rules = make(found, kinds, installation=arguments.installation)
     else:
-        rules = (flux.helm_release if arguments.form == "helmrelease" else flux.kustomization)(
-            found, kinds
-        )
+        rules = {"ignore": flux.rules(found, kinds)}
+        rules = {"driftDetection": rules} if arguments.form == "helmrelease" else rules
     if arguments.output == "json":
         sys.stdout.buffer.write(json_text(rules))
         return
