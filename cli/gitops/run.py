@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind
 
-_NOTHING: Final = "nothing has to be ignored: "
-
 
 def run(arguments: Arguments) -> int:
     """Print the rules; 1 where a policy is broken or can't be read, 2 where there is no cluster."""
@@ -61,11 +59,9 @@ async def _live(arguments: Arguments, client: Client) -> int:
             "the cluster has no scheduling policies: install Harbourmaster, or give --policies"
         )
         return LEFT
-    except ForbiddenError as error:
-        complain(f"no rules: missing permission to read all policies: {error.message}")
-        return LEFT
     except ApiError as error:
-        complain(f"no rules: {error}")
+        lacks = f"missing permission to read all policies: {error.message}"
+        complain(f"no rules: {lacks if isinstance(error, ForbiddenError) else error}")
         return LEFT
     policies = [read_policy(each)[0] for each in found]
     _print(arguments, policies, _wanted(arguments, await _kinds(reader)))
@@ -110,7 +106,14 @@ def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Ki
         return
     for line in _comments(found, kinds, policies):
         print(f"# {clean(line)}")
-    sys.stdout.write(_yaml(rules))
+    yaml.dump(
+        rules,
+        sys.stdout,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=sys.maxsize >> 33,
+    )
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -125,18 +128,11 @@ _Dumper.add_representer(
 )
 
 
-def _yaml(rules: dict[str, Any]) -> str:
-    text: str = yaml.dump(
-        rules, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize >> 33
-    )
-    return text
-
-
 def _comments(found: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
     """The comments above the rules."""
+    count = many(len(policies), "policy", "policies")
     if not found:
-        return [f"{_NOTHING}{many(len(policies), 'policy', 'policies')}, and none sets anything"]
+        return [f"nothing has to be ignored: {count}, and none sets anything"]
     if [kind.name for kind in kinds] == ["Pod"]:
         return ["for pods that are in Git; other pods never differ from Git"]
-    count = many(len(policies), "policy", "policies")
     return [f"what {count} may set; print it again when policies change"]
