@@ -183,6 +183,34 @@ def add_output(parser: ArgumentParser, *forms: str, more: str = "") -> None:
     )
 
 
+def add_path(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    form: str,
+    text: str,
+    **more: Any,  # noqa: ANN401
+) -> None:
+    """A file or a folder, as ``form`` says."""
+    parser.add_argument(flag, type=Path, metavar=form, help=text, **more)
+
+
+def add_flags(parser: argparse._ActionsContainer, **texts: str) -> None:
+    """Flags without a value, each with its help text."""
+    for name, text in texts.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=text)
+
+
+def add_several(parser: argparse._ActionsContainer, *flags: str, **options: Any) -> None:  # noqa: ANN401
+    """An option that can be repeated."""
+    parser.add_argument(*flags, action="append", default=[], **options)
+
+
+def add_manifests(parser: ArgumentParser, flag: str, dest: str, what: str, **more: Any) -> None:  # noqa: ANN401
+    """Files of objects."""
+    form, text = "FILE|DIR|-", f"{what}; can be repeated"
+    add_several(parser, "-f", flag, dest=dest, type=Path, metavar=form, help=text, **more)
+
+
 def add_lines(parser: ArgumentParser) -> None:
     """A file of one JSON object a line, by default standard input."""
     parser.add_argument("file", type=Path, nargs="?", default=Path("-"), metavar="FILE|-")
@@ -191,33 +219,19 @@ def add_lines(parser: ArgumentParser) -> None:
 def add_checked(parser: ArgumentParser) -> None:
     """Files that are checked, and how the results are printed."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE|DIR|-")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML to FILE")
+    add_path(parser, "--junit", "FILE", "write JUnit XML to FILE")
     add_output(parser)
 
 
 def add_sources(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Files that say what admission knows."""
-    parser.add_argument(
-        "--policies",
-        type=Path,
-        required=required,
-        metavar="DIR|FILE",
-        help="scheduling policies, YAML or JSON",
-    )
-    parser.add_argument(
-        "--namespaces",
-        type=Path,
-        metavar="FILE|DIR",
-        help="existing Namespaces; without it, every namespace exists and has only the "
-        "label with its name",
-    )
-    parser.add_argument(
-        "--parents",
-        type=Path,
-        metavar="FILE|DIR",
-        help="owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; "
-        "in a namespace with gates, a pod whose owner is not in FILE gets a provisional gate",
-    )
+    text = "scheduling policies, YAML or JSON"
+    add_path(parser, "--policies", "DIR|FILE", text, required=required)
+    text = "existing Namespaces; without it, every namespace exists and has only the label with its"
+    add_path(parser, "--namespaces", "FILE|DIR", f"{text} name")
+    text = "owners of pods: ReplicaSets, Deployments, StatefulSets, DaemonSets, Rollouts; in a "
+    text += "namespace with gates, a pod whose owner is not in FILE gets a provisional gate"
+    add_path(parser, "--parents", "FILE|DIR", text)
 
 
 def reference(text: str, what: str, types: Collection[str] = ()) -> tuple[str, str]:

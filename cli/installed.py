@@ -9,33 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harbourmaster.api import resources
-from harbourmaster.api.resources import (
-    APP_CONTEXTS,
-    APPS,
-    CLUSTER_POLICIES,
-    CONFIG_MAPS,
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    EVALUATION_DEFINITIONS,
-    JOBS,
-    KEPTN_CONFIGS,
-    LEASES,
-    LIFECYCLE_GROUP,
-    METRICS_GROUP,
-    PLACEMENT_GROUP,
-    PODS,
-    POLICIES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    STATEFUL_SETS,
-    TASK_DEFINITIONS,
-    Resource,
-    cluster_wide,
-    of_kind,
-)
+from harbourmaster.api.resources import Resource, cluster_wide, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,23 +45,23 @@ CLUSTER_ROLE_BINDINGS: Final = cluster_wide(_RBAC, "ClusterRoleBinding")
 NETWORK_POLICIES: Final = of_kind("networking.k8s.io", "NetworkPolicy")
 
 IN_NAMESPACE: Final = (
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    SERVICES,
+    resources.DEPLOYMENTS,
+    resources.DISRUPTION_BUDGETS,
+    resources.SERVICES,
     NETWORK_POLICIES,
-    Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"),
-    Resource("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"),
-    Resource("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule"),
+    of_kind("monitoring.coreos.com", "ServiceMonitor"),
+    of_kind("monitoring.coreos.com", "PodMonitor"),
+    of_kind("monitoring.coreos.com", "PrometheusRule"),
     # The certificate before its Secret, which cert-manager would fill again.
-    Resource("cert-manager.io", "v1", "certificates", "Certificate"),
-    Resource("cert-manager.io", "v1", "issuers", "Issuer"),
-    CONFIG_MAPS,
-    SECRETS,
+    of_kind("cert-manager.io", "Certificate"),
+    of_kind("cert-manager.io", "Issuer"),
+    resources.CONFIG_MAPS,
+    resources.SECRETS,
     of_kind("", "ResourceQuota"),
     ROLE_BINDINGS,
     ROLES,
-    SERVICE_ACCOUNTS,
-    LEASES,
+    resources.SERVICE_ACCOUNTS,
+    resources.LEASES,
 )
 GUARDS: Final = (
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding"),
@@ -97,7 +71,7 @@ CLUSTER_WIDE: Final = (
     *GUARDS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
-    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+    cluster_wide("scheduling.k8s.io", "PriorityClass", plural="priorityclasses"),
 )
 
 
@@ -108,31 +82,31 @@ def _of_groups(*groups: str) -> tuple[Resource, ...]:
     return tuple(sorted(found, key=lambda one: not one.namespaced))
 
 
-POLICY_RESOURCES: Final = (CLUSTER_POLICIES, POLICIES)
+POLICY_RESOURCES: Final = (resources.CLUSTER_POLICIES, resources.POLICIES)
 KEPTN_RESOURCES: Final = (
-    *_of_groups(LIFECYCLE_GROUP, KEPTN_CONFIGS.group, METRICS_GROUP),
-    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnevaluationproviders", "KeptnEvaluationProvider"),
-    Resource(LIFECYCLE_GROUP, "v1alpha3", "keptnworkloadinstances", "KeptnWorkloadInstance"),
+    *_of_groups(resources.LIFECYCLE_GROUP, resources.KEPTN_CONFIGS.group, resources.METRICS_GROUP),
+    of_kind(resources.LIFECYCLE_GROUP, "KeptnEvaluationProvider", "v1alpha3"),
+    of_kind(resources.LIFECYCLE_GROUP, "KeptnWorkloadInstance", "v1alpha3"),
 )
-PLACEMENT_RESOURCES: Final = _of_groups(PLACEMENT_GROUP)
+PLACEMENT_RESOURCES: Final = _of_groups(resources.PLACEMENT_GROUP)
 HELD_BY_USERS: Final = (
-    DEPLOYMENTS,
-    PODS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    CRON_JOBS,
-    JOBS,
-    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    SERVICES,
-    CONFIG_MAPS,
-    SECRETS,
-    POLICIES,
-    APPS,
-    APP_CONTEXTS,
-    TASK_DEFINITIONS,
-    EVALUATION_DEFINITIONS,
-    KEPTN_CONFIGS,
-    *_of_groups(METRICS_GROUP),
+    resources.DEPLOYMENTS,
+    resources.PODS,
+    resources.STATEFUL_SETS,
+    resources.DAEMON_SETS,
+    resources.CRON_JOBS,
+    resources.JOBS,
+    of_kind("", "PersistentVolumeClaim"),
+    resources.SERVICES,
+    resources.CONFIG_MAPS,
+    resources.SECRETS,
+    resources.POLICIES,
+    resources.APPS,
+    resources.APP_CONTEXTS,
+    resources.TASK_DEFINITIONS,
+    resources.EVALUATION_DEFINITIONS,
+    resources.KEPTN_CONFIGS,
+    *_of_groups(resources.METRICS_GROUP),
     *(each for each in PLACEMENT_RESOURCES if each.namespaced),
 )
 """What of somebody else's keeps our namespace from being deleted."""

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import add_command
+from harbourmaster.cli.arguments import add_command, add_flags, add_path
 from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
@@ -49,18 +49,9 @@ def add_parser(commands: Commands) -> None:
     up.add_argument(
         "--nodes", type=_count, metavar="N", help="number of nodes [2 simulated, or 1 real]"
     )
-    up.add_argument(
-        "--node",
-        action="store_true",
-        help="start real nodes; needs root",
-    )
-    up.add_argument(
-        "--images",
-        type=Path,
-        default=Path("build/images"),
-        metavar="DIR",
-        help="image archives for real nodes, from make node-images [build/images]",
-    )
+    add_flags(up, node="start real nodes; needs root")
+    text = "image archives for real nodes, from make node-images [build/images]"
+    add_path(up, "--images", "DIR", text, default=Path("build/images"))
     up.add_argument(
         "--with",
         dest="capabilities",
@@ -83,7 +74,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help="number of member clusters for placement [2 with placement, or 0]",
     )
-    up.add_argument("--audit", action="store_true", help="write an audit log to logs/audit.log")
+    add_flags(up, audit="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):
         up.add_argument(
             f"--{role}-args",

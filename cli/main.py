@@ -6,7 +6,6 @@ import argparse
 import sys
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.decoding import describe
@@ -14,9 +13,12 @@ from harbourmaster.cli import local, program
 from harbourmaster.cli.arguments import (
     add_checked,
     add_command,
+    add_flags,
     add_installation,
     add_lines,
+    add_manifests,
     add_output,
+    add_path,
     add_sources,
 )
 from harbourmaster.cli.doctor import commands as doctor
@@ -124,13 +126,8 @@ def create_parser() -> argparse.ArgumentParser:
     standalone = "harbourmaster.webhook.standalone:serve"
     serve = add_command(commands, "serve", text, run=standalone, settings=Settings)
     add_sources(serve)
-    serve.add_argument(
-        "--try",
-        dest="example",
-        type=Path,
-        metavar="FILE",
-        help="send the AdmissionReview in FILE to the running server and print the answer",
-    )
+    text = "send the AdmissionReview in FILE to the running server and print the answer"
+    add_path(serve, "--try", "FILE", text, dest="example")
     text = "serve admission reviews in a cluster"
     process = "harbourmaster.webhook.process:run"
     add_command(commands, "webhook", text, run=process, settings=WebhookSettings)
@@ -157,30 +154,17 @@ def create_parser() -> argparse.ArgumentParser:
     text = "print manifests with the changes that policies make"
     render = admission(commands, "render", text, run="render:render")
     add_sources(render)
-    render.add_argument(
-        "-f",
-        "--filename",
-        dest="manifests",
-        type=Path,
-        action="append",
-        required=True,
-        metavar="FILE|DIR|-",
-        help="manifests to render; can be repeated",
-    )
-    render.add_argument("--diff", action="store_true", help="print only the differences")
+    add_manifests(render, "--filename", "manifests", "manifests to render", required=True)
+    add_flags(render, diff="print only the differences")
     _add_checks(admission, commands)
     text = "answer recorded reviews, one JSON object on each line"
     replay = admission(commands, "replay", text, run="offline:replay")
     add_lines(replay)
-    replay.add_argument(
-        "--check",
-        action="store_true",
-        help="print only cases whose answer differs from the recorded one, and exit with 1 "
-        "if there are any",
-    )
+    text = "print only cases whose answer differs from the recorded one, and exit with 1 if there"
+    add_flags(replay, check=f"{text} are any")
     text = "print the versions of the command, of the installation and of Kubernetes"
     versions = add_command(commands, "version", text, run="version:run")
-    versions.add_argument("--client", action="store_true", help="ask no cluster")
+    add_flags(versions, client="ask no cluster")
     add_installation(versions)
     add_output(versions)
     text = "print the help of a command"
@@ -210,7 +194,7 @@ def _add_checks(admission: partial[argparse.ArgumentParser], commands: Commands)
     add_checked(validate)
     text = "compare what admission makes of manifests with what test files expect"
     tests = admission(commands, "test", text, run="checking:test")
-    tests.add_argument("--update", action="store_true", help="correct what the files expect")
+    add_flags(tests, update="correct what the files expect")
     add_checked(tests)
 
 

@@ -12,11 +12,10 @@ from msgspec import Raw, Struct
 from harbourmaster.api.lines import LineFailure
 from harbourmaster.cli import program
 from harbourmaster.cli.lines import answered, opened, print_lines
+from harbourmaster.cli.render import loaded
 from harbourmaster.cli.terminal import printable
 from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
-from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import MALFORMED, answer
-from harbourmaster.webhook.sources import Sources, load
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
@@ -38,15 +37,12 @@ class ReplayDifference(Struct, frozen=True):
 
 def review(arguments: Arguments) -> int:
     """Answer one AdmissionReview; 1 where it or a policy is bad, by standard error."""
-    loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
-    for problem in loaded.problems:
-        print(problem, file=sys.stderr)
+    engine, failed = loaded(arguments)
     with opened(arguments.file) as stream:
         body = stream.read()
-    engine = Engine(loaded.snapshot, arguments.settings)
     result, decision = answer(body, engine)
     sys.stdout.buffer.write(printable(msgspec.json.format(result, indent=2)) + b"\n")
-    return 1 if loaded.problems or decision.verdict.outcome == MALFORMED else 0
+    return 1 if failed or decision.verdict.outcome == MALFORMED else 0
 
 
 def replay(arguments: Arguments) -> int:

@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 def render(arguments: Arguments) -> int:
     """Print the manifests as admission would store them, or the difference; 1 where one is bad."""
-    loaded = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
-    for problem in loaded.problems:
-        print(problem, file=sys.stderr)
-    engine = Engine(loaded.snapshot, arguments.settings)
-    failed = bool(loaded.problems)
+    engine, failed = loaded(arguments)
     separator = ""
     for item in manifests_in(read_paths(arguments.manifests)):
         if isinstance(item, Problem):
@@ -59,6 +55,14 @@ def render(arguments: Arguments) -> int:
             sys.stdout.write(separator + dump(after))
             separator = "---\n"
     return 1 if failed else 0
+
+
+def loaded(arguments: Arguments) -> tuple[Engine, bool]:
+    """The engine of the files that are given, and whether one is bad: that is reported."""
+    found = load(Sources(arguments.policies, arguments.namespaces, arguments.parents))
+    for problem in found.problems:
+        print(problem, file=sys.stderr)
+    return Engine(found.snapshot, arguments.settings), bool(found.problems)
 
 
 def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], Verdict | None]:

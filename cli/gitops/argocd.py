@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api import resources
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -18,67 +20,57 @@ if TYPE_CHECKING:
     from harbourmaster.policies.pods import Kind
 
 _CA_BUNDLE: Final = ".webhooks[]?.clientConfig.caBundle"
-INSTALLATION: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", (_CA_BUNDLE,)),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", (_CA_BUNDLE,)),
-    (
-        "apiextensions.k8s.io",
-        "CustomResourceDefinition",
-        (".spec.conversion.webhook.clientConfig.caBundle",),
-    ),
-    ("apiregistration.k8s.io", "APIService", (".spec.caBundle",)),
-)
-"""What is written into objects of the installation itself: group, kind, expressions."""
+INSTALLATION: Final = {
+    resources.MUTATING_WEBHOOKS: _CA_BUNDLE,
+    resources.VALIDATING_WEBHOOKS: _CA_BUNDLE,
+    resources.DEFINITIONS: ".spec.conversion.webhook.clientConfig.caBundle",
+    resources.API_SERVICES: ".spec.caBundle",
+}
+"""What is written into objects of the installation itself, as an expression by kind."""
+
+
+def _ignored(
+    scopes: Sequence[Scope], kinds: Sequence[Kind], *, installation: bool
+) -> Iterator[tuple[str, str, str | None, list[str]]]:
+    """Group, kind, namespace where it is about one, and expressions."""
+    for scope in scopes:
+        for kind in kinds:
+            paths = list(expressions(kind.pointer, scope.injected))
+            yield kind.group, kind.name, scope.namespace, paths
+    for each, path in INSTALLATION.items() if installation else ():
+        yield each.group, each.kind, None, [path]
 
 
 def application(
     scopes: Sequence[Scope], kinds: Sequence[Kind], *, installation: bool
 ) -> dict[str, Any]:
     """The part of an Application's ``spec``."""
-    found: list[dict[str, Any]] = [
-        {
-            "group": kind.group,
-            "kind": kind.name,
-            **({"namespace": scope.namespace} if scope.namespace is not None else {}),
-            "jqPathExpressions": list(expressions(kind.pointer, scope.injected)),
-        }
-        for scope in scopes
-        for kind in kinds
-    ]
-    if installation:
-        found += [
-            {"group": group, "kind": kind, "jqPathExpressions": list(paths)}
-            for group, kind, paths in INSTALLATION
+    return {
+        "ignoreDifferences": [
+            {
+                "group": group,
+                "kind": kind,
+                **({"namespace": namespace} if namespace is not None else {}),
+                "jqPathExpressions": paths,
+            }
+            for group, kind, namespace, paths in _ignored(scopes, kinds, installation=installation)
         ]
-    return {"ignoreDifferences": found}
+    }
 
 
 def system(scopes: Sequence[Scope], kinds: Sequence[Kind], *, installation: bool) -> dict[str, Any]:
     """A ConfigMap that has Argo CD do so for all Applications."""
-    found = {
-        (kind.group, kind.name): list(expressions(kind.pointer, scope.injected))
-        for scope in scopes
-        for kind in kinds
-    }
-    if installation:
-        found |= {(group, kind): list(paths) for group, kind, paths in INSTALLATION}
+    labels = {"app.kubernetes.io/name": "argocd-cm", "app.kubernetes.io/part-of": "argocd"}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": "argocd-cm",
-            "namespace": "argocd",
-            "labels": {
-                "app.kubernetes.io/name": "argocd-cm",
-                "app.kubernetes.io/part-of": "argocd",
-            },
-        },
+        "metadata": {"name": "argocd-cm", "namespace": "argocd", "labels": labels},
         "data": {
-            f"resource.customizations.ignoreDifferences.{'_'.join(filter(None, kind))}": "".join(
+            f"resource.customizations.ignoreDifferences.{f'{group}_{kind}'.lstrip('_')}": "".join(
                 # JSON is YAML, however long its line.
                 ["jqPathExpressions:\n", *(f"- {_json(path)}\n" for path in paths)]
             )
-            for kind, paths in found.items()
+            for group, kind, _, paths in _ignored(scopes, kinds, installation=installation)
         },
     }
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import add_command, add_connection, add_output
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_connection,
+    add_flags,
+    add_output,
+    add_path,
+    add_several,
+)
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
     from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
@@ -18,6 +22,7 @@ _EXAMPLES: Final = """examples:
   harbourmaster gitops argocd --policies deploy/samples --for system
   harbourmaster gitops flux --policies deploy/samples -n shop
 """
+_NAMES: Final = {kind.name for kind in KINDS.values()}
 _TOOLS: Final = (
     ("argocd", "print ignoreDifferences for Argo CD", ("application", "system")),
     ("flux", "print drift rules for Flux", ("kustomization", "helmrelease")),
@@ -29,42 +34,19 @@ def add_parser(commands: Commands) -> None:
     text = "print rules that make a GitOps tool ignore what policies set"
     gitops = add_command(commands, "gitops", text, examples=_EXAMPLES)
     tools = gitops.add_subparsers(title="tools", required=True, metavar="TOOL")
-    for tool, text, forms in _TOOLS:
-        action = add_command(tools, tool, text, run="gitops.run:run")
-        _add_sources(action)
-        action.add_argument(
-            "--for",
-            dest="form",
-            choices=forms,
-            default=forms[0],
-            help=f"object that the rules are for [{forms[0]}]",
-        )
+    for tool, what, forms in _TOOLS:
+        action = add_command(tools, tool, what, run="gitops.run:run")
+        text = "policies from files [the policies of the cluster]"
+        add_path(action, "--policies", "DIR|FILE", text)
+        add_connection(action)
+        text = "print only rules for objects of this namespace"
+        action.add_argument("-n", "--namespace", metavar="NAME", help=text)
+        text, names = "print only rules for this kind; can be repeated", sorted(_NAMES)
+        add_several(action, "--kind", dest="kinds", choices=names, metavar="KIND", help=text)
+        add_output(action, "yaml", "json")
+        text = f"object that the rules are for [{forms[0]}]"
+        action.add_argument("--for", dest="form", choices=forms, default=forms[0], help=text)
         action.set_defaults(tool=tool, installation=False)
         if tool == "argocd":
-            action.add_argument(
-                "--installation",
-                action="store_true",
-                help="also print rules for fields of Harbourmaster's own objects, such as caBundle",
-            )
-
-
-def _add_sources(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--policies",
-        type=Path,
-        metavar="DIR|FILE",
-        help="policies from files [the policies of the cluster]",
-    )
-    add_connection(parser)
-    parser.add_argument(
-        "-n", "--namespace", metavar="NAME", help="print only rules for objects of this namespace"
-    )
-    parser.add_argument(
-        "--kind",
-        dest="kinds",
-        action="append",
-        choices=sorted({kind.name for kind in KINDS.values()}),
-        metavar="KIND",
-        help="print only rules for this kind; can be repeated",
-    )
-    add_output(parser, "yaml", "json")
+            text = "also print rules for fields of Harbourmaster's own objects, such as caBundle"
+            add_flags(action, installation=text)

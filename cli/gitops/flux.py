@@ -36,13 +36,3 @@ def rules(scopes: Sequence[Scope], kinds: Sequence[Kind]) -> list[dict[str, Any]
 def pointers(pointer: str, found: Injected) -> list[str]:
     """The pointers of everything that may be set in the pod spec at ``pointer``."""
     return ["/".join((pointer, *map(escape, path))) for path in found.paths]
-
-
-def kustomization(scopes: Sequence[Scope], kinds: Sequence[Kind]) -> dict[str, Any]:
-    """The part of a Kustomization's ``spec``."""
-    return {"ignore": rules(scopes, kinds)}
-
-
-def helm_release(scopes: Sequence[Scope], kinds: Sequence[Kind]) -> dict[str, Any]:
-    """The part of a HelmRelease's ``spec``."""
-    return {"driftDetection": {"ignore": rules(scopes, kinds)}}

@@ -10,7 +10,7 @@ from harbourmaster.policies.injected import Injected, injected
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind
@@ -29,30 +29,23 @@ class Scope(Struct, frozen=True):
     injected: Injected
 
 
-def scopes(policies: Iterable[CompiledPolicy], namespace: str | None = None) -> list[Scope]:
+def scopes(
+    policies: Iterable[CompiledPolicy], namespace: str | None = None, *, apart: bool = True
+) -> list[Scope]:
     """What cluster policies may set, and what the policies of each namespace set besides.
 
-    With a namespace: what concerns that one. Where nothing is set, there is no scope.
+    With a namespace: what concerns that one. Where nothing is set, there is no scope. One scope has
+    all of it for tools that cannot tell namespaces ``apart``.
     """
-    by_namespace: dict[str | None, list[CompiledPolicy]] = {}
+    groups: dict[str | None, list[CompiledPolicy]] = {}
     for policy in policies:
         if namespace is None or policy.namespace in {None, namespace}:
-            by_namespace.setdefault(policy.namespace, []).append(policy)
-    everywhere = by_namespace.pop(None, [])
-    found = [_scope(None, everywhere)]
-    found += [_scope(name, by_namespace[name]) for name in sorted(by_namespace, key=str)]
+            groups.setdefault(policy.namespace if apart else None, []).append(policy)
+    # Cluster policies come first.
+    found = [
+        Scope(each, injected(groups[each])) for each in sorted(groups, key=lambda one: one or "")
+    ]
     return [scope for scope in found if scope.injected.paths]
-
-
-def joined(policies: Sequence[CompiledPolicy], namespace: str | None = None) -> list[Scope]:
-    """The same as one scope, for tools that cannot tell namespaces apart."""
-    wanted = [each for each in policies if namespace is None or each.namespace in {None, namespace}]
-    found = _scope(None, wanted)
-    return [found] if found.injected.paths else []
-
-
-def _scope(namespace: str | None, policies: Sequence[CompiledPolicy]) -> Scope:
-    return Scope(namespace, injected(policies))
 
 
 def kinds_of(resources: Collection[tuple[str, str]]) -> tuple[Kind, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -15,7 +15,7 @@ import yaml
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.gitops import argocd, flux
-from harbourmaster.cli.gitops.rules import HANDLED, joined, kinds_of, scopes
+from harbourmaster.cli.gitops.rules import HANDLED, kinds_of, scopes
 from harbourmaster.cli.installed import NAME
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.kinds import decode_anything
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind
-
-_NOTHING: Final = "nothing has to be ignored: "
 
 
 def run(arguments: Arguments) -> int:
@@ -61,11 +59,9 @@ async def _live(arguments: Arguments, client: Client) -> int:
             "the cluster has no scheduling policies: install Harbourmaster, or give --policies"
         )
         return LEFT
-    except ForbiddenError as error:
-        complain(f"no rules: missing permission to read all policies: {error.message}")
-        return LEFT
     except ApiError as error:
-        complain(f"no rules: {error}")
+        lacks = f"missing permission to read all policies: {error.message}"
+        complain(f"no rules: {lacks if isinstance(error, ForbiddenError) else error}")
         return LEFT
     policies = [read_policy(each)[0] for each in found]
     _print(arguments, policies, _wanted(arguments, await _kinds(reader)))
@@ -98,23 +94,26 @@ def _wanted(arguments: Arguments, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
 
 
 def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Kind, ...]) -> None:
-    if arguments.form == "system":
-        found = joined(policies, arguments.namespace)
-    else:
-        found = scopes(policies, arguments.namespace)
+    found = scopes(policies, arguments.namespace, apart=arguments.form != "system")
     if arguments.tool == "argocd":
         make = argocd.system if arguments.form == "system" else argocd.application
         rules = make(found, kinds, installation=arguments.installation)
     else:
-        rules = (flux.helm_release if arguments.form == "helmrelease" else flux.kustomization)(
-            found, kinds
-        )
+        rules = {"ignore": flux.rules(found, kinds)}
+        rules = {"driftDetection": rules} if arguments.form == "helmrelease" else rules
     if arguments.output == "json":
         sys.stdout.buffer.write(json_text(rules))
         return
     for line in _comments(found, kinds, policies):
         print(f"# {clean(line)}")
-    sys.stdout.write(_yaml(rules))
+    yaml.dump(
+        rules,
+        sys.stdout,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=sys.maxsize >> 33,
+    )
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -129,18 +128,11 @@ _Dumper.add_representer(
 )
 
 
-def _yaml(rules: dict[str, Any]) -> str:
-    text: str = yaml.dump(
-        rules, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize >> 33
-    )
-    return text
-
-
 def _comments(found: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
     """The comments above the rules."""
+    count = many(len(policies), "policy", "policies")
     if not found:
-        return [f"{_NOTHING}{many(len(policies), 'policy', 'policies')}, and none sets anything"]
+        return [f"nothing has to be ignored: {count}, and none sets anything"]
     if [kind.name for kind in kinds] == ["Pod"]:
         return ["for pods that are in Git; other pods never differ from Git"]
-    count = many(len(policies), "policy", "policies")
     return [f"what {count} may set; print it again when policies change"]

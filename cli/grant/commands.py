@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import add_command, add_installation
+from harbourmaster.cli.arguments import add_command, add_flags, add_installation, add_several
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -24,25 +24,14 @@ def add_parser(commands: Commands) -> None:
     text = "let the controller read Secrets of a namespace, each by its name"
     secrets = add_command(kinds, "secrets", text, run="grant.secrets:run", examples=_EXAMPLES)
     add_installation(secrets, "--installation")
-    secrets.add_argument(
-        "-n",
-        "--namespace",
-        required=True,
-        metavar="NAME",
-        help="namespace whose Secrets the controller can read",
-    )
-    secrets.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        metavar="SECRET",
-        help="only this Secret; can be repeated; a further grant replaces the list [all]",
-    )
-    secrets.add_argument("--revoke", action="store_true", help="delete the Role and RoleBinding")
-    secrets.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="send the requests as dry runs, so that nothing is stored",
+    text = "namespace whose Secrets the controller can read"
+    secrets.add_argument("-n", "--namespace", required=True, metavar="NAME", help=text)
+    text = "only this Secret; can be repeated; a further grant replaces the list [all]"
+    add_several(secrets, "--name", metavar="SECRET", help=text)
+    add_flags(
+        secrets,
+        revoke="delete the Role and RoleBinding",
+        dry_run="send the requests as dry runs, so that nothing is stored",
     )
     text = "text, or yaml, which prints the manifests and asks no cluster [text]"
     secrets.add_argument("-o", "--output", choices=("text", "yaml"), default="text", help=text)

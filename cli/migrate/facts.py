@@ -6,11 +6,9 @@ kupid leaves alone the namespaces labelled ``role=kube-system``, Harbourmaster s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
@@ -44,20 +42,21 @@ from harbourmaster.lifecycle.model import FAILED
 from harbourmaster.lifecycle.waiting import app_version_of, obstacle
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.model import CLUSTER_POLICY, POLICY
+from harbourmaster.policies.model import CLUSTER_POLICY
 from harbourmaster.policies.model import Policy as StoredPolicy
 from harbourmaster.policies.validation import validate
 from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from harbourmaster.cli.live.webhooks import Configuration, Definition
     from harbourmaster.cli.migrate.model import System
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
     from harbourmaster.policies.compiled import CompiledPolicy
 
-_PLURALS: Final = {CLUSTER_POLICY: "clusterpodschedulingpolicy", POLICY: "podschedulingpolicy"}
+    Namespaces = Mapping[str, Mapping[str, str]]
+
 _decoder: Final = msgspec.json.Decoder(StoredPolicy)
 
 
@@ -157,36 +156,26 @@ def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
     return ""
 
 
-class Reach(Struct, frozen=True):
-    """The namespaces that only one of the two excludes, with their labels."""
+def reach_of(namespaces: Namespaces, own: str) -> tuple[Namespaces, Namespaces]:
+    """The namespaces that only Harbourmaster excludes, and those that only kupid does.
 
-    only_ours: Mapping[str, Mapping[str, str]] = {}
-    """Excluded by Harbourmaster and not by kupid."""
-    only_kupid: Mapping[str, Mapping[str, str]] = {}
-    """Excluded by kupid and not by Harbourmaster."""
-
-
-def reach_of(namespaces: Mapping[str, Mapping[str, str]], own: str) -> Reach:
-    """Sort the namespaces, given with their labels; ``own`` is Harbourmaster's."""
+    All are given with their labels; ``own`` is Harbourmaster's.
+    """
     key, value = KUPID_EXCLUDED
     excluded = {*EXCLUDED_NAMESPACES, own}
-    ours = {
-        name: labels
-        for name, labels in namespaces.items()
-        if name in excluded and labels.get(key) != value
-    }
-    kupid = {
-        name: labels
-        for name, labels in namespaces.items()
-        if name not in excluded and labels.get(key) == value
-    }
-    return Reach(ours, kupid)
+    only: dict[bool, dict[str, Mapping[str, str]]] = {True: {}, False: {}}
+    for name, labels in namespaces.items():
+        if (name in excluded) != (labels.get(key) == value):
+            only[name in excluded][name] = labels
+    return only[True], only[False]
 
 
-def judge(raw: bytes | msgspec.Raw, kind: str, reach: Reach) -> Policy | None:
+def judge(
+    raw: bytes | msgspec.Raw, kind: str, reach: tuple[Namespaces, Namespaces]
+) -> Policy | None:
     """What to report about a policy; None for nothing."""
     metadata = metadata_in(raw)
-    ref = Ref(_PLURALS[kind], metadata.name, "" if kind == CLUSTER_POLICY else metadata.namespace)
+    ref = Ref(kind.lower(), metadata.name, "" if kind == CLUSTER_POLICY else metadata.namespace)
     try:
         policy = decode(_decoder, raw, "")
     except MalformedError as error:
@@ -198,20 +187,16 @@ def judge(raw: bytes | msgspec.Raw, kind: str, reach: Reach) -> Policy | None:
     judged = Policy(
         ref,
         faults=(reason(errors),) if errors else (),
-        lost=_reached(compiled, reach.only_ours),
-        gained=_reached(compiled, reach.only_kupid),
+        lost=_reached(compiled, reach[0]),
+        gained=_reached(compiled, reach[1]),
     )
     return judged if judged.faults or judged.lost or judged.gained else None
 
 
-def _reached(
-    policy: CompiledPolicy, namespaces: Mapping[str, Mapping[str, str]]
-) -> tuple[str, ...]:
-    if policy.pods is None:
-        return ()
-    if policy.namespace is not None:
+def _reached(policy: CompiledPolicy, namespaces: Namespaces) -> tuple[str, ...]:
+    if policy.pods is not None and policy.namespace is not None:
         return (policy.namespace,) if policy.namespace in namespaces else ()
-    if policy.namespaces is None:
+    if policy.pods is None or policy.namespaces is None:
         return ()
     return tuple(
         name

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import (
-    API_SERVICES,
-    CONFIG_MAPS,
-    DISRUPTION_BUDGETS,
-    LEASES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-)
+from harbourmaster.api import resources
 from harbourmaster.cli.installed import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -43,13 +35,13 @@ if TYPE_CHECKING:
     from harbourmaster.cli.migrate.model import ReplacedDefinition, System
 
 _IN_NAMESPACE: Final = (
-    DISRUPTION_BUDGETS,
-    SERVICES,
-    CONFIG_MAPS,
-    SECRETS,
-    LEASES,
+    resources.DISRUPTION_BUDGETS,
+    resources.SERVICES,
+    resources.CONFIG_MAPS,
+    resources.SECRETS,
+    resources.LEASES,
     ROLES,
-    SERVICE_ACCOUNTS,
+    resources.SERVICE_ACCOUNTS,
 )
 _HELM: Final = "owner"
 _SHOWN: Final = 5
@@ -76,7 +68,7 @@ class Leftovers:
     async def _api_services(self) -> list[Leftover]:
         return [
             Leftover(Ref("apiservice", one.metadata.name), KEPTN, CalledService(*called))
-            for one in await self._live.listed(API_SERVICES, decode_api_service)
+            for one in await self._live.listed(resources.API_SERVICES, decode_api_service)
             if (called := one.client.called) and called[1].startswith("metrics-operator")
         ]
 
@@ -106,7 +98,7 @@ class Leftovers:
         for owner, system in sorted(owners.items()):
             namespace, _, name = owner.partition("/")
             selector = f"owner=helm,name={name}"
-            looking = self._live.metadata(SECRETS, namespace, label_selector=selector)
+            looking = self._live.metadata(resources.SECRETS, namespace, label_selector=selector)
             if await self._live.attempt(looking, []):
                 found.append(Release(namespace, name, system))
         return found

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.cli.installed import NAME, NAME_LABEL
 from harbourmaster.cli.migrate.model import KEPTN, KUPID
-from harbourmaster.gates.metadata import OPT_IN_KEY
 
 if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SCHEDULER: Final = "keptn-scheduler"
 INJECTED: Final = "keptn.sh/inject-cert"
 """The label of what Keptn's certificate manager writes its CA into."""
-OPT_IN: Final = OPT_IN_KEY
 KUPID_EXTENSION: Final = "gardener-extension-kupid"
 KUPID_EXCLUDED: Final = ("role", "kube-system")
 """The label of namespaces that kupid left alone."""
@@ -35,7 +34,6 @@ OF_GARDENER: Final = "resources.gardener.cloud/managed-by"
 OF_CERTMANAGER: Final = "cert-manager.io/inject-ca-from"
 
 _OUR_WEBHOOKS: Final = ".harbourmaster.dev"
-_OUR_NAME: Final = ("app.kubernetes.io/name", "harbourmaster")
 _KEPTN_WEBHOOKS: Final = frozenset(
     (
         "vkeptntaskdefinition.kb.io",
@@ -127,11 +125,11 @@ def system_of(metadata: Metadata) -> System | None:
     """The system that any other object belongs to, in a namespace of theirs."""
     if _is_our_own(metadata):
         return None
-    if metadata.name in _KUPID_NAMES or metadata.name.startswith(f"{KUPID_EXTENSION}-"):
-        return KUPID
     if (
-        metadata.labels.get("app", "") == KUPID
-        or metadata.labels.get("app.kubernetes.io/name", "") == KUPID_EXTENSION
+        metadata.name in _KUPID_NAMES
+        or metadata.name.startswith(f"{KUPID_EXTENSION}-")
+        or metadata.labels.get("app") == KUPID
+        or metadata.labels.get(NAME_LABEL) == KUPID_EXTENSION
     ):
         return KUPID
     if metadata.name in _KEPTN_NAMES or _is_labelled_keptn(metadata):
@@ -159,8 +157,7 @@ def is_of_gardener(metadata: Metadata) -> bool:
 
 def _is_our_own(metadata: Metadata) -> bool:
     """Whether it is Harbourmaster's, which has kupid's labels too on a Gardener seed."""
-    key, value = _OUR_NAME
-    return metadata.labels.get(key, "") == value
+    return metadata.labels.get(NAME_LABEL) == NAME
 
 
 def _is_labelled_keptn(metadata: Metadata) -> bool:

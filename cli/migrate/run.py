@@ -76,12 +76,8 @@ def reported(
 
 def _chosen(arguments: Arguments) -> tuple[str, ...]:
     """What kubectl needs to work on the same cluster."""
-    options: list[str] = []
-    if arguments.kubeconfig:
-        options += ["--kubeconfig", arguments.kubeconfig]
-    if arguments.context:
-        options += ["--context", arguments.context]
-    return tuple(options)
+    given = {"--kubeconfig": arguments.kubeconfig, "--context": arguments.context}
+    return tuple(word for flag, value in given.items() if value for word in (flag, value))
 
 
 def _text(command: Command, chosen: tuple[str, ...]) -> str:

@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from harbourmaster.api.resources import (
-    APP_VERSIONS,
-    CLUSTER_POLICIES,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    MUTATING_WEBHOOKS,
-    PODS,
-    POLICIES,
-    SERVICES,
-    SLICES,
-    WORKLOAD_VERSIONS,
-    Resource,
-    cluster_wide,
-    of_kind,
-)
+from harbourmaster.api import resources
+from harbourmaster.api.resources import Resource, cluster_wide, of_kind
 from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
@@ -129,7 +116,7 @@ class _Survey:
         places.pop(live.namespace, None)
         leftovers, kinds = Leftovers(live), [resource_of(one) for one in stored]
         return Observed(
-            ours=await self._ours(configurations[MUTATING_WEBHOOKS], settings),
+            ours=await self._ours(configurations[resources.MUTATING_WEBHOOKS], settings),
             registrations=tuple(registrations),
             definitions=tuple(definitions),
             workloads=tuple(workloads),
@@ -163,21 +150,23 @@ class _Survey:
         return await self._live.once(("answered", namespace, name), ask)
 
     async def _has_endpoint(self, namespace: str, name: str) -> bool | None:
-        service = await self._live.read(SERVICES, name, decode_service, namespace)
+        service = await self._live.read(resources.SERVICES, name, decode_service, namespace)
         if service is None:
             return False
         if service.is_external:
             return None
         selector = f"kubernetes.io/service-name={name}"
-        slices = await self._live.listed(SLICES, decode_slice, namespace, label_selector=selector)
+        slices = await self._live.listed(
+            resources.SLICES, decode_slice, namespace, label_selector=selector
+        )
         return any(one.is_ready for one in slices)
 
     async def _stored_definitions(self) -> list[Definition]:
         """One by one: the schemas of all of a cluster's CRDs in one answer are too much."""
-        names = [one.name for one in await self._live.metadata(DEFINITIONS)]
+        names = [one.name for one in await self._live.metadata(resources.DEFINITIONS)]
         bodies = await together(
             *(
-                self._live.get(DEFINITIONS, name)
+                self._live.get(resources.DEFINITIONS, name)
                 for name in names
                 if system_of_group(name.partition(".")[2])
             )
@@ -193,11 +182,11 @@ class _Survey:
 
     async def _workloads(self) -> list[ReplacedWorkload]:
         found = []
-        for metadata in await self._live.metadata(DEPLOYMENTS):
+        for metadata in await self._live.metadata(resources.DEPLOYMENTS):
             role = role_of(metadata)
             if role is None:
                 continue
-            body = await self._live.get(DEPLOYMENTS, metadata.name, metadata.namespace)
+            body = await self._live.get(resources.DEPLOYMENTS, metadata.name, metadata.namespace)
             found.append(
                 ReplacedWorkload(
                     ref=Ref("deployment", metadata.name, metadata.namespace),
@@ -213,7 +202,7 @@ class _Survey:
         self, settings: ControllerSettings | None
     ) -> tuple[list[StuckPod], list[StuckPod]]:
         """The pods behind the gate, and those that wait for Keptn's scheduler rather than ours."""
-        found = await self._live.listed(PODS, stuck_pod, field_selector=_WAITING)
+        found = await self._live.listed(resources.PODS, stuck_pod, field_selector=_WAITING)
         is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
         return (
             [pod for pod in found if pod.gate is not None],
@@ -235,33 +224,31 @@ class _Survey:
         spaces = {pod.namespace for pod in pods if pod.workload}
         unreadable: set[str] = set()
 
-        def pick(
-            raw: msgspec.Raw,
+        async def read(
+            kind: Resource,
             decode: Callable[[msgspec.Raw], T],
             wanted: Collection[str],
             key_of: Callable[[Metadata], str],
-        ) -> T | None:
-            key = key_of(metadata_in(raw))
-            if key not in wanted:
-                return None
-            try:
-                return decode(raw)
-            except Exception:
-                unreadable.add(key)
-                raise
+        ) -> list[T]:
+            def pick(raw: msgspec.Raw) -> T | None:
+                key = key_of(metadata_in(raw))
+                try:
+                    return decode(raw) if key in wanted else None
+                except Exception:
+                    unreadable.add(key)
+                    raise
 
-        async def read() -> tuple[list[WorkloadVersion], list[AppVersion]]:
-            versions = await self._live.items(
-                kinds.get(WORKLOAD_VERSIONS.plural, WORKLOAD_VERSIONS),
-                partial(pick, decode=_decode_version, wanted=names, key_of=lambda one: one.key),
-            )
-            apps = await self._live.items(
-                kinds.get(APP_VERSIONS.plural, APP_VERSIONS),
-                partial(pick, decode=_decode_app, wanted=spaces, key_of=lambda one: one.namespace),
-            )
-            return versions, apps
+            return await self._live.items(kinds.get(kind.plural, kind), pick)
 
-        found = await self._live.attempt(read(), None)
+        async def both() -> tuple[list[WorkloadVersion], list[AppVersion]]:
+            return (
+                await read(
+                    resources.WORKLOAD_VERSIONS, _decode_version, names, lambda one: one.key
+                ),
+                await read(resources.APP_VERSIONS, _decode_app, spaces, lambda one: one.namespace),
+            )
+
+        found = await self._live.attempt(both(), None)
         return tuple(with_failure(pod, found, unreadable) for pod in pods)
 
     async def _settings(self) -> ControllerSettings | None:
@@ -305,7 +292,7 @@ class _Survey:
         reach = reach_of({one.name: one.labels for one in namespaces}, self._live.namespace)
         return [
             policy
-            for each in (CLUSTER_POLICIES, POLICIES)
+            for each in (resources.CLUSTER_POLICIES, resources.POLICIES)
             for policy in await self._live.attempt(
                 self._live.listed(each, partial(judge, kind=each.kind, reach=reach)), []
             )

@@ -153,15 +153,9 @@ def answer(decision: Decision) -> PlacementAnswer:
 
 
 def _decision(case: PlacementCase, world: Snapshot, seen: Pass) -> Decision:
-    asked = [
-        (field, text)
-        for field, text in (
-            ("application", case.application),
-            ("cluster", case.cluster),
-            ("magnumCluster", case.magnum_cluster),
-        )
-        if text is not None
-    ]
+    given = {"application": case.application, "cluster": case.cluster}
+    given["magnumCluster"] = case.magnum_cluster
+    asked = [(field, text) for field, text in given.items() if text is not None]
     if len(asked) != 1:
         raise MalformedError("one of application, cluster and magnumCluster says what is decided")
     ((field, text),) = asked

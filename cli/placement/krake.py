@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     Fields = dict[str, Any]
 
-_CORE: Final = "core"
-_KUBERNETES: Final = "kubernetes"
-_INFRASTRUCTURE: Final = "infrastructure"
-_OPENSTACK: Final = "openstack"
 _DEFAULT_BACKOFF: Final = {"delaySeconds": 1, "factor": 1, "limit": -1}
 
 
@@ -133,16 +129,13 @@ class _Taking:
 
     def backoff(self) -> Fields:
         """Empty where it is as everywhere."""
-        given = {
-            field: self.spec.get(old, _DEFAULT_BACKOFF[field])
-            for field, old in (
-                ("delaySeconds", "backoff_delay"),
-                ("factor", "backoff"),
-                ("limit", "backoff_limit"),
-            )
-        }
-        for field, least, instead in (("delaySeconds", 0, 0), ("factor", 1, 1), ("limit", -1, 0)):
-            value = given[field]
+        given = {}
+        for field, old, least, instead in (
+            ("delaySeconds", "backoff_delay", 0, 0),
+            ("factor", "backoff", 1, 1),
+            ("limit", "backoff_limit", -1, 0),
+        ):
+            given[field] = value = self.spec.get(old, _DEFAULT_BACKOFF[field])
             if isinstance(value, int | float) and value < least:
                 self.note(f"spec.backoff.{field}: {value} is {instead} here")
                 given[field] = instead
@@ -322,16 +315,16 @@ def _provider(taking: _Taking, _metadata: Fields) -> Fields:
 
 
 _KINDS: Final[dict[tuple[str, str], Callable[[_Taking, Fields], Fields]]] = {
-    (_KUBERNETES, "Application"): _application,
-    (_KUBERNETES, "Cluster"): _cluster,
-    (_INFRASTRUCTURE, "Cloud"): _cloud,
-    (_INFRASTRUCTURE, "GlobalCloud"): _cloud,
-    (_OPENSTACK, "Project"): _project,
-    (_OPENSTACK, "MagnumCluster"): _magnum_cluster,
-    (_CORE, "Metric"): _metric,
-    (_CORE, "GlobalMetric"): _metric,
-    (_CORE, "MetricsProvider"): _provider,
-    (_CORE, "GlobalMetricsProvider"): _provider,
+    ("kubernetes", "Application"): _application,
+    ("kubernetes", "Cluster"): _cluster,
+    ("infrastructure", "Cloud"): _cloud,
+    ("infrastructure", "GlobalCloud"): _cloud,
+    ("openstack", "Project"): _project,
+    ("openstack", "MagnumCluster"): _magnum_cluster,
+    ("core", "Metric"): _metric,
+    ("core", "GlobalMetric"): _metric,
+    ("core", "MetricsProvider"): _provider,
+    ("core", "GlobalMetricsProvider"): _provider,
 }
 _REFUSED: Final = {
     "InfrastructureProvider": "clusters are not created here: their provisioner needs it",

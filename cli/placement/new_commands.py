@@ -6,7 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.cli.arguments import add_command
+from harbourmaster.cli.arguments import (
+    add_command,
+    add_flags,
+    add_manifests,
+    add_path,
+    add_several,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -53,30 +59,12 @@ def add_new(actions: Commands) -> None:
     application = _kind(
         kinds, "application", "a set of manifests that runs in one cluster at a time"
     )
-    application.add_argument(
-        "-f",
-        "--file",
-        dest="manifests",
-        type=Path,
-        action="append",
-        required=True,
-        metavar="FILE|DIR|-",
-        help="manifests of the application; can be repeated",
-    )
+    text = "manifests of the application"
+    add_manifests(application, "--file", "manifests", text, required=True)
     _constraints(application, "cluster", metrics=True)
-    _several(
-        application,
-        "-R",
-        "--cluster-resource-constraint",
-        dest="resource_constraints",
-        metavar="PLURAL.GROUP",
-        help="custom resource that the cluster must have",
-    )
-    application.add_argument(
-        "--disable-migration",
-        action="store_true",
-        help="never move the application to another cluster",
-    )
+    text = "custom resource that the cluster must have"
+    _resources(application, "--cluster-resource-constraint", "resource_constraints", text)
+    add_flags(application, disable_migration="never move the application to another cluster")
 
     cluster = _kind(
         kinds,
@@ -84,30 +72,18 @@ def add_new(actions: Commands) -> None:
         "a member cluster; without a kubeconfig, a cluster that is still to be created",
     )
     source = cluster.add_mutually_exclusive_group()
-    source.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="kubeconfig to print as a Secret with the Cluster",
-    )
+    add_path(source, "--kubeconfig", "FILE", "kubeconfig to print as a Secret with the Cluster")
     source.add_argument(
         "--kubeconfig-secret", metavar="NAME", help="existing Secret that contains the kubeconfig"
     )
     _constraints(cluster, "cloud", metrics=True)
     _metrics(cluster)
-    _several(
+    text = "custom resource that the cluster has"
+    _resources(cluster, "--custom-resource", "custom_resources", text)
+    add_flags(
         cluster,
-        "-R",
-        "--custom-resource",
-        dest="custom_resources",
-        metavar="PLURAL.GROUP",
-        help="custom resource that the cluster has",
-    )
-    cluster.add_argument(
-        "--inherit-metrics", action="store_true", help="inherit the metrics of the cloud"
-    )
-    cluster.add_argument(
-        "--inherit-labels", action="store_true", help="inherit the labels of the cloud"
+        inherit_metrics="inherit the metrics of the cloud",
+        inherit_labels="inherit the labels of the cloud",
     )
 
     magnum = _kind(kinds, "magnumcluster", "a cluster that OpenStack Magnum creates in a project")
@@ -135,23 +111,15 @@ def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
     parser = add_command(kinds, name, text, run=f"placement.new:{name}")
     parser.add_argument("name", metavar="NAME")
     _namespace(parser, "namespace of the object [%(default)s]")
-    _several(
-        parser,
-        "-l",
-        "--label",
-        dest="labels",
-        type=_label,
-        metavar="KEY=VALUE",
-        help="label of the object",
-    )
+    form, text = "KEY=VALUE", "label of the object"
+    add_several(parser, "-l", "--label", dest="labels", type=_label, metavar=form, help=text)
     unset = ("metrics", "label_constraints", "metric_constraints", "resource_constraints")
     parser.set_defaults(**{field: [] for field in unset})
     return parser
 
 
-def _several(parser: ArgumentParser, *flags: str, **options: Any) -> None:  # noqa: ANN401
-    """Add an option that can be repeated."""
-    parser.add_argument(*flags, action="append", default=[], **options)
+def _resources(parser: ArgumentParser, flag: str, dest: str, text: str) -> None:
+    add_several(parser, "-R", flag, dest=dest, metavar="PLURAL.GROUP", help=text)
 
 
 def _namespace(parser: ArgumentParser, text: str) -> None:
@@ -163,7 +131,7 @@ def _constraints(parser: ArgumentParser, of: str, *, metrics: bool) -> None:
     if metrics:
         languages.append(("-M", "metric", "load < 5"))
     for letter, language, example in languages:
-        _several(
+        add_several(
             parser,
             *(letter, f"--{of}-{language}-constraint"),
             dest=f"{language}_constraints",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.cli.arguments import (
     DEFAULT_NAMESPACE,
     add_command,
     add_connection,
+    add_flags,
+    add_manifests,
     add_output,
+    add_path,
+    add_several,
 )
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
@@ -44,50 +47,18 @@ def add_parser(commands: Commands) -> None:
         settings=AdmissionSettings,
         of_file=WebhookSettings,
     )
-    preview.add_argument(
-        "-f",
-        "--filename",
-        dest="policies",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE|DIR|-",
-        help="policies to add, or to replace by name; can be repeated",
-    )
-    preview.add_argument(
-        "--delete",
-        action="append",
-        default=[],
-        metavar="[NAMESPACE/]NAME",
-        help="policy to delete; can be repeated",
-    )
-    preview.add_argument(
-        "--all",
-        dest="is_all",
-        action="store_true",
-        help="-f contains all policies: delete all others",
-    )
+    add_manifests(preview, "--filename", "policies", "policies to add, or to replace by name")
+    text = "policy to delete; can be repeated"
+    add_several(preview, "--delete", metavar="[NAMESPACE/]NAME", help=text)
+    add_flags(preview, all="-f contains all policies: delete all others")
     source = preview.add_mutually_exclusive_group(required=True)
-    source.add_argument("--cluster", action="store_true", help="compare with a live cluster")
-    source.add_argument(
-        "--dump",
-        type=Path,
-        metavar="FILE|-",
-        help="compare with the output of kubectl get -o json (or yaml)",
-    )
-    preview.add_argument(
-        "--policies-now",
-        type=Path,
-        metavar="FILE|DIR",
-        help="policies to compare with, instead of those of the cluster or the dump",
-    )
-    preview.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        choices=("changed", "unschedulable"),
-        help="exit with 1 if any workload changes, or if pods would no longer fit any node",
-    )
+    add_flags(source, cluster="compare with a live cluster")
+    text = "compare with the output of kubectl get -o json (or yaml)"
+    add_path(source, "--dump", "FILE|-", text)
+    text = "policies to compare with, instead of those of the cluster or the dump"
+    add_path(preview, "--policies-now", "FILE|DIR", text)
+    text = "exit with 1 if any workload changes, or if pods would no longer fit any node"
+    add_several(preview, "--fail-on", choices=("changed", "unschedulable"), help=text)
     preview.add_argument(
         "--excluded-namespaces",
         default=",".join(EXCLUDED),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from harbourmaster.policies.pods import Kind
-    from harbourmaster.webhook.engine import Engine, Verdict
+    from harbourmaster.webhook.engine import Engine
 
     Json = dict[str, Any]
 
@@ -46,16 +46,16 @@ def difference(
     body = creation_of(
         raw if pod is None else pod, (kind.group, kind.version, kind.name), namespace
     )
-    before, after = _verdict(body, now), _verdict(body, then)
+    before, after = (answer(body, engine)[1].verdict for engine in (now, then))
     if before.response is after.response or before.response == after.response:
         return None
     found = decode(_objects, raw, "") if pod is None else pod
     pods = [_pod(patched(found, each), kind, namespace) for each in (before, after)]
+    old, new = (each.get("spec") or {} for each in pods)
     changes = tuple(
-        Change(field, old, new)
+        Change(field, old.get(field), new.get(field))
         for field in OWNED
-        if after.response.allowed
-        and (old := _spec(pods[0]).get(field)) != (new := _spec(pods[1]).get(field))
+        if after.response.allowed and old.get(field) != new.get(field)
     )
     warnings = [each for each in after.response.warnings if each not in before.response.warnings]
     if not after.response.allowed:
@@ -63,11 +63,6 @@ def difference(
     if not changes and not warnings:
         return None
     return Difference(changes, tuple(cut(each, MAX_WARNING) for each in warnings), *pods)
-
-
-def _verdict(body: bytes, engine: Engine) -> Verdict:
-    _, decision = answer(body, engine)
-    return decision.verdict
 
 
 def _unplaced(pod: Json) -> Json:
@@ -102,7 +97,3 @@ def _with_claims(spec: Any, found: Json) -> Any:  # noqa: ANN401
     given = volumes if isinstance(volumes, list) else []
     claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}
     return {**spec, "volumes": [*given, claim]}
-
-
-def _spec(pod: Json) -> Json:
-    return pod.get("spec") or {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from harbourmaster.cli.preview.compare import Difference
-    from harbourmaster.rescheduling.model import Pod
+    from harbourmaster.rescheduling.model import FitVerdict, Pod
 
 _REASONS: Final = 5
 """Kinds of reasons that are listed."""
@@ -155,8 +155,7 @@ class Places:
         if node is None:
             return False
         beside = [each for each in self._present[node.name] if each.uid != pod.uid]
-        found = self._rivals(wish, pod)
-        return fits(wish.pod, node, beside, rivals=found, namespaces=self._namespaces).fits
+        return self._verdict(wish, node, beside, self._rivals(wish, pod)).fits
 
     def _fits(self, wish: _Wish, without: Pod | None) -> bool | None:
         """Whether it fits on any node; the first on which it surely does ends the search."""
@@ -172,12 +171,15 @@ class Places:
             beside: Iterable[Pod] = self._present[node.name]
             if without is not None:
                 beside = [each for each in beside if each.uid != without.uid]
-            verdict = fits(wish.pod, node, beside, rivals=near, namespaces=self._namespaces).fits
+            verdict = self._verdict(wish, node, beside, near).fits
             if verdict:
                 return True
             if verdict is None:
                 found = None
         return found
+
+    def _verdict(self, wish: _Wish, node: Node, beside: Iterable[Pod], near: Rivals) -> FitVerdict:
+        return fits(wish.pod, node, beside, rivals=near, namespaces=self._namespaces)
 
     def _rivals(self, wish: _Wish, without: Pod | None) -> Rivals:
         if without is None:
@@ -213,7 +215,7 @@ class Places:
         found = {
             other.uid: (other, node)
             for other, node in asked
-            if _matters(rivals(pod, ((other, node),), self._namespaces))
+            if (near := rivals(pod, ((other, node),), self._namespaces)).certain or near.doubtful
         }
         return list(found.values())
 
@@ -224,16 +226,7 @@ class Places:
         for node in wish.nodes.values():
             taken, count = self._used[node.name]
             why = resource_reasons(wish.pod.pod.requests, node, taken, count)
-            reasons.update(
-                why
-                or fits(
-                    wish.pod,
-                    node,
-                    self._present[node.name],
-                    rivals=near,
-                    namespaces=self._namespaces,
-                ).reasons
-            )
+            reasons.update(why or self._verdict(wish, node, self._present[node.name], near).reasons)
         return dict(reasons.most_common(_REASONS))
 
 
@@ -243,7 +236,3 @@ def _aims(pod: Pod) -> frozenset[str]:
     if any(term.namespace_selector is not None for term in terms):
         return frozenset(("",))
     return frozenset().union(*(term.namespaces for term in terms))
-
-
-def _matters(found: Rivals) -> bool:
-    return bool(found.certain or found.doubtful)

@@ -12,22 +12,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api import resources
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.api.resources import (
-    CLUSTER_POLICIES,
-    CRON_JOBS,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    POLICIES,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
-)
+from harbourmaster.cli.batches import shown
 from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.kinds import Condition
 from harbourmaster.cli.preview.compare import difference
@@ -62,17 +50,22 @@ if TYPE_CHECKING:
 
 _OTHERS: Final = 10
 _objects: Final = msgspec.json.Decoder(dict[str, Any])
-FIRST: Final = (CLUSTER_POLICIES, POLICIES, NAMESPACES, NODES)
+FIRST: Final = (
+    resources.CLUSTER_POLICIES,
+    resources.POLICIES,
+    resources.NAMESPACES,
+    resources.NODES,
+)
 """What must be known before workloads are looked at."""
 THEN: Final = (
-    DEPLOYMENTS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    CRON_JOBS,
-    REPLICATION_CONTROLLERS,
-    REPLICA_SETS,
-    JOBS,
-    PODS,
+    resources.DEPLOYMENTS,
+    resources.STATEFUL_SETS,
+    resources.DAEMON_SETS,
+    resources.CRON_JOBS,
+    resources.REPLICATION_CONTROLLERS,
+    resources.REPLICA_SETS,
+    resources.JOBS,
+    resources.PODS,
 )
 """In this order: an owner before what it owns."""
 _NOTES: Final = 10
@@ -127,9 +120,7 @@ def previewed(
 def _others(now: ByReference) -> str:
     if not now:
         return ", nor any other policy"
-    names = sorted(now)
-    more = f" and {len(names) - _OTHERS} more" if len(names) > _OTHERS else ""
-    return f"; there are {', '.join(names[:_OTHERS])}{more}"
+    return f"; there are {shown(sorted(now), _OTHERS)}"
 
 
 _ENDED: Final = frozenset(("Complete", "Failed"))
@@ -242,23 +233,23 @@ class PreviewInputs:
         if not places.nodes or not found.changes:
             return None
         try:
-            return places.judge(found, pods, is_daemon=key.kind == DAEMON_SETS.kind)
+            return places.judge(found, pods, is_daemon=key.kind == resources.DAEMON_SETS.kind)
         except MalformedError as error:
             self.faults.append(f"{key.kind} {key.namespace}/{key.name}: {error}")
             return None
 
     def _take(self, kind: str, raw: Raw) -> None:
-        if kind in {CLUSTER_POLICIES.kind, POLICIES.kind}:
+        if kind in {resources.CLUSTER_POLICIES.kind, resources.POLICIES.kind}:
             compiled, _ = read_policy(decode(_objects, raw, ""))
             policy = replace(compiled, source=source_of(raw))
             self.policies[policy.reference] = policy
-        elif kind == NAMESPACES.kind:
+        elif kind == resources.NAMESPACES.kind:
             name, self._labels[name] = decode_namespace(raw)
             self.namespaces[name] = decode(_namespaces, raw, "").known()
-        elif kind == NODES.kind:
+        elif kind == resources.NODES.kind:
             node = decode_node(raw)
             self.nodes[node.name] = node
-        elif kind == PODS.kind:
+        elif kind == resources.PODS.kind:
             self._pod(raw)
         elif kind in _KINDS:
             self._workload(_KINDS[kind], raw)
@@ -268,13 +259,13 @@ class PreviewInputs:
         meta, owner = found.metadata, found.controller
         namespace = meta.namespace or "default"
         key = Key(kind.name, namespace, meta.name)
-        if owner is not None and kind.name in {REPLICA_SETS.kind, JOBS.kind}:
+        if owner is not None and kind.name in {resources.REPLICA_SETS.kind, resources.JOBS.kind}:
             above = self._owners.get(owner.uid)
             if above is not None and meta.uid:
                 self._owners[meta.uid] = above
                 return
             key = Key(owner.kind, namespace, owner.name)
-        if found.is_over or (kind.name == REPLICA_SETS.kind and owner and found.is_empty):
+        if found.is_over or (kind.name == resources.REPLICA_SETS.kind and owner and found.is_empty):
             return
         if meta.uid:
             self._owners[meta.uid] = key
@@ -288,10 +279,10 @@ class PreviewInputs:
         key = None if owner is None else self._owners.get(owner.uid)
         if key is None:
             # Nobody here knows a template, so the pod speaks for those like it.
-            kind, name = (owner.kind, owner.name) if owner else (PODS.kind, pod.name)
+            kind, name = (owner.kind, owner.name) if owner else (resources.PODS.kind, pod.name)
             key = Key(kind, pod.namespace, name)
             if not pod.is_mirror:
-                self._compare(_KINDS[PODS.kind], key, raw)
+                self._compare(_KINDS[resources.PODS.kind], key, raw)
         if not pod.uid:
             # In a file nobody need have given it one.
             pod = replace(pod, uid=pod.key)

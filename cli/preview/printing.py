@@ -19,7 +19,7 @@ from harbourmaster.cli.preview.model import ChangedWorkload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.cli.preview.model import Change, Fit, PreviewedPolicies, PreviewReport
+    from harbourmaster.cli.preview.model import Fit, PreviewedPolicies, PreviewReport
 
 LIMIT: Final = 60_000
 """Characters of a comment; GitHub takes 65,536."""
@@ -48,7 +48,8 @@ class Alike(Struct, frozen=True):
     def diff(self) -> list[str]:
         """The fields of the pod spec that change, as a unified diff of YAML."""
         changes = self.workloads[0].changes
-        now, then = _side(changes, then=False), _side(changes, then=True)
+        now = _side({each.field: each.now for each in changes})
+        then = _side({each.field: each.then for each in changes})
         # The first lines name files, of which there are none.
         return list(difflib.unified_diff(now, then, n=2, lineterm=""))[2:]
 
@@ -63,13 +64,9 @@ def alike(workloads: Iterable[ChangedWorkload]) -> list[Alike]:
     return sorted(found, key=lambda group: -len(group.workloads))
 
 
-def _side(changes: Iterable[Change], *, then: bool) -> list[str]:
-    fields: dict[str, Any] = {}
-    for each in changes:
-        value = each.then if then else each.now
-        if value is not None:
-            fields[each.field] = value
-    return dump(fields).splitlines() if fields else []
+def _side(fields: dict[str, Any]) -> list[str]:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return dump(given).splitlines() if given else []
 
 
 def text(report: PreviewReport) -> Iterator[str]:
@@ -121,21 +118,15 @@ def policies(found: PreviewedPolicies) -> str:
     """What is new about the policies."""
     parts = [
         f"{len(names)} {verb} ({shown(list(names))})"
-        for verb, names in (
-            ("added", found.added),
-            ("changed", found.changed),
-            ("removed", found.removed),
-        )
-        if names
+        for verb in ("added", "changed", "removed")
+        if (names := getattr(found, verb))
     ]
     return ", ".join([*parts, f"{found.unchanged} unchanged"])
 
 
 def namespaces(counts: dict[str, int]) -> str:
     """The namespaces with most, and how many more."""
-    found = [f"{name} {count}" for name, count in counts.items()]
-    more = len(found) - _NAMESPACES
-    return ", ".join(found[:_NAMESPACES]) + (f" and {more} more" if more > 0 else "")
+    return shown([f"{name} {count}" for name, count in counts.items()], _NAMESPACES)
 
 
 def _stranded(report: PreviewReport) -> list[tuple[str, Fit]]:

@@ -72,7 +72,7 @@ class _Run:
         self._left_out: list[Resource] = []
         """What the caller has no permission to read."""
         self._lacks_pods = False
-        if not (arguments.policies or arguments.delete or arguments.is_all):
+        if not (arguments.policies or arguments.delete or arguments.all):
             raise UnusableError(
                 "nothing to preview: give policies with -f, or one to remove with --delete"
             )
@@ -102,7 +102,7 @@ class _Run:
         inputs, arguments = self._inputs, self._arguments
         await self._read(source, FIRST)
         then, self._policies = previewed(
-            inputs.policies, self._given, arguments.delete, is_all=arguments.is_all
+            inputs.policies, self._given, arguments.delete, is_all=arguments.all
         )
         inputs.begin(then, arguments.settings)
         for found, note in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from harbourmaster.cli.arguments import (
     add_connection,
     add_lines,
     add_output,
+    add_path,
     add_subject,
 )
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
@@ -51,13 +51,8 @@ def add_parser(commands: Commands) -> None:
     )
     add_subject(plan, "--pod", PODS, required=True)
     add_connection(plan)
-    plan.add_argument(
-        "--dump",
-        type=Path,
-        metavar="FILE|-",
-        help="read the output of kubectl get pods,nodes,pdb,namespaces --all-namespaces -o "
-        "json (or yaml) instead of a cluster",
-    )
+    text = "read the output of kubectl get pods,nodes,pdb,namespaces --all-namespaces -o json (or "
+    add_path(plan, "--dump", "FILE|-", f"{text}yaml) instead of a cluster")
     add_output(plan)
     text = "check whether pods fit on nodes, one JSON object per line, without a cluster"
     add_lines(add_command(actions, "fit", text, run="reschedule.fit:fit"))

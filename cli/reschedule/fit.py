@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from harbourmaster.rescheduling.model import Node, Pod
-
     Decoded = TypeVar("Decoded")
 
 
@@ -71,7 +69,8 @@ def judge(line: bytes) -> FitResult:
         _read(decode_namespace, each, f"namespaces[{index}]")
         for index, each in enumerate(case.namespaces)
     )
-    beside = [each for each in present if _is_on(each, node)]
+    # A pod without a node name is on the given one.
+    beside = [each for each in present if each.node in {"", node.name}]
     verdict = fits(pending, node, beside, namespaces=namespaces)
     return FitResult(case.id, verdict.fits, verdict.reasons)
 
@@ -81,8 +80,3 @@ def _read(read: Callable[[Raw], Decoded], given: Raw, at: str) -> Decoded:
         return read(given)
     except MalformedError as error:
         raise MalformedError(f"{at}: {error}") from None
-
-
-def _is_on(pod: Pod, node: Node) -> bool:
-    """Whether a given pod is on the node; one without a node name is."""
-    return pod.node in {"", node.name}

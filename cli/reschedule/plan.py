@@ -38,7 +38,6 @@ from harbourmaster.serving.settings import StartError
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from pathlib import Path
 
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
     from harbourmaster.kube.client import Client
@@ -75,16 +74,13 @@ def plan(arguments: Arguments) -> int:
     dump = Dump(arguments.dump, state.readers)
     missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
     asyncio.run(survey(dump, state))
-    if dump.faults or missing:
-        raise StartError(dump.faults[0] if dump.faults else _lacks(arguments.dump, missing))
+    if missing:
+        remedy = "kubectl get pods,nodes,pdb,namespaces --all-namespaces -o json"
+        text = f"contains no {' and no '.join(missing)}: create it with {remedy}"
+        dump.faults.append(f"{arguments.dump}: {text}")
+    if dump.faults:
+        raise StartError(dump.faults[0])
     return _answer(arguments, state)
-
-
-def _lacks(file: Path, missing: list[str]) -> str:
-    return (
-        f"{file}: contains no {' and no '.join(missing)}: create it with kubectl get "
-        "pods,nodes,pdb,namespaces --all-namespaces -o json"
-    )
 
 
 def _state(arguments: Arguments, namespace: str) -> ObservedCluster:
@@ -96,11 +92,9 @@ async def _live(arguments: Arguments, client: Client) -> int:
     state = _state(arguments, client.connection.namespace)
     try:
         await survey(ClusterReader(client), state)
-    except ForbiddenError as error:
-        complain(f"no plan: missing permission: {error.message}")
-        return LEFT
     except ApiError as error:
-        complain(f"no plan: {error}")
+        is_forbidden = isinstance(error, ForbiddenError)
+        complain(f"no plan: {f'missing permission: {error.message}' if is_forbidden else error}")
         return LEFT
     return _answer(arguments, state)
 

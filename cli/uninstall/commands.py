@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from harbourmaster.cli.arguments import add_command, add_installation
+from harbourmaster.cli.arguments import add_command, add_flags, add_installation
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
@@ -18,13 +18,12 @@ def add_parser(commands: Commands) -> None:
     text = "remove Harbourmaster from a cluster, even if it does not work any more"
     parser = add_command(commands, "uninstall", text, run="uninstall.run:run")
     add_installation(parser, "--namespace")
-    parser.add_argument(
-        "--delete-crds",
-        action="store_true",
-        help="also delete the CRDs, and with them every policy in the cluster",
+    add_flags(
+        parser,
+        delete_crds="also delete the CRDs, and with them every policy in the cluster",
+        dry_run="only print what would be removed",
+        yes="do not ask for confirmation",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only print what would be removed")
-    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--timeout",
         type=_seconds,

@@ -220,7 +220,8 @@ class Removal:
 
     async def definitions(self) -> str:
         """Delete the CRDs if that is wanted, else say what they hold."""
-        found = await self._our_definitions()
+        stored = await collect(self.client, DEFINITIONS, decode_definition)
+        found = [one.metadata for one in stored if is_our_definition(one)]
         if not self.options.delete_definitions:
             if not found:
                 return NOTHING
@@ -241,10 +242,6 @@ class Removal:
                         f"definition {name}: its objects are not gone yet; look for finalizers"
                     )
         return self.deleted(deleted)
-
-    async def _our_definitions(self) -> list[Metadata]:
-        objects = await collect(self.client, DEFINITIONS, decode_definition)
-        return [one.metadata for one in objects if is_our_definition(one)]
 
     async def _held(self) -> str:
         found = [many(await self._count(POLICY_RESOURCES), "policy", "policies")]

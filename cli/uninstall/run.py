@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS, NAMESPACES
 from harbourmaster.cli.batches import many, shown
@@ -35,39 +34,16 @@ from harbourmaster.cli.live.cluster import (
 from harbourmaster.cli.uninstall.removal import NOTHING, Options, Removal
 from harbourmaster.cli.uninstall.stopping import Stopping
 from harbourmaster.cli.uninstall.undoing import Undoing
+from harbourmaster.placement.deployed import DeployedApplication
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from harbourmaster.kube.client import Client
 
 
-class _Metadata(Struct, frozen=True, gc=False):
-    namespace: str = ""
-
-
-class _Objects(Struct, frozen=True):
-    cluster: str = ""
-
-
-class _Status(Struct, frozen=True, rename="camel"):
-    inventory: tuple[_Objects, ...] | None = None
-    pending_cleanup: tuple[_Objects, ...] | None = None
-
-
-class _Application(Struct, frozen=True):
-    metadata: _Metadata
-    status: _Status = _Status()
-
-    @property
-    def clusters(self) -> Iterator[str]:
-        """The keys of the clusters where it has something."""
-        for each in (*(self.status.inventory or ()), *(self.status.pending_cleanup or ())):
-            yield f"{self.metadata.namespace}/{each.cluster}"
-
-
-_decode: Final = msgspec.json.Decoder(_Application).decode
+_decode: Final = msgspec.json.Decoder(DeployedApplication).decode
 
 
 def run(arguments: Arguments) -> int:
@@ -144,7 +120,13 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
 
 async def _stays(client: Client) -> str:
     """What applications have on member clusters, which only a controller reaches."""
-    found = [set(each.clusters) for each in await collect(client, APPLICATIONS, _decode)]
+    found = [
+        {
+            f"{one.metadata.namespace}/{each.cluster}"
+            for each in (*one.status.inventory, *one.status.pending_cleanup)
+        }
+        for one in await collect(client, APPLICATIONS, _decode)
+    ]
     placed = [each for each in found if each]
     if not placed:
         return NOTHING

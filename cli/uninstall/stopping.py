@@ -62,8 +62,7 @@ class Stopping:
             await self._part("rights", self._take_rights()),
             await self._part("Deployment", self._delete_deployment()),
         ]
-        told = [text for text in told if text]
-        return "; ".join(told) if told else "none"
+        return "; ".join(filter(None, told)) or "none"
 
     async def _part(self, what: str, act: Awaitable[str]) -> str:
         try:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.cli.gitops import argocd, flux
-from harbourmaster.cli.gitops.rules import HANDLED, joined, scopes
+from harbourmaster.cli.gitops.rules import HANDLED, scopes
 from harbourmaster.cli.render import rendered
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.engine import Engine
@@ -49,7 +49,7 @@ def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
     before = manifest(kind, spec)
     after, _ = rendered(before, Engine(Snapshot(policy_set(compiled)), options))
 
-    for some in (scopes(compiled, "ns1"), joined(compiled)):
+    for some in (scopes(compiled, "ns1"), scopes(compiled, apart=False)):
         injected = [scope.injected for scope in some]
         said = [each for one in injected for each in argocd.expressions(kind.pointer, one)]
         assert forget(after, said) == forget(before, said)
@@ -65,7 +65,7 @@ def test_what_git_sets_and_no_policy_does_is_compared(spec, found):
     before = manifest(kind, spec)
     said = [
         each
-        for scope in joined(compiled)
+        for scope in scopes(compiled, apart=False)
         for each in argocd.expressions(kind.pointer, scope.injected)
     ]
     changed = manifest(kind, {**spec, "tolerations": [{"key": "only", "operator": "Exists"}]})

@@ -187,7 +187,7 @@ def test_what_is_written_into_the_installation_can_be_left_alone(capsys, folder)
     rules, _ = printed(capsys, "argocd", "--policies", folder(SSD), "--installation")
     own = [rule for rule in rules["ignoreDifferences"] if "caBundle" in str(rule)]
     assert [(rule["group"], rule["kind"]) for rule in own] == [
-        (group, kind) for group, kind, _ in INSTALLATION
+        (each.group, each.kind) for each in INSTALLATION
     ]
     # Each kind of the manifests that has an authority of somebody's, and no other.
     with_authority = {

@@ -18,7 +18,6 @@ from harbourmaster.cli.live.webhooks import decode_configuration, decode_definit
 from harbourmaster.cli.migrate import commands
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.facts import (
-    Reach,
     definition_of,
     judge,
     reach_of,
@@ -230,12 +229,9 @@ REACH = reach_of(
 
 
 def test_which_namespaces_only_one_of_both_excludes():
-    assert (
-        Reach(
-            {"kube-public": {}, "harbourmaster-system": {"team": "platform"}},
-            {"dns": {"role": "kube-system", "team": "platform"}},
-        )
-        == REACH
+    assert REACH == (
+        {"kube-public": {}, "harbourmaster-system": {"team": "platform"}},
+        {"dns": {"role": "kube-system", "team": "platform"}},
     )
 
 
