@@ -5,9 +5,9 @@ See kupid-spec 3, decision D3, D4.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -227,7 +227,8 @@ def owned_fields(pod: PodView) -> Json:
 
 def merged_fields(pod: PodView, policies: Sequence[CompiledPolicy], options: MergeOptions) -> Json:
     """The owned fields of the pod with ``policies`` merged into it."""
-    fields = copy.deepcopy(owned_fields(pod))
+    # A copy, ten times as fast as that of ``copy``.
+    fields: Json = msgspec.json.decode(msgspec.json.encode(owned_fields(pod)))
     bare = replace(pod, spec=pod.spec or _NO_SPEC)
     apply(fields, merge(bare, "", policies, options).operations)
     return fields

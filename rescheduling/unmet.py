@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harbourmaster.policies.requirements import EXPRESSIONS, describe
 from harbourmaster.rescheduling import taints
 from harbourmaster.rescheduling.fit import NOT_SELECTED, static_reasons
-from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, Taint
+from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, Taint, Toleration
 from harbourmaster.rescheduling.reservation import is_ours
 from harbourmaster.rescheduling.wire import decode_node
 
@@ -31,6 +31,8 @@ _PASSING: Final = (*taints.EXCLUDING, "node.kubernetes.io/", "node.cloudprovider
 _STARTING: Final = ("startup-taint.", "ignore-taint.", "karpenter.sh/unregistered")
 """Of autoscalers, for nodes that are not ready yet."""
 _SHOWN: Final = 3
+_MAX_COMPARISONS: Final = 20_000
+"""Of a pod with nodes: some 50 ms. A pod that needs more is not judged."""
 
 
 class KnownNode(Node, frozen=True, gc=False, kw_only=True):
@@ -66,17 +68,19 @@ class KnownNodes(Struct, frozen=True, eq=False):
 
     nodes: tuple[KnownNode, ...]
     kinds: tuple[KnownNode, ...]
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[Pool, ...]
+    are_tainted: bool
+    """Whether each node has a taint that keeps pods away."""
 
     def reasons(self, pending: PendingPod, term: NodeTerm) -> Iterator[tuple[str, ...]]:
-        """Why each node is excluded if the pod requires just that term; empty where it is not."""
-        keys = {each.key for each in _requirements(term)}
+        """Why each kind and pool is excluded for a pod with just that term; empty if it is not."""
         pod = _asking(pending, term)
-        for node in self.kinds if keys.isdisjoint(_OWN) else self.nodes:
+        for node in self.kinds:
             yield static_reasons(pod, node, reserving=False)
         for pool in self.pools:
+            labels = tuple(each for each in pending.node_selector if not pool.is_open(each[0]))
             known = tuple(each for each in term.expressions if not pool.is_open(each.key))
-            pod = _asking(pending, NodeTerm(known, term.fields))
+            pod = _asking(replace(pending, node_selector=labels), NodeTerm(known, term.fields))
             added = Node(name="", labels=pool.labels, taints=pool.taints)
             yield static_reasons(pod, added, reserving=False)
 
@@ -92,35 +96,47 @@ def decode_known(raw: bytes | Raw) -> KnownNode:
 def known_nodes(nodes: Iterable[KnownNode], pools: Iterable[Pool]) -> KnownNodes:
     """All of them at one time."""
     found = tuple(nodes)
-    kinds = {each.likeness: each for each in found}
-    return KnownNodes(found, tuple(kinds.values()), tuple(pools))
+    kinds = tuple({each.likeness: each for each in found}.values())
+    are_tainted = all(any(taints.untolerated(each.taints, ())) for each in kinds)
+    return KnownNodes(found, kinds, tuple(pools), are_tainted)
 
 
 def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequirement]] | None:
-    """What no node has, in words and as requirements, where it is not a toleration.
+    """What no node has, in words and as the requirements in them, where it is not a toleration.
 
-    None if a node matches, or none is known.
+    None if a node matches, none is known, or there is too much to compare.
     """
-    selected = tuple(NodeRequirement(key, "In", (value,)) for key, value in pending.node_selector)
-    given = (NodeTerm(),) if pending.node_terms is None else pending.node_terms
-    terms = [NodeTerm(selected + each.expressions, each.fields) for each in given]
-    if not nodes.nodes or not all(all(nodes.reasons(pending, each)) for each in terms):
+    terms = (NodeTerm(),) if pending.node_terms is None else pending.node_terms
+    asked = [each for term in terms for each in _requirements(term)]
+    keys = {*dict(pending.node_selector), *(each.key for each in asked)}
+    nodes = nodes if keys.isdisjoint(_OWN) else replace(nodes, kinds=nodes.nodes)
+    each_time = 1 + len(pending.node_selector) + len(pending.tolerations)
+    count = len(terms) * each_time + sum(1 + len(each.values) for each in asked)
+    if not nodes.kinds or count * (len(nodes.kinds) + len(nodes.pools)) > _MAX_COMPARISONS:
         return None
+    kept: dict[str, None] = {}
+    for reasons in (each for term in terms for each in nodes.reasons(pending, term)):
+        if not reasons:
+            return None
+        if NOT_SELECTED not in reasons:
+            kept |= dict.fromkeys(reasons)
+    if kept:
+        return f"every node that matches is excluded: {', '.join([*kept][:_SHOWN])}", []
+    # What follows is about labels, one requirement at a time.
+    bare = replace(pending, node_selector=(), tolerations=(Toleration(operator="Exists"),))
+    selected = tuple(NodeRequirement(key, "In", (value,)) for key, value in pending.node_selector)
     missing: list[NodeTerm] = []
-    for term in terms:
-        kept = [each for each in nodes.reasons(pending, term) if NOT_SELECTED not in each]
-        if kept:
-            shown = ", ".join([*dict.fromkeys(one for each in kept for one in each)][:_SHOWN])
-            return f"every node that matches is excluded: {shown}", []
-        alone = (each for each in parts(term) if _is_absent(pending, each, nodes))
-        missing.append(next(alone, term))
-    shown = " or ".join(dict.fromkeys(map(_shown, missing[:_SHOWN])))
+    for term in terms[:_SHOWN]:
+        whole = NodeTerm(selected + term.expressions, term.fields)
+        alone = (each for each in parts(whole) if all(nodes.reasons(bare, each)))
+        missing.append(next(alone, whole))
+    shown = " or ".join(dict.fromkeys(map(_shown, missing)))
     text = f"no node has {shown or 'what the required node affinity asks for'}"
-    return text, [each for term in missing for each in _requirements(term)]
+    return text, [each for term in missing for each in _requirements(term)[:_SHOWN]]
 
 
 def _asking(pending: PendingPod, term: NodeTerm) -> PendingPod:
-    return replace(pending, node_selector=(), node_terms=(term,) if _requirements(term) else None)
+    return replace(pending, node_terms=(term,) if _requirements(term) else None)
 
 
 def _requirements(term: NodeTerm) -> tuple[NodeRequirement, ...]:
@@ -131,10 +147,6 @@ def parts(term: NodeTerm) -> Iterator[NodeTerm]:
     """Each of its requirements, as a term of its own."""
     yield from (NodeTerm((each,)) for each in term.expressions)
     yield from (NodeTerm(fields=(each,)) for each in term.fields)
-
-
-def _is_absent(pending: PendingPod, term: NodeTerm, nodes: KnownNodes) -> bool:
-    return all(NOT_SELECTED in each for each in nodes.reasons(pending, term))
 
 
 def _passes(taint: Taint) -> bool:

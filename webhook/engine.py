@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
+from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.node_notes import node_notes
@@ -47,6 +48,8 @@ DENIED: Final = "denied"
 """A pod that may have to wait, and can't: not even the fixed patch could be made, or it names
 another scheduler and the settings deny that. Or one that cannot get a policy that must not be
 skipped. Or an object with an unknown key, where the settings deny that."""
+_MAX_COMPARED: Final = 16 * 1024
+"""About the bytes of a pod's owned fields up to which it is compared with the nodes."""
 
 
 class Verdict(Struct, frozen=True, gc=False):
@@ -71,8 +74,8 @@ class Engine:
     __slots__ = (
         "_has_policies",
         "_kept",
+        "_node_notes_cache",
         "_options",
-        "_told",
         "gates",
         "settings",
         "snapshot",
@@ -90,7 +93,7 @@ class Engine:
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
         self._kept: SizedCache[Hashable, Verdict] = SizedCache()
-        self._told: SizedCache[Hashable, tuple[Note, ...]] = SizedCache()
+        self._node_notes_cache: SizedCache[Hashable, tuple[Note, ...]] = SizedCache()
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
@@ -98,7 +101,7 @@ class Engine:
         if snapshot.policies is self.snapshot.policies:
             successor._kept = self._kept
             if snapshot.nodes is self.snapshot.nodes:
-                successor._told = self._told
+                successor._node_notes_cache = self._node_notes_cache
         successor.gates = self.gates
         return successor
 
@@ -158,13 +161,19 @@ class Engine:
     ) -> tuple[Note, ...]:
         """Warn where no node matches the pod as ``merge`` makes it; ``waiting`` has its options."""
         nodes, spec = self.snapshot.nodes, pod.spec
-        if nodes is None:
+        # A DaemonSet often waits for nodes that are added later.
+        size = 0 if spec is None else spec.key_size
+        if nodes is None or kind.name == "DaemonSet" or size > _MAX_COMPARED:
             return ()
         key = (kind.shape, policies, waiting, None if spec is None else spec.key)
-        found = self._told.get(key)
+        found = self._node_notes_cache.get(key)
         if found is None:
-            found = node_notes(kind, pod, policies, self._options[waiting], nodes)
-            self._told.keep(key, found, 0 if spec is None else spec.key_size)
+            try:
+                found = node_notes(kind, pod, policies, self._options[waiting], nodes)
+            except Exception as error:  # noqa: BLE001 - a warning must not cost the mutation
+                _log_once(type(error).__name__)
+                found = ()
+            self._node_notes_cache.keep(key, found, size)
         return found
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
@@ -221,6 +230,11 @@ def noted(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:
     else:
         response = allowed(response.reason, notes)
     return replace(verdict, response=response, notes=notes)
+
+
+@cache
+def _log_once(_cause: str) -> None:
+    get_logger("admission").exception("comparison with nodes failed, no warning was given")
 
 
 @cache

@@ -213,8 +213,8 @@ def _decide(
     if has_gates and not kind.is_template:
         decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
     policies = engine.match(name, namespace, pod.labels)
-    is_tried = not kind.is_template and is_canary(request, pod.labels)
-    if is_tried:
+    is_canary_pod = not kind.is_template and is_canary(request, pod.labels)
+    if is_canary_pod:
         # The first policy to set a label wins, so no other policy can answer for the canary.
         policies = (canary_policy(), *policies)
     as_field, waits = _waiting(kind, pod, decided, engine, has_gates=has_gates)
@@ -229,7 +229,7 @@ def _decide(
         notes = engine.namespace_notes(name, namespace)
         notes = notes and notes + object_notes(kind, found, pod)
         verdict = noted(merged or _LEFT_ALONE, notes)
-    notes = () if is_tried else engine.node_notes(kind, pod, policies, (as_field, waits))
+    notes = () if is_canary_pod else engine.node_notes(kind, pod, policies, (as_field, waits))
     return noted(verdict, notes)
 
 

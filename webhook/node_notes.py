@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import NodeRequirement
     from harbourmaster.rescheduling.unmet import KnownNodes
 
+_TOLERATES_ALL: Final = {"tolerations": [{"operator": "Exists"}]}
+
 
 def node_notes(
     kind: Kind,
@@ -31,10 +33,16 @@ def node_notes(
     options: MergeOptions,
     nodes: KnownNodes,
 ) -> tuple[Note, ...]:
-    """Warn where no node matches the pod with the policies merged into it."""
+    """Warn where no node matches the pod with the policies merged into it.
+
+    Taints count for pods only: to those of a template other admission plugins may add tolerations.
+    """
+    asks = policies or (pod.spec and pod.spec.node_selector) or required_terms(pod.affinity)
+    if not asks and (kind.is_template or not nodes.are_tainted):
+        return ()
+    fields = merged_fields(pod, policies, options) | (_TOLERATES_ALL if kind.is_template else {})
     try:
-        document = {"spec": merged_fields(pod, policies, options)}
-        pending = decode_pending(msgspec.json.encode(document))
+        pending = decode_pending(msgspec.json.encode({"spec": fields}))
     except MalformedError:
         # The API server says what is wrong.
         return ()
@@ -77,4 +85,4 @@ def _is_among(
     if asked == ("In", frozenset([labels.get(requirement.key, None)])):
         return True
     keys = [(scope, requirement.key) for scope in SCOPES]
-    return any(asked in constraints_of(each).get(key, ()) for each in terms for key in keys)
+    return any(asked in constraints_of(each, keys).get(key, ()) for each in terms for key in keys)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harbourmaster.rescheduling import unmet as module
 from harbourmaster.rescheduling.fit import static_reasons
 from harbourmaster.rescheduling.model import (
     Node,
@@ -116,3 +119,18 @@ def test_a_pool_never_adds_a_report(pending, nodes, labels):
     assert beside is None or without is not None
     if fits_one(pending, [Node(name="", labels={HOST: "", **labels})]):
         assert beside is None
+
+
+@settings(max_examples=cases(500))
+@given(PENDING, NODES, st.integers(0, 40))
+def test_no_more_nodes_are_looked_at_than_the_limit_allows(pending, nodes, limit):
+    seen = []
+
+    def counted(asking, node, **options):
+        seen.append(node)
+        return static_reasons(asking, node, **options)
+
+    pools = (Pool({"a": "1"}),)
+    with mock.patch.multiple(module, static_reasons=counted, _MAX_COMPARISONS=limit):
+        unmet(pending, known_nodes(nodes, pools))
+    assert len(seen) <= limit

@@ -7,6 +7,8 @@ import json
 import msgspec
 import pytest
 
+from harbourmaster.rescheduling import unmet as module
+from harbourmaster.rescheduling.model import NodeTerm
 from harbourmaster.rescheduling.unmet import HOST, Pool, decode_known, unmet
 from harbourmaster.rescheduling.wire import decode_pending
 from helpers import fit_nodes
@@ -179,3 +181,68 @@ def test_only_what_matters_of_a_node_makes_another_one():
     other["spec"] = {"unschedulable": True, "taints": [CORDON]}
     assert decode_known(json.dumps(first).encode()) == decode_known(json.dumps(other).encode())
     assert len(known(node("n1"), node("n2"), node("n3", {ZONE: "a"})).kinds) == 2
+
+
+MANY = 150
+DISTINCT = [node(f"n{number}", {"example.com/id": f"{number}"}, taint()) for number in range(MANY)]
+SAME = [node(f"n{number}") for number in range(MANY)]
+TOLERATIONS = [{"key": f"k{number}", "operator": "Exists"} for number in range(MANY)]
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The nodes that were looked at, each time."""
+    seen = []
+
+    def counted(pending, one, **options):
+        seen.append(one)
+        return real(pending, one, **options)
+
+    real = module.static_reasons
+    monkeypatch.setattr(module, "static_reasons", counted)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        needing(*(term(expression(DISK, "In", f"v{number}")) for number in range(MANY))),
+        needing(term(expression(DISK, "In", *(f"v{number}" for number in range(MANY))))),
+        pod(nodeSelector={f"example.com/{number}": "" for number in range(MANY)}),
+        pod(tolerations=TOLERATIONS),
+    ],
+    ids=["terms", "values", "labels", "tolerations"],
+)
+def test_no_node_is_looked_at_where_there_is_too_much_to_compare(one, checks):
+    assert told(one, *DISTINCT) is None
+    assert checks == []
+    assert told(one, *DISTINCT[:20]) is not None
+    assert 0 < len(checks) <= 20_000
+
+
+def test_nodes_that_are_alike_count_once_unless_their_names_are_asked_for(checks):
+    many = [term(expression(DISK, "In", f"v{number}")) for number in range(MANY)]
+    assert told(needing(*many), *SAME) is not None
+    checks.clear()
+    assert told(needing(*many, nodeSelector={HOST: "n"}), *SAME) is None
+    assert checks == []
+
+
+def test_labels_are_not_written_into_each_term(checks, monkeypatch):
+    built = []
+
+    def counted(*fields):
+        built.append(fields)
+        return NodeTerm(*fields)
+
+    monkeypatch.setattr(module, "NodeTerm", counted)
+    labels = {f"example.com/{number}": "" for number in range(50)}
+    one = needing(*(term(expression(DISK, "Exists")) for _ in range(50)), nodeSelector=labels)
+    assert told(one, node()) is not None
+    assert sum(len(each[0]) > 1 for each in built if each) <= 3
+
+
+def test_only_the_requirements_in_the_text_are_returned():
+    many = [term(expression(DISK, "In", f"v{number}")) for number in range(9)]
+    pending = decode_pending(json.dumps(needing(*many)).encode())
+    assert len(unmet(pending, known(node()))[1]) == 3

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from harbourmaster.webhook import engine as module
 from harbourmaster.webhook.canary import CANARY
 from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, UNMATCHED
 from helpers.admitted import APP_TYPE, ask, engine_of, keys, pod
 from helpers.fit_nodes import taint
 from helpers.known_nodes import knowing, node
+from helpers.logs import captured_log
 from helpers.objects import RESOURCES, cluster_policy, policy, required, review, workload
 
 NO_NODE = "no-node-matches"
@@ -32,7 +34,7 @@ def told(document, *policies, nodes=(HDD,), pools=None, request=None, **settings
     return asked(document, engine, **(request or {})).response.get("warnings", [])
 
 
-@pytest.mark.parametrize("kind", RESOURCES)
+@pytest.mark.parametrize("kind", sorted({*RESOURCES} - {"DaemonSet"}))
 def test_what_a_policy_requires_and_no_node_has_is_told_with_the_policy(kind):
     text = f"harbourmaster: no node has disk=ssd ({POLICY}): {TO_DO}"
     assert told(workload(kind), WANTING) == [text]
@@ -81,9 +83,70 @@ def test_taints_are_told():
     nodes = (node("n1", {}, taint()),)
     why = "untolerated taint example.com/dedicated=ml:NoSchedule"
     text = f"harbourmaster: every node that matches is excluded: {why}: {TO_DO}"
-    assert told(workload("CronJob"), nodes=nodes) == [text]
+    assert told(workload("Pod"), nodes=nodes) == [text]
     tolerating = cluster_policy(tolerations=[{"operator": "Exists"}])
-    assert told(workload("CronJob"), tolerating, nodes=nodes) == []
+    assert told(workload("Pod"), tolerating, nodes=nodes) == []
+    assert told(workload("Pod"), nodes=(*nodes, HDD)) == []
+
+
+@pytest.mark.parametrize("kind", sorted({*RESOURCES} - {"DaemonSet", "Pod"}))
+def test_a_template_is_warned_of_labels_and_not_of_taints(kind):
+    tainted = node("n1", {"disk": "ssd"}, taint())
+    assert told(workload(kind), nodes=(tainted,)) == []
+    assert told(workload(kind), WANTING, nodes=(tainted,)) == []
+    assert told(workload(kind), WANTING, nodes=(node("n1", {}, taint()),)) != []
+
+
+def test_a_daemon_set_is_not_warned_after_a_deployment_with_the_same_pod():
+    engine = knowing(engine_of((), WANTING, **NONE), HDD)
+    assert asked(workload("Deployment"), engine).verdict.codes == (NO_NODE,)
+    assert asked(workload("DaemonSet"), engine).verdict.codes == ()
+
+
+class ComparisonError(Exception):
+    """Raised in place of a comparison with nodes."""
+
+
+def test_a_failed_comparison_costs_the_warning_only_and_is_logged_once(monkeypatch):
+    engine = engine_of((), WANTING, **NONE)
+    plain = asked(workload(), engine).response
+
+    def failing(*_):
+        raise ComparisonError
+
+    monkeypatch.setattr(module, "node_notes", failing)
+    module._log_once.cache_clear()
+    with captured_log() as stream:
+        for _ in range(2):
+            assert asked(workload(), knowing(engine, HDD)).response == plain
+    (line,) = stream.getvalue().splitlines()
+    assert b"comparison with nodes failed" in line
+    assert b"ComparisonError" in line
+
+
+@pytest.mark.parametrize("depth", [100, 300])
+def test_unknown_fields_that_are_nested_deeply_cost_nothing(depth):
+    nested = {}
+    for _ in range(depth):
+        nested = {"a": nested}
+    document = workload(affinity={"x": nested})
+    engine = engine_of((), WANTING, **NONE)
+    plain, knows = (asked(document, each).response for each in (engine, knowing(engine, HDD)))
+    assert knows.get("patch") == plain["patch"]
+
+
+def test_a_pod_with_too_much_to_compare_is_not_judged():
+    long = {f"example.com/{number}": "x" * 60 for number in range(100)}
+    assert len(told(workload(nodeSelector={**long}))) == 0
+    short = dict.fromkeys([*long][:40], "x")
+    assert len(told(workload(nodeSelector=short))) == 1
+
+
+def test_a_pod_that_requires_nothing_is_not_merged_to_compare_it(monkeypatch):
+    monkeypatch.setattr("harbourmaster.webhook.node_notes.merged_fields", None)
+    with captured_log() as stream:
+        assert told(workload("Pod")) == []
+    assert stream.getvalue() == b""
 
 
 @pytest.mark.parametrize(
@@ -91,7 +154,6 @@ def test_taints_are_told():
     [
         {"nodeName": "n9"},
         {"schedulerName": "other"},
-        {"tolerations": [{"key": "a", "operator": "Gt", "value": "5"}]},
         # The API server refuses it, and says why.
         {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "a", "labelSelector": {"matchExpressions": [{"operator": "Odd"}]}}
@@ -100,6 +162,13 @@ def test_taints_are_told():
 )  # fmt: skip
 def test_a_pod_that_no_known_scheduler_places_is_not_judged(spec):
     assert told(workload(nodeSelector={"disk": "ssd"}, **spec)) == []
+
+
+def test_a_pod_with_a_toleration_that_compares_is_not_judged():
+    tolerations = [{"key": "a", "operator": "Gt", "value": "5"}]
+    spec = {"nodeSelector": {"disk": "ssd"}, "tolerations": tolerations}
+    assert told(workload("Pod", **spec)) == []
+    assert len(told(workload(**spec))) == 1
 
 
 def test_a_node_name_of_a_policy_is_judged_where_it_is_affinity():
