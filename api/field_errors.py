@@ -114,8 +114,8 @@ def rendered(value: object) -> str:
     match value:
         case str():
             return quoted(value)
-        case bool():
-            return "true" if value else "false"
+        case bool() | None:
+            return msgspec.json.encode(value).decode()
         case Struct():
             return rendered(msgspec.to_builtins(value))
         case dict():

@@ -44,7 +44,7 @@ def schema_errors(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[st
 
     Both are for people, joined by a colon.
     """
-    if value is None and (schema.get("nullable") or "default" in schema):
+    if value is None and schema.get("nullable"):
         return
     is_number = "x-kubernetes-int-or-string" in schema
     kind = "integer or string" if is_number else schema.get("type", "")
@@ -78,11 +78,15 @@ def _field_errors(value: Schema, schema: Schema, at: str) -> Iterator[tuple[str,
     if "type" not in schema or schema.get("x-kubernetes-preserve-unknown-fields"):
         others = _ANY
     for name in schema.get("required", ()):
-        if name not in value and "default" not in known.get(name, {}):
+        field = known.get(name, {})
+        # A null counts as absent where the field is not nullable.
+        is_absent = value[name] is None and not field.get("nullable") if name in value else True
+        if is_absent and "default" not in field:
             yield f"{at}{name}", "Required value: set it"
     for name, below in value.items():
         if (found := known.get(name, others)) is None:
             remedy = did_you_mean(str(name), known, VERY_NEAR) or "remove it"
             yield f"{at}{name}", f"{UNKNOWN}: {remedy}"
-        else:
+        # An API server drops a null, or sets the default in its place.
+        elif below is not None:
             yield from schema_errors(below, found, f"{at}{name}")

@@ -12,6 +12,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import describe
+from harbourmaster.api.field_errors import rendered as shown
 from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.cli.findings import conclude, finding
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
@@ -39,7 +40,7 @@ from harbourmaster.webhook.sources import read_policy
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from harbourmaster.cli.findings import Results
     from harbourmaster.webhook.engine import Engine
@@ -63,7 +64,7 @@ def validate(arguments: Arguments) -> int:
     items = list(read_paths(arguments.files))
     if arguments.kustomize is not None:
         items += parse_documents(_built(arguments.kustomize), arguments.kustomize)
-    found = list(manifests_in(each for each in items if Path(each.file).stem != "kustomization"))
+    found = _created(items)
     if not found:
         raise StartError("no manifest found: give files, folders with YAML or JSON files, - or -k")
     manifests = [each.value for each in found if isinstance(each, Document)]
@@ -95,6 +96,10 @@ def validate(arguments: Arguments) -> int:
     return conclude(arguments, results, "harbourmaster validate")
 
 
+def _created(items: Iterable[Document | Problem]) -> list[Document | Problem]:
+    return list(manifests_in(each for each in items if Path(each.file).stem != "kustomization"))
+
+
 def _built(folder: str) -> bytes:
     """What kubectl builds from a kustomization. Raises StartError."""
     command = ("kubectl", "kustomize", folder)
@@ -113,7 +118,11 @@ def _by_definition(manifest: dict[str, Any]) -> Iterator[str]:
         remedy = did_you_mean(kind, known) or f"use one of {', '.join(known)}"
         yield f"kind: {group} has no kind {kind}: {remedy}"
     yield from map(": ".join, object_errors(manifest))
-    if not name_of(manifest) and not object_in(manifest, "metadata").get("generateName"):
+    metadata = object_in(manifest, "metadata")
+    name = metadata.get("name")
+    if not isinstance(name, str | None):
+        yield f"metadata.name: Invalid value: {shown(name)}: put it in quotes, names are strings"
+    elif not name and not metadata.get("generateName"):
         yield "metadata.name: Required value: set it"
 
 
@@ -127,8 +136,9 @@ def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bo
     if verdict is None:
         return
     faults = read_policy(manifest)[1] if is_policy_kind(*kind) else []
-    yield from ((True, each) for each in faults or refusals(verdict, manifest))
-    for each in warnings(verdict):
+    told = warnings(verdict)
+    yield from ((True, each) for each in faults or refusals(verdict, manifest) if each not in told)
+    for each in told:
         # An API server refuses what has fields of the wrong type.
         text = each.removeprefix(f"{kind[2]}: ")
         yield text != each, text
@@ -196,7 +206,8 @@ def test(arguments: Arguments) -> int:
     for path in arguments.files or [Path()]:
         for test in read_paths(sorted(path.rglob(FILE)) if path.is_dir() else [path]):
             problems = [test] if isinstance(test, Problem) else _tested(test, arguments, results)
-            results[test.file, ""] = [finding("error", each, "", each.text) for each in problems]
+            found = [finding("error", each, "", each.text) for each in problems]
+            results.setdefault((test.file, ""), []).extend(found)
     if not results:
         raise StartError(f"no {FILE} found: give files or folders")
     return conclude(arguments, results, "harbourmaster test")
@@ -209,7 +220,8 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
         declared = msgspec.convert(test.value, Declared)
     except msgspec.ValidationError as error:
         return [test.problem(describe(error))]
-    given = [*read_paths([file.parent / each for each in declared.policies + declared.objects])]
+    paths = [file.parent / each for each in declared.policies + declared.objects]
+    given = _created(read_paths(paths))
     found = {subject_of(each.value): each for each in given if isinstance(each, Document)}
     values = [each.value for each in found.values()]
     # Pods of any workload inherit as those of a StatefulSet, which has no revisions.
@@ -219,19 +231,28 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
     expect = declared.expect
     if arguments.update:
         expect = {subject: each for subject, each in made.items() if each != Expected()}
-        text = file.read_text().partition("\nexpect:")[0].rstrip()
-        file.write_text(f"{text}\n{dump({'expect': to_builtins(expect)})}")
+        written = {"expect": to_builtins(expect)}
+        data = file.read_bytes().partition(b"\nexpect:")[0].rstrip()
+        data += f"\n{dump(written)}".encode()
+        if [test.value | written] != _values(data) or len(_values(file.read_bytes())) > 1:
+            text = "cannot be updated: let expect be the last key, and have one test in the file"
+            return [test.problem(text)]
+        file.write_bytes(data)
     for subject in dict.fromkeys((*made, *expect)):
         wanted, seen = expect.get(subject, Expected()), made.get(subject)
         text = f"not as {file} expects: correct what changed, or accept it with --update"
         if seen is None:
             text = f"not among the objects: {did_you_mean(subject, found) or 'remove it'}"
-        mine = results[test.file, subject] = []
+        mine = results.setdefault((test.file, subject), [])
         if wanted != seen:
             lines = difference(to_builtins(wanted), to_builtins(seen), "expected", "found")
             each = finding("error", found.get(subject, test), subject, text)
             mine.append(replace(each, diff=tuple(map(str.rstrip, lines)) if seen else ()))
     return [each for each in given if isinstance(each, Problem)]
+
+
+def _values(data: bytes) -> list[object]:
+    return [getattr(each, "value", None) for each in parse_documents(data, "")]
 
 
 def _made(manifest: dict[str, Any], engine: Engine) -> Expected:

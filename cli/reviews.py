@@ -116,7 +116,9 @@ def refusals(verdict: Verdict, manifest: Json) -> list[str]:
     status = msgspec.json.decode(verdict.response.encoded)["status"]
     causes = status.get("details", {}).get("causes", ())
     found = [f"{each['field']}: {each['message']}" for each in causes]
-    return (found or [status.get("message") or status.get("reason", "")]) + unknown
+    # Whether a gate could be added matters only in a cluster.
+    text = (status.get("message") or status.get("reason", "")).partition("; not even a gate")[0]
+    return (found or [text]) + unknown
 
 
 def warnings(verdict: Verdict) -> list[str]:

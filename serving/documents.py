@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from msgspec import Struct
 
+from harbourmaster.api.field_errors import rendered
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean, reason
 
@@ -64,19 +65,20 @@ class DocumentError(ValueError):
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML as kubectl reads it: timestamps are text, and a key stands only once."""
+    """YAML as kubectl reads it: timestamps and keys are text, 1.0 is 1, a key stands only once."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401
         line = node.start_mark.line + 1
         if node.tag in _UNWANTED_TAGS:
             raise DocumentError(f"line {line}: {node.tag} is not a JSON type")
         try:
-            return super().construct_object(node, deep=deep)
+            value = super().construct_object(node, deep=deep)
         except (yaml.YAMLError, DocumentError):
             raise
         except (ValueError, KeyError, OverflowError, TypeError, AttributeError):
             kind = node.tag.rpartition(":")[2]
             raise DocumentError(f"line {line}: not a value of type {kind}") from None
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -85,7 +87,10 @@ class _Loader(yaml.CSafeLoader):
                 if key.value in seen:
                     raise DocumentError(f'line {key.start_mark.line + 1}: key "{key.value}" twice')
                 seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+        found = super().construct_mapping(node, deep=deep)
+        if None in found:
+            raise DocumentError(f"line {node.start_mark.line + 1}: a key is null")
+        return {each if isinstance(each, str) else rendered(each): found[each] for each in found}
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)

@@ -75,7 +75,9 @@ def _not_created(manifest: dict[str, Any]) -> str:
     missing = [name for name in ("apiVersion", "kind") if not manifest.get(name)]
     if missing:
         return f"{missing[0]}: required"
-    if str(manifest["apiVersion"]).startswith(f"{_KUSTOMIZE}/"):
+    if wrong := [each for each in ("apiVersion", "kind") if not isinstance(manifest[each], str)]:
+        return f"{wrong[0]}: expected a string"
+    if manifest["apiVersion"].startswith(f"{_KUSTOMIZE}/"):
         kind = manifest["kind"]
         return f"kind: {kind} is not an object of a cluster: give the output of kubectl kustomize"
     return ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.decoding import MalformedError, describe
 from harbourmaster.api.lines import LineFailure
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.cli.live.cluster import (
@@ -35,7 +35,7 @@ from harbourmaster.cli.why.asking import (
     review_of,
 )
 from harbourmaster.cli.why.gate_facts import definitions_of, template_pod
-from harbourmaster.cli.why.model import Report, Subject, WhyContext
+from harbourmaster.cli.why.model import Report, Section, Subject, WhyContext
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Iterator, Sequence
 
-    from harbourmaster.cli.why.model import Section
     from harbourmaster.kube.client import Client
 
 
@@ -123,7 +122,7 @@ def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
         f"{each.get('kind')} {name_of(each)}"
         for each in found
         if each.get("kind") != NAMESPACES.kind
-        or (object_in(each, "metadata").get("annotations") or {}).get(OPT_IN_KEY) == OPT_IN
+        or object_in(object_in(each, "metadata"), "annotations").get(OPT_IN_KEY) == OPT_IN
     )
     for manifest in filter(is_asked_about, found):
         yield _question(manifest, namespace, given)
@@ -209,8 +208,12 @@ def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
     subject, known = question.manifest, question.given
     if subject is None:
         return None
-    wanted = template_pod(subject, version_from_tag=inputs.settings.version_from_tag)
-    reason = planned(subject, wanted, inputs, known)
+    try:
+        wanted = template_pod(subject, version_from_tag=inputs.settings.version_from_tag)
+        reason = planned(subject, wanted, inputs, known)
+    except msgspec.DecodeError as error:
+        text, step = f"the manifest is invalid: {describe(error)}", "correct what it names"
+        return Section(name="gate", state="unknown", code="unread", summary=text, step=step)
     pod = wanted or Pod(namespace=subject.namespace)
     report = gate_report(pod, Facts(), GateWaitRules(), datetime.now(UTC))
     checks = definitions_of(workload_of(pod.annotations, pod.labels))

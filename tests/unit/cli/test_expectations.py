@@ -215,3 +215,38 @@ def test_the_example_of_the_manual_succeeds_and_is_up_to_date(tmp_path, capsys):
     file.write_text(file.read_text().replace("disk: ssd", "disk: hdd"))
     assert main(["test", str(folder)]) == 1
     assert "StatefulSet shop/ledger: not as " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: {0}\nkind: Test\nexpect: {{}}\nobjects: [a.yaml]\n",
+        "apiVersion: {0}\nexpect: {{}}\nkind: Test\nobjects: [a.yaml]\n# why\n",
+        "{{apiVersion: {0}, kind: Test, objects: [a.yaml], expect: {{}}}}\n",
+        "a: 1\n---\napiVersion: {0}\nkind: Test\nobjects: [a.yaml]\nexpect: {{}}\n",
+        "apiVersion: {0}\nkind: Test\nobjects: [a.yaml]\nexpect: {{}}\n---\na: 1\n",
+    ],
+)
+def test_an_update_that_would_lose_something_is_refused(tmp_path, capsys, text):
+    given = text.format("cli.harbourmaster.dev/v1alpha1")
+    (tmp_path / FILE).write_text(given)
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(workload()))
+    assert main(["test", str(tmp_path), "--update"]) == 1
+    assert "cannot be updated: let expect be the last key" in capsys.readouterr().out
+    assert (tmp_path / FILE).read_text() == given
+
+
+def test_every_document_of_a_test_file_counts(tmp_path, capsys):
+    test = {"apiVersion": "cli.harbourmaster.dev/v1alpha1", "kind": "Test", "objects": ["a.yaml"]}
+    wrong = {**test, "expect": {"Deployment web": {"gated": True}}}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(workload()))
+    for first in ({**test, "kind": "Tests"}, wrong):
+        (tmp_path / FILE).write_text(yaml.safe_dump_all([first, test]))
+        assert main(["test", str(tmp_path)]) == 1
+        assert "1 object, 1 error" in capsys.readouterr().out
+
+
+def test_an_object_whose_kind_is_no_string_fails(run):
+    code, out, _ = run([{**workload(), "kind": ["a"]}])
+    assert code == 1
+    assert "objects.yaml:1: error: kind: expected a string" in out

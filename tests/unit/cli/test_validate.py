@@ -336,3 +336,36 @@ def test_a_kustomization_is_built(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["validate", "-k", "a"]) == 2
     assert "kubectl: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_null_is_absent_as_for_an_api_server(findings):
+    spec = {"provider": {"name": "p"}, "query": "a", "fetchIntervalSeconds": 5.0, "range": None}
+    assert [each[0] for each in findings(keptn("KeptnMetric", **spec))] == ["warning"]
+    those = findings(keptn("KeptnMetric", **{**spec, "query": None}))
+    assert [each[2:4] for each in those if each[0] == "error"] == [("spec.query", "Required value")]
+    objectives = findings(keptn("KeptnEvaluationDefinition", objectives=[None]))
+    assert objectives[0][2:4] == ("spec.objectives[0]", "Invalid value: null")
+
+
+@pytest.mark.parametrize("field", ["kind", "apiVersion"])
+def test_a_kind_that_is_no_string_is_an_error(validate, field):
+    code, out, _ = validate([{**workload(), field: ["a"]}])
+    assert (code, out.splitlines()[0]) == (1, f"1: error: {field}: expected a string")
+
+
+def test_a_name_that_is_no_string_is_not_called_missing(findings):
+    found = findings({**workload("Job"), "metadata": {"name": 5}})
+    remedy = "put it in quotes, names are strings"
+    assert found == [("error", "Job ...", "metadata.name", "Invalid value: 5", remedy)]
+
+
+def test_a_pod_that_cannot_be_read_has_one_finding(findings):
+    found = findings({**workload("Pod"), "spec": "x"})
+    assert found == [("error", "Pod web", "spec", "expected object, got string", "")]
+
+
+def test_keys_are_strings_as_kubectl_reads_them(validate):
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {true: b, 1: c}}\n"
+    assert validate(text)[0] == 0
+    code, out, _ = validate(text.replace("true", "null"))
+    assert (code, out.splitlines()[0]) == (1, "1: error: line 3: a key is null")

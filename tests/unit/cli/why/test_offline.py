@@ -64,6 +64,17 @@ def test_a_file_without_pods_is_one_line(tmp_path, policies, capsys):
     assert err.count("\n") == 1
 
 
+def test_an_invalid_manifest_is_a_section_and_the_others_are_explained(tmp_path, policies, capsys):
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"annotations": "x"}}
+    broken = {**workload(), "metadata": {"name": "web", "annotations": "x"}}
+    path = written(tmp_path / "all.yaml", space, broken, workload(name="till"))
+    assert main(["why", "-f", path, "--policies", policies]) == 0
+    out = capsys.readouterr().out
+    assert "Gate: the manifest is invalid: metadata.annotations: expected object" in out
+    assert "next  correct what it names" in out
+    assert "Deployment default/till" in out
+
+
 def test_invalid_policies_are_reported_by_text_and_exit_code(tmp_path, policies, capsys):
     bad = tmp_path / "bad.yaml"
     broken = cluster_policy("bad", nodeSelector=5)
