@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -291,12 +292,24 @@ async def test_the_pods_of_a_policy_are_listed(filled):
     filled.policy("shop", "keep-cart", 0)
     world = await filled.world()
     (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
-    only = pods.pods(world, ALL, PageQuery(state=row.reference), NOW)
+    only = await in_turns(pods.pods(world, ALL, PageQuery(state=row.reference), NOW))
     assert only.rows == ("shop/cart-1",)
-    every = pods.pods(world, ALL, PageQuery(q="cart"), NOW)
+    every = await in_turns(pods.pods(world, ALL, PageQuery(q="cart"), NOW))
     assert every.rows == ("mail/cart-1", "shop/cart-1")
     some = Visibility({"pods.": ListScope(namespaces=frozenset(("mail",)))})
-    assert pods.pods(world, some, PageQuery(), NOW).total == 2
+    assert (await in_turns(pods.pods(world, some, PageQuery(), NOW))).total == 2
+
+
+async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(filled):
+    filled.namespace("shop")
+    for _ in range(2 * pods.SLICE + 1):
+        filled.pod("shop", {"app": "cart"})
+    making = pods.pods(await filled.world(), ALL, PageQuery(), NOW)
+    next(making)
+    # What changes meanwhile may be on the page or not, and breaks nothing.
+    filled.pod("shop", {"app": "cart"})
+    next(making)
+    assert (await in_turns(making)).total == 2 * pods.SLICE + 1
 
 
 async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
@@ -333,6 +346,19 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
         "spec.schedulerName": ((), "kube-controller-manager"),
     }
     assert pods.pod(await filled.world(), ALL, query, NOW) is None
+
+
+async def test_a_field_manager_without_a_time_is_the_oldest(filled):
+    managed = (("schedulerName", "unknown", 60), ("schedulerName", "dated", 600))
+    filled.pod("shop", {}, "cart-1", managed, schedulerName="other")
+    raw = msgspec.json.decode(filled.raw_pods["shop/cart-1"])
+    del raw["metadata"]["managedFields"][0]["time"]
+    query = PageQuery(namespace="shop", name="cart-1")
+    for found in ("dated", "unknown"):
+        filled.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
+        page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+        assert [each.manager["manager"] for each in page.fields] == [found]
+        del raw["metadata"]["managedFields"][1:]
 
 
 async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(filled):
