@@ -70,13 +70,11 @@ def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageR
 def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tuple[str, str, str]:
     """What of a page is left out for lack of permissions, advice, and commands that grant them."""
     kinds = [each for each in page.kinds if visible.of(each).is_empty]
-    found = "; ".join(
-        f"{where}: {', '.join(names)}"
-        for scope, where in _places(namespace).items()
-        if (names := [_named(each) for each in kinds if each.namespaced is scope])
-    )
-    text = f"Left out here, for lack of permission to list it {found}" if found else ""
-    return (text, *_grant(user, namespace, kinds))
+    names: dict[str, list[str]] = {}
+    for each in sorted(kinds, key=lambda kind: not kind.namespaced):
+        names.setdefault(_places(namespace)[each.namespaced], []).append(_named(each))
+    found = "; ".join(f"{where}: {', '.join(each)}" for where, each in names.items())
+    return (found, *_grant(user, namespace, kinds))
 
 
 def unchecked(error: ApiError | TimeoutError) -> PageRefused:
@@ -105,21 +103,16 @@ def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> tuple[str, 
     """Advice for a user who cannot list these, and the commands for that, one for each scope."""
     if namespace and dns_label(namespace):
         return "This is not a valid namespace: choose another one.", ""
-    bindings = {
-        True: ("rolebinding", f"--namespace={namespace or 'NAMESPACE'}"),
-        False: ("clusterrolebinding",),
-    }
+    inside = ("rolebinding", f"--namespace={namespace or 'NAMESPACE'}")
+    bindings = {True: inside, False: ("clusterrolebinding",)}
     scopes = sorted({each.namespaced for each in kinds}, reverse=True)
-    which = " the first command for one namespace, or the second for the whole cluster"
+    which = " one of these, the second for the whole cluster" if len(scopes) > 1 else ""
     account = user.name.removeprefix("system:serviceaccount:")
     subject = f"--user={user.name}" if account == user.name else f"--serviceaccount={account}"
     name = f"dashboard-{account.replace('/', '-').replace('%', '-')}"
     role = "--clusterrole=harbourmaster-dashboard-viewer"
-    commands = (
-        join(("kubectl", "create", *bindings[each], name, role, subject)) for each in scopes
-    )
-    advice = f"Ask an administrator to run{which if len(scopes) > 1 else ''}:"
-    return advice, "\n".join(commands)
+    lines = (join(("kubectl", "create", *bindings[each], name, role, subject)) for each in scopes)
+    return f"Ask an administrator to run{which}:", "\n".join(lines)
 
 
 def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]:
@@ -143,7 +136,7 @@ def _note(page: Page, kind: Resource, source: Source[Any] | None) -> str:
     if source is None:
         if kind in page.needed_kinds and page is not OVERVIEW:
             return f"No data on {kind.plural}: their controller is switched off."
-    elif source.error is not None and "403 Forbidden" in source.error:
+    elif source.error is not None and source.is_forbidden:
         return (
             f"The controller has no permission to list and watch {_named(kind)}: the data may be "
             "out of date; harbourmaster doctor lists what is missing."

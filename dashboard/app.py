@@ -169,9 +169,7 @@ class Dashboard:
                 )
             except MalformedError as error:
                 text = f"The pod cannot be explained: {error}."
-                refused = PageRefused(
-                    HTTPStatus.UNPROCESSABLE_ENTITY, text, "Read it with kubectl."
-                )
+                refused = PageRefused(HTTPStatus.UNPROCESSABLE_ENTITY, text)
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
                 refused = unchecked(error)
@@ -307,9 +305,7 @@ class Dashboard:
         body = self._renderer.render(
             template,
             self._now(),
-            **(
-                {"page": None, "query": None, "notes": (), "hidden": ("",) * 3, "live": ""} | values
-            ),
+            **({"page": None, "query": None, "notes": (), "hidden": ("",), "live": ""} | values),
             pages=PAGES,
             user="" if user is None else user.name,
             assets={name: each.path for name, each in self._assets.items()},

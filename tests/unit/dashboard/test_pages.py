@@ -18,7 +18,7 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.applications import application
+from harbourmaster.dashboard.pages.applications import MOST, application
 from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.sources import SOURCES, PageSources
@@ -148,6 +148,19 @@ async def test_a_release_that_failed_in_a_workload_names_the_workload_once(fille
     assert [each.where for each in page.shown.failed] == ["Deployment"]
 
 
+async def test_of_a_release_with_many_failures_the_first_are_shown(filled):
+    filled.app("shop", "cart", 1)
+    version = filled.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
+    many = replace(version.spec, workloads=version.spec.workloads[:1] * 4 * MOST)
+    failing = replace(version.status, workload_overall_status="Failed", status="Failed")
+    filled.put("app_versions", replace(version, spec=many, status=failing))
+    workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
+    ended = replace(workload.status, deployment_status="Failed", status="Failed")
+    filled.put("workload_versions", replace(workload, status=ended))
+    page = application(await filled.world(), ALL, CART, NOW)
+    assert len(page.shown.failed) == len(page.releases[0].failed) == MOST + 1
+
+
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart", 0)
@@ -188,7 +201,7 @@ async def test_a_provider_without_any_answer_needs_attention_until_it_answers(fi
     for name in ("p95", "p99"):
         filled.metric("shop", name, value="", errMsg="connection refused")
     fault = "empty value for: p95: connection refused"
-    text = f"none of its KeptnMetrics (2) has a value that counts: {fault}"
+    text = f"none of its KeptnMetrics (2) has a current value: {fault}"
     assert await notices() == [("shop/prometheus", text)]
     filled.metric("shop", "p99")
     assert await notices() == []
