@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from shlex import quote
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
+from harbourmaster.api.names import dns_label
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.registry import OVERVIEW
 from harbourmaster.dashboard.sources import SOURCES
@@ -54,22 +55,26 @@ def check(allowed: RateLimit, who: str, text: str) -> None:
 
 def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageRefused:
     """The answer to who may list nothing of a page; ``unasked`` as in a Visibility."""
-    kinds = "; or list ".join(" and ".join(map(_named, group)) for group in page.needed)
-    where, command = _grant(user, namespace, page.needed_kinds)
-    advice = "Ask an administrator to run:"
+    places = _places(namespace)
+    advice, command = _grant(user, namespace, page.needed_kinds)
     if unasked:
-        where = f"in the namespaces that were asked about; {unasked} were too many"
-        advice = f"Name yours in the address: {page.path}?namespace=NAME. Or ask for this command:"
-    text = f"Missing permission: list {kinds} {where}."
+        places[True] = f"in the namespaces that were asked about; {unasked} were too many"
+        advice = f"Name yours in the address: {page.path}?namespace=NAME. Or {advice.lower()}"
+    kinds = "; or list ".join(
+        f"{' and '.join(map(_named, group))} {places[group[0].namespaced]}" for group in page.needed
+    )
+    text = f"Missing permission: list {kinds}."
     return PageRefused(HTTPStatus.FORBIDDEN, text, advice, command=command)
 
 
-def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tuple[str, str]:
-    """What of a page is left out for lack of permissions, and the command that grants them."""
+def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tuple[str, str, str]:
+    """What of a page is left out for lack of permissions, advice, and commands that grant them."""
     kinds = [each for each in page.kinds if visible.of(each).is_empty]
-    where, command = _grant(user, namespace, kinds)
-    text = f"Left out here, for lack of permission to list it {where}: "
-    return (text + ", ".join(map(_named, kinds)) if kinds else "", command)
+    names: dict[str, list[str]] = {}
+    for each in sorted(kinds, key=lambda kind: not kind.namespaced):
+        names.setdefault(_places(namespace)[each.namespaced], []).append(_named(each))
+    found = "; ".join(f"{where}: {', '.join(each)}" for where, each in names.items())
+    return (found, *_grant(user, namespace, kinds))
 
 
 def unchecked(error: ApiError | TimeoutError) -> PageRefused:
@@ -88,17 +93,26 @@ def _named(kind: Resource) -> str:
     return f"{kind.plural}.{kind.group}".rstrip(".")
 
 
+def _places(namespace: str) -> dict[bool, str]:
+    """Where kinds are to be listed, by whether they are namespaced."""
+    named = f"in the namespace {namespace}" if namespace else "in any namespace"
+    return {True: named, False: "in the whole cluster"}
+
+
 def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> tuple[str, str]:
-    """Where a user cannot list these, and the command that lets them."""
-    binding, where = "clusterrolebinding", "in the whole cluster"
-    if any(each.namespaced for each in kinds):
-        binding = f"rolebinding --namespace={namespace or 'NAMESPACE'}"
-        where = f"in the namespace {namespace}" if namespace else "in any namespace"
+    """Advice for a user who cannot list these, and the commands for that, one for each scope."""
+    if namespace and dns_label(namespace):
+        return "This is not a valid namespace: choose another one.", ""
+    inside = ("rolebinding", f"--namespace={namespace or 'NAMESPACE'}")
+    bindings = {True: inside, False: ("clusterrolebinding",)}
+    scopes = sorted({each.namespaced for each in kinds}, reverse=True)
+    which = " one of these, the second for the whole cluster" if len(scopes) > 1 else ""
     account = user.name.removeprefix("system:serviceaccount:")
     subject = f"--user={user.name}" if account == user.name else f"--serviceaccount={account}"
     name = f"dashboard-{account.replace('/', '-').replace('%', '-')}"
     role = "--clusterrole=harbourmaster-dashboard-viewer"
-    return where, f"kubectl create {binding} {quote(name)} {role} {quote(subject)}"
+    lines = (join(("kubectl", "create", *bindings[each], name, role, subject)) for each in scopes)
+    return f"Ask an administrator to run{which}:", "\n".join(lines)
 
 
 def notes_on(page: Page, sources: PageSources, visible: Visibility) -> list[str]:
@@ -122,7 +136,7 @@ def _note(page: Page, kind: Resource, source: Source[Any] | None) -> str:
     if source is None:
         if kind in page.needed_kinds and page is not OVERVIEW:
             return f"No data on {kind.plural}: their controller is switched off."
-    elif source.error is not None and "403 Forbidden" in source.error:
+    elif source.error is not None and source.is_forbidden:
         return (
             f"The controller has no permission to list and watch {_named(kind)}: the data may be "
             "out of date; harbourmaster doctor lists what is missing."

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from aiohttp import hdrs, web
 from msgspec.structs import replace
 
+from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
 from harbourmaster.dashboard.answers import (
@@ -166,6 +167,9 @@ class Dashboard:
                     "Reload the page to see what is new.",
                     retry_after=60,
                 )
+            except MalformedError as error:
+                text = f"The pod cannot be explained: {error}."
+                refused = PageRefused(HTTPStatus.UNPROCESSABLE_ENTITY, text)
             except (ApiError, TimeoutError) as error:
                 self._log.warning("access check failed", error=reason(error))
                 refused = unchecked(error)
@@ -301,7 +305,7 @@ class Dashboard:
         body = self._renderer.render(
             template,
             self._now(),
-            **({"page": None, "query": None, "notes": (), "hidden": ("", ""), "live": ""} | values),
+            **({"page": None, "query": None, "notes": (), "hidden": ("",), "live": ""} | values),
             pages=PAGES,
             user="" if user is None else user.name,
             assets={name: each.path for name, each in self._assets.items()},

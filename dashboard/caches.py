@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.api.resources import CLUSTER_POLICIES, NAMESPACES, PODS, POLICIES
-from harbourmaster.dashboard.conflicts import MOST, conflicts_of
+from harbourmaster.dashboard.conflicts import MOST, MOST_OF_SET, conflicts_of
 from harbourmaster.dashboard.sources import KnownPolicy, LabelledPod, MatchCounts, PageSources
 from harbourmaster.kube.caches import Caches
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
@@ -99,10 +98,11 @@ class PodCounter:
             if not number % SLICE:
                 await asyncio.sleep(0)
         conflicts: dict[Conflict, None] = {}
-        for group in islice(together, MOST):
+        small = [each for each in together if len(each) <= MOST_OF_SET][:MOST]
+        for group in small:
             conflicts |= dict.fromkeys(conflicts_of(group))
             await asyncio.sleep(0)
-        return MatchCounts(by_policy, pods, is_whole, tuple(conflicts))
+        return MatchCounts(by_policy, pods, is_whole, tuple(conflicts), len(small) == len(together))
 
 
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"

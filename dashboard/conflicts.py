@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 256
 """Sets of policies that are searched."""
+MOST_OF_SET: Final = 50
+"""Policies of one: the work grows with their square, and no other work is done meanwhile."""
 
 
 class Conflict(Struct, frozen=True):

@@ -78,6 +78,7 @@ class Source(Protocol[T]):
     synced: asyncio.Event
     absent: bool
     error: str | None
+    is_forbidden: bool
 
 
 class KnownPolicy(Struct, frozen=True, gc=False):
@@ -103,6 +104,8 @@ class MatchCounts(Struct, frozen=True):
     is_whole: bool = True
     """Whether all pods, policies and namespaces were known when they were counted."""
     conflicts: tuple[Conflict, ...] = ()
+    is_searched: bool = True
+    """Whether conflicts were searched in all sets of policies."""
 
 
 @dataclass(frozen=True, kw_only=True)

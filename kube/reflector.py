@@ -18,6 +18,7 @@ from harbourmaster.kube.backoff import Backoff, Pace
 from harbourmaster.kube.errors import (
     ApiError,
     BadAnswerError,
+    ForbiddenError,
     NotFoundError,
     TooLargeError,
     UnreachableError,
@@ -93,6 +94,8 @@ class Reflector(Generic[T]):
         """The API server does not serve the resource: its definition is missing."""
         self.error: str | None = None
         """The last error, one line, while the watch is disconnected."""
+        self.is_forbidden = False
+        """Whether the last error was a missing permission."""
         self.last_contact = -math.inf
         """When, by the loop's clock, the last page, event or bookmark came."""
         self._client = client
@@ -342,6 +345,7 @@ class Reflector(Generic[T]):
             self._told_kinds.add(kind)
             self._log.warning("watch disconnected, serving from cache", error=str(error))
         self.error = str(error)
+        self.is_forbidden = isinstance(error, ForbiddenError)
         self._tell_state()
 
     def _note_contact(self) -> None:

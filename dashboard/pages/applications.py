@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -168,7 +169,7 @@ def _took(version: Version, now: datetime) -> str:
 
 
 MOST: Final = 50
-"""Workloads on a page, and releases."""
+"""Workloads on a page, releases, and failures of each."""
 
 
 class Release(Struct, frozen=True, gc=False):
@@ -183,6 +184,7 @@ class Release(Struct, frozen=True, gc=False):
     end: str
     took: str
     failed: tuple[Failure, ...]
+    """One more than are shown, if there are more."""
 
 
 class Lane(Struct, frozen=True, gc=False):
@@ -250,7 +252,7 @@ def application(
             start=each.status.start_time,
             end=each.status.end_time,
             took=_took(each, now),
-            failed=tuple(_failures(sources, each, facts, now, sees=sees)),
+            failed=tuple(islice(_failures(sources, each, facts, now, sees=sees), MOST + 1)),
         )
 
     rows = phase_rows(version, start, end, now, facts)
@@ -282,14 +284,13 @@ def _failures(
     sources: PageSources, version: AppVersion, facts: Facts, now: datetime, *, sees: bool
 ) -> Iterator[Failure]:
     """What failed of a release; of a deployment, what failed of its workloads."""
-    found = [
-        failure
-        for entry in (version.spec.workloads if sees else ())
-        if (workload := _workload(sources, version, entry.name, entry.version)) is not None
-        for failure in failures(workload, facts, now, entry.name)
-    ]
-    yield from found
-    yield from (each for each in failures(version, facts, now) if each.check or not found)
+    is_of_workload = False
+    for entry in version.spec.workloads if sees else ():
+        workload = _workload(sources, version, entry.name, entry.version)
+        for failure in failures(workload, facts, now, entry.name) if workload else ():
+            is_of_workload = True
+            yield failure
+    yield from (each for each in failures(version, facts, now) if each.check or not is_of_workload)
 
 
 def _workload(

@@ -95,7 +95,7 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
 
 
 def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) -> list[Notice]:
-    """Providers of which no metric has a value that counts, but the last query's error."""
+    """Providers of which no metric has a current value, but the last query's error."""
     metrics: dict[tuple[str, str], list[Metric]] = {}
     for metric in values(sources.metrics):
         if visible.sees(KEPTN_METRICS, metric.metadata.namespace):
@@ -105,7 +105,7 @@ def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) ->
     for (namespace, name), each in sorted(metrics.items()):
         faults = [read(one, sources.rules.stale_after_intervals, now).fault for one in each]
         if all(faults) and all(one.status.err_msg for one in each):
-            text = f"none of its KeptnMetrics ({len(each)}) has a value that counts: {faults[0]}"
+            text = f"none of its KeptnMetrics ({len(each)}) has a current value: {faults[0]}"
             link = f"{gates.PATH}?namespace={namespace}"
             found.append(Notice("bad", "Provider", f"{namespace}/{name}", text, link))
     return found

@@ -22,23 +22,28 @@ if TYPE_CHECKING:
 
     from harbourmaster.dashboard.query import Listing, PageQuery
     from harbourmaster.dashboard.sources import PageSources
+    from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
 
     Json = dict[str, Any]
 
 PATH: Final = f"{policies.PATH}/pods"
 _END: Final = re.compile(r"[.\[]")
+SLICE: Final = 500
+"""Pods that are matched in one go."""
 
 
 def pods(
     sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
-) -> Listing[str]:
+) -> Sliced[Listing[str]]:
     """Keys of pods that have not ended; ``query.state`` is the policy that selects them, if any."""
     scope, state = visible.of(PODS), query.state
     compiled = (each.compiled for each in policies.seen(sources, visible))
     chosen = policy_set(each for each in compiled if each.reference == state)
     keys = []
-    for key in sources.labels.store if sources.labels else ():
+    for number, key in enumerate(tuple(sources.labels.store) if sources.labels else (), 1):
+        if not number % SLICE:
+            yield
         pod, space = found(sources.labels, key), key.partition("/")[0]
         labels = found(sources.namespaces, space) or {}
         if pod and scope.sees(space) and (not state or chosen.match(space, labels, pod.labels)):
@@ -97,7 +102,7 @@ def pod(
 def _manager(path: str, metadata: Json) -> Json | None:
     name = f"f:{_END.split(path)[1]}"
     managers = [
-        each
+        {"time": "", **each}
         for each in metadata.get("managedFields", ())
         if name in each.get("fieldsV1", {}).get("f:spec", ())
     ]

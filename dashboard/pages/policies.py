@@ -10,7 +10,7 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, PODS, POLICIES
 from harbourmaster.dashboard.conflicts import Conflict
 from harbourmaster.dashboard.pages.states import Notice, StateCount, Topic
 from harbourmaster.dashboard.query import Listing, listed
-from harbourmaster.dashboard.sources import values
+from harbourmaster.dashboard.sources import MatchCounts, values
 from harbourmaster.dashboard.visibility import ListScope
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class PoliciesPage(Struct, frozen=True):
     parts: tuple[StateCount, ...]
     pods: int
     """That may be seen."""
-    is_counted: bool
-    """Whether all pods are known, and so how many are selected."""
+    counts: MatchCounts
+    """Whether all pods are known, and so how many are selected, and whether all conflicts are."""
     scope: ListScope
     """Where pods may be seen."""
 
@@ -109,7 +109,7 @@ def policies(
         listing,
         tuple(_parts(judged)),
         pods,
-        is_counted=sources.counts.is_whole,
+        counts=sources.counts,
         scope=scope,
     )
 

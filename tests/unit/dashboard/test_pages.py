@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.applications import application
+from harbourmaster.dashboard.pages.applications import MOST, application
 from harbourmaster.dashboard.pages.phases import WIDTH
 from harbourmaster.dashboard.query import PageQuery
 from harbourmaster.dashboard.sources import SOURCES, PageSources
@@ -147,6 +148,19 @@ async def test_a_release_that_failed_in_a_workload_names_the_workload_once(fille
     assert [each.where for each in page.shown.failed] == ["Deployment"]
 
 
+async def test_of_a_release_with_many_failures_the_first_are_shown(filled):
+    filled.app("shop", "cart", 1)
+    version = filled.sources["app_versions"].store.get("shop/cart-1.4.2-6b86b273")
+    many = replace(version.spec, workloads=version.spec.workloads[:1] * 4 * MOST)
+    failing = replace(version.status, workload_overall_status="Failed", status="Failed")
+    filled.put("app_versions", replace(version, spec=many, status=failing))
+    workload = filled.sources["workload_versions"].store.get("shop/cart-web-1.4.2")
+    ended = replace(workload.status, deployment_status="Failed", status="Failed")
+    filled.put("workload_versions", replace(workload, status=ended))
+    page = application(await filled.world(), ALL, CART, NOW)
+    assert len(page.shown.failed) == len(page.releases[0].failed) == MOST + 1
+
+
 async def test_a_gate_tells_why_until_when_and_what_its_checks_say(filled):
     filled.app("shop", "cart", 1)
     filled.gated("shop", "cart", 0)
@@ -187,7 +201,7 @@ async def test_a_provider_without_any_answer_needs_attention_until_it_answers(fi
     for name in ("p95", "p99"):
         filled.metric("shop", name, value="", errMsg="connection refused")
     fault = "empty value for: p95: connection refused"
-    text = f"none of its KeptnMetrics (2) has a value that counts: {fault}"
+    text = f"none of its KeptnMetrics (2) has a current value: {fault}"
     assert await notices() == [("shop/prometheus", text)]
     filled.metric("shop", "p99")
     assert await notices() == []
@@ -291,12 +305,24 @@ async def test_the_pods_of_a_policy_are_listed(filled):
     filled.policy("shop", "keep-cart", 0)
     world = await filled.world()
     (row,) = policies.policies(world, ALL, PageQuery(), NOW).listing.rows
-    only = pods.pods(world, ALL, PageQuery(state=row.reference), NOW)
+    only = await in_turns(pods.pods(world, ALL, PageQuery(state=row.reference), NOW))
     assert only.rows == ("shop/cart-1",)
-    every = pods.pods(world, ALL, PageQuery(q="cart"), NOW)
+    every = await in_turns(pods.pods(world, ALL, PageQuery(q="cart"), NOW))
     assert every.rows == ("mail/cart-1", "shop/cart-1")
     some = Visibility({"pods.": ListScope(namespaces=frozenset(("mail",)))})
-    assert pods.pods(world, some, PageQuery(), NOW).total == 2
+    assert (await in_turns(pods.pods(world, some, PageQuery(), NOW))).total == 2
+
+
+async def test_others_have_their_turn_while_the_pods_of_a_policy_are_listed(filled):
+    filled.namespace("shop")
+    for _ in range(2 * pods.SLICE + 1):
+        filled.pod("shop", {"app": "cart"})
+    making = pods.pods(await filled.world(), ALL, PageQuery(), NOW)
+    next(making)
+    # What changes meanwhile may be on the page or not, and breaks nothing.
+    filled.pod("shop", {"app": "cart"})
+    next(making)
+    assert (await in_turns(making)).total == 2 * pods.SLICE + 1
 
 
 async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
@@ -333,6 +359,19 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
         "spec.schedulerName": ((), "kube-controller-manager"),
     }
     assert pods.pod(await filled.world(), ALL, query, NOW) is None
+
+
+async def test_a_field_manager_without_a_time_is_the_oldest(filled):
+    managed = (("schedulerName", "unknown", 60), ("schedulerName", "dated", 600))
+    filled.pod("shop", {}, "cart-1", managed, schedulerName="other")
+    raw = msgspec.json.decode(filled.raw_pods["shop/cart-1"])
+    del raw["metadata"]["managedFields"][0]["time"]
+    query = PageQuery(namespace="shop", name="cart-1")
+    for found in ("dated", "unknown"):
+        filled.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
+        page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
+        assert [each.manager["manager"] for each in page.fields] == [found]
+        del raw["metadata"]["managedFields"][1:]
 
 
 async def test_what_a_policy_would_set_in_a_new_pod_is_no_field_of_this_one(filled):

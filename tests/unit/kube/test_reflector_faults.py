@@ -261,6 +261,7 @@ async def test_what_is_forbidden_is_told_whole_and_logged_once(api, verb):
             await asyncio.sleep(HOUR)
             wanted = f"{verb} /apis/policies: 403 Forbidden: {FORBIDDEN}"
             assert mirror.reflector.error == wanted
+            assert mirror.reflector.is_forbidden
             assert mirror.reflector.synced.is_set() == (verb == "watch")
             assert most_within_a_second(restricted.times()) <= 2
             assert len(restricted.calls) < HOUR / 10
