@@ -124,7 +124,7 @@ def test_a_failed_comparison_costs_the_warning_only_and_is_logged_once(monkeypat
     assert b"ComparisonError" in line
 
 
-@pytest.mark.parametrize("depth", [100, 300])
+@pytest.mark.parametrize("depth", [100, 600])
 def test_unknown_fields_that_are_nested_deeply_cost_nothing(depth):
     nested = {}
     for _ in range(depth):
