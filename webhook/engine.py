@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
-from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.node_notes import node_notes
@@ -234,6 +233,9 @@ def noted(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:
 
 @cache
 def _log_once(_cause: str) -> None:
+    # The command line imports this module too, and must start fast.
+    from harbourmaster.telemetry.logging import get_logger  # noqa: PLC0415
+
     get_logger("admission").exception("comparison with nodes failed, no warning was given")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.owners import ROLLOUT
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import Report, Section
 
 NOTHING: Final = "nothing to do"
 _RELEASE: Final = 'to release it, run harbourmaster gate release {target} --reason "TEXT"'
-_RESTART: Final = "kubectl -n {namespace} rollout restart {workload}"
+_RESTART: Final = "{renewal}"
 _DESCRIBE: Final = "kubectl -n {namespace} describe {object}"
 _STEPS: Final = {
     # Gates.
@@ -74,6 +75,16 @@ def step_of(section: Section, report: Report) -> str:
         name=subject.name,
         object=own,
         workload=f"{top.kind.lower()}/{top.name}",
+        renewal=renewal(top.kind, subject.namespace, top.name),
         target=place if subject.kind == "Pod" else f"{own} -n {subject.namespace}",
         application=getattr(section.detail, "application", "") or place,
     )
+
+
+def renewal(kind: str, namespace: str, name: str) -> str:
+    """What replaces the pods of a workload, or a pod without one, by new ones."""
+    if kind in {"Deployment", "StatefulSet", "DaemonSet"}:
+        return f"kubectl -n {namespace} rollout restart {kind.lower()}/{name}"
+    if kind == ROLLOUT:
+        return f"kubectl argo rollouts restart {name} -n {namespace}"
+    return f"delete {kind} {namespace}/{name} and create it again"

@@ -19,6 +19,7 @@ from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import patched
 from harbourmaster.cli.why.asking import ask, inputs_of, review_of
+from harbourmaster.cli.why.steps import renewal
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.owners import SUPPORTED, supported_owner
 from harbourmaster.gates.release import HELD_BY_KEY
@@ -49,7 +50,6 @@ _SLACK: Final = timedelta(seconds=10)
 """After the creation of a policy until every replica of the webhook certainly knows it."""
 _HASH: Final = "pod-template-hash"
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
-_RESTARTED: Final = frozenset(("Deployment", "StatefulSet", "DaemonSet"))
 
 
 async def check(live: Installation) -> AsyncIterator[Finding]:
@@ -121,11 +121,9 @@ class _Look(NamedTuple):
         kind, name = (owner.kind, owner.name) if owner else ("Pod", own.name)
         if kind == "ReplicaSet" and _HASH in own.labels:
             kind, name = "Deployment", name.removesuffix(f"-{own.labels[_HASH]}")
-        restart = f"rollout restart {kind.lower()} {name}"
-        renew = restart if kind in _RESTARTED else f"delete pod {own.name}"
         subject, which = f"{kind} {own.namespace}/{name}", f"{many(len(pods), 'pod')} ({own.name})"
         for text in self._lacks(pod, own):
-            yield warning(subject, f"{which} {text}", f"kubectl -n {own.namespace} {renew}")
+            yield warning(subject, f"{which} {text}", renewal(kind, own.namespace, name))
         policies = self._verdict(pod).policies
         is_new = len(policies) > 1 and policies not in self.told
         self.told.add(policies)

@@ -16,6 +16,7 @@ from harbourmaster.cli.reviews import kind_of, object_in
 from harbourmaster.cli.why.asking import as_asked, ask, inputs_of, review_of
 from harbourmaster.cli.why.policy_lines import Background, Wording
 from harbourmaster.cli.why.policy_section import policies_section
+from harbourmaster.cli.why.steps import renewal
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.cli.why.ungated import why_unsent
 from harbourmaster.policies.atoms import Fields
@@ -136,7 +137,10 @@ def _stale(context: WhyContext, kept: Sequence[Contribution]) -> list[str]:
     """Fields that a template has from elsewhere than its user, so that its pods keep them."""
     *_, top = (context.subject, *context.owners)
     own = "spec" if context.is_pod else "spec.template.spec"
-    applied, there = _applied(context) or {}, _fields(top) or {}
+    applied, there = _applied(context), _fields(top) or {}
+    if applied is None:
+        # Not by kubectl apply, so it may be the user's own field.
+        return []
     paths = [each.path.removeprefix(f"{own}.") for each in kept if each.rule == "kept-own"]
     return [path for path in paths if path in there and path not in applied]
 
@@ -145,12 +149,12 @@ def _refresh(context: WhyContext, stale: Sequence[str]) -> str:
     """The command that lets a policy set again what it set before its change."""
     *_, top = (context.subject, *context.owners)
     kind = _kind_of(top)
-    at = f"kubectl -n {context.subject.namespace}"
     if not stale or kind is None or not kind.is_template:
-        return f"{at} rollout restart {top.kind.lower()}/{top.name}"
+        return renewal(top.kind, context.subject.namespace, top.name)
     field, _, key = stale[0].removesuffix('"]').partition('["')
     pointer = "/".join(filter(None, (kind.pointer, field, escape(key))))
     patch = msgspec.json.encode([{"op": "remove", "path": pointer}]).decode()
+    at = f"kubectl -n {context.subject.namespace}"
     return f"{at} patch {top.kind.lower()} {top.name} --type=json -p '{patch}'"
 
 

@@ -29,7 +29,7 @@ CHECKS = {
 }
 LATER, EARLIER = "2026-03-01T12:00:00Z", "2026-03-01T11:00:00Z"
 GATES = {"schedulingGates": [{"name": "keptn-prechecks-gate"}]}
-RESTART = "kubectl -n shop rollout restart deployment cart"
+RESTART = "kubectl -n shop rollout restart deployment/cart"
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_an_invalid_manifest_is_a_section_and_the_others_are_explained(tmp_path,
     path = written(tmp_path / "all.yaml", space, broken, workload(name="till"))
     assert main(["why", "-f", path, "--policies", policies]) == 0
     out = capsys.readouterr().out
-    assert "Gate: the manifest is invalid: metadata.annotations: expected object" in out
+    assert "Gate: the manifest is invalid: annotations: expected object" in out
     assert "next  correct what it names" in out
     assert "Deployment default/till" in out
 
