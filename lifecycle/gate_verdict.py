@@ -89,6 +89,19 @@ class GateVerdict(NamedTuple):
     advice: str = ""
 
 
+_NOTHING: Final = "nothing: "
+
+
+def sentence(text: str) -> str:
+    """A verdict's text with its verb: what is waited for, or why nothing is."""
+    return text.removeprefix(_NOTHING) if text.startswith(_NOTHING) else f"waits for {text}"
+
+
+def blocked(text: str) -> str:
+    """A verdict's text for what will not go on without a person."""
+    return f"Blocked: {text.removeprefix(_NOTHING)}"
+
+
 class Case(NamedTuple):
     """A pod with all that decides on it; ``version`` is the one that it is of, if that is there."""
 
@@ -204,7 +217,7 @@ def _of_app(case: Case, version: WorkloadVersion, text: str) -> GateVerdict:
     if may_begin(app):
         return GateVerdict("waits-for-app", f"{text}, which passed: its own are about to begin")
     wait = pre_checks(app)
-    detail = wait.text if wait is not None else "about to end"
+    detail = wait.text.removeprefix(_NOTHING) if wait is not None else "about to end"
     if FAILED in {app.status.status, state_of(app.status, APP_PRE_EVALUATIONS)}:
         advice = (
             f"a new version or revision of KeptnApp {version.spec.app} is checked again; "

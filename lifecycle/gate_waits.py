@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.evaluation.objectives import INCONCLUSIVE
+from harbourmaster.lifecycle.gate_verdict import blocked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +96,7 @@ def gate_wait(report: GateReport) -> GateWait | None:
     check, left = None, None
     if report.code in {"checks-failed", "app-failed"}:
         check = next((each for each in report.checks if each.state == "Failed"), None)
-        reason, text = BLOCKED, f"Blocked: {report.text}"
+        reason, text = BLOCKED, blocked(report.text)
         if check is not None:
             text = f"Blocked: {_name(check)} failed and will not be retried{_detail(check)}"
     elif report.code == "waits-for-app" and not report.app_version_object:

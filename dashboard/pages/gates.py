@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, To
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import values
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
-from harbourmaster.lifecycle.gate_verdict import verdict_on
+from harbourmaster.lifecycle.gate_verdict import sentence, verdict_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,7 +135,7 @@ def _notice(waiting: _Waiting) -> Notice:
     pod = waiting.pod
     link = f"{PATH}?{urlencode({'namespace': pod.namespace, 'q': pod.name})}"
     tone: Tone = "bad" if waiting.tone == "bad" else "warn"
-    return Notice(tone, "Pod", pod.key, f"waits for {waiting.verdict.text}", link)
+    return Notice(tone, "Pod", pod.key, sentence(waiting.verdict.text), link)
 
 
 def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:

@@ -109,7 +109,7 @@ async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
     await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
     text, gate = await why(pod)
     assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
-    assert "nothing: pre-deployment evaluations failed (room)" in text
+    assert "Blocked: pre-deployment evaluations failed (room)" in text
     assert "capacity → 1 (>5): Failed" in text
     assert f"harbourmaster gate release {flow.namespace}/" in text
     (check,) = report(gate)["checks"]
@@ -117,7 +117,7 @@ async def test_checks_that_failed_are_a_fault_with_what_may_be_done(flow, why):
     assert check["ended"] >= check["since"]
     text, gate = await why(above)
     assert (gate["state"], gate["code"]) == ("fault", "checks-failed")
-    assert "its pods wait for nothing: pre-deployment evaluations failed (room)" in text
+    assert "its pods: Blocked: pre-deployment evaluations failed (room)" in text
 
 
 async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):

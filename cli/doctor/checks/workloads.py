@@ -24,7 +24,7 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.owners import SUPPORTED, supported_owner
 from harbourmaster.gates.release import HELD_BY_KEY
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.gate_verdict import pre_checks
+from harbourmaster.lifecycle.gate_verdict import pre_checks, sentence
 from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.policies.index import policy_set
@@ -64,7 +64,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             key = f"{own.namespace}/{getattr(spec, 'workload_name', '') or spec.app_name}"
             if verdict and verdict.code == "checks-failed" and (key, spec.version) in current:
                 since = each.status.end_time or "an unknown time"
-                text = f"Blocked since {since}: {verdict.text.partition(': ')[2]}"
+                text = f"Blocked since {since}: {sentence(verdict.text)}"
                 remedy = f"kubectl -n {own.namespace} describe {resource.plural} {own.name}"
                 yield warning(f"{resource.kind} {own.key}", text, remedy)
     configuration = await live.configuration(resources.MUTATING_WEBHOOKS)

@@ -21,7 +21,7 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
-from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+from harbourmaster.lifecycle.gate_verdict import GateWaitRules, blocked, sentence
 from harbourmaster.lifecycle.gate_waits import REASONS
 from harbourmaster.lifecycle.gated_pods import decode_pod, decode_whole
 
@@ -138,11 +138,12 @@ def _judged(report: GateReport, *, is_pod: bool) -> Reason:
         state = "note"
     elif report.is_waiting or report.code == "foreign-gates-only":
         state = "waits"
-    text = f"waits for {report.text}"
+    text = blocked(report.text) if report.code in BLOCKED else sentence(report.text)
     if not is_pod:
         is_due = report.code == "released"
-        text = "can be released: their checks passed" if is_due else f"wait for {report.text}"
-        return report.code, "fine" if is_due else state, f"its pods {text}"
+        told = f" wait for {report.text}" if text.startswith("waits for ") else f": {text}"
+        told = " can be released: their checks passed" if is_due else told
+        return report.code, "fine" if is_due else state, f"its pods{told}"
     if report.is_waiting:
         place = "at our gate" if report.place == "gate" else "in its scheduler"
         text = f"{place} for {short_age(report.age)}, {text}"

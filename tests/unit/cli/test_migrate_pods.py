@@ -146,7 +146,7 @@ async def test_no_command_lets_go_a_pod_whose_check_failed(
     found = await waiting(cluster)
     assert set(found) == (set() if place == "gate" and leads else {GATED})
     for one in found.values():
-        assert " failed, and it waits for nothing: " in one["why"]
+        assert " failed: pre-deployment " in one["why"]
         assert text in one["why"]
         assert f"harbourmaster why pod {PROD}/waiter-1" in one["why"]
 

@@ -164,7 +164,7 @@ def test_what_admission_could_not_tell_is_found_out_first(annotations, text):
             ),
             (),
             "app-failed",
-            "shop: nothing: pre-deployment tasks failed (approve)",
+            "shop: pre-deployment tasks failed (approve)",
         ),
         (app(**PASSED), (), "waits-for-app", "shop, which passed: its own are about to begin"),
     ],

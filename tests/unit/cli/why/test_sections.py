@@ -245,7 +245,7 @@ async def test_an_unreadable_version_makes_the_state_unknown(api, ask):
 @pytest.mark.parametrize(
     ("obj", "code", "summary"),
     [
-        (pod(gates=()), "not-gated", "waits for nothing: it has no gate of ours"),
+        (pod(gates=()), "not-gated", "it has no gate of ours"),
         (
             pod(gates=("example.com/quota",)),
             "foreign-gates-only",
@@ -329,7 +329,7 @@ async def test_a_workload_reports_what_its_pods_wait_for(api, ask, obj, owners):
     kind = "ReplicaSet" if owners else "Deployment"
     found = await ask(gate, obj, kind=kind, owners=owners)
     assert (found.state, found.code) == ("fault", "checks-failed")
-    assert found.summary == ("its pods wait for nothing: pre-deployment tasks failed (no details)")
+    assert found.summary == "its pods: Blocked: pre-deployment tasks failed (no details)"
     assert "deadline" not in text(found)
     of = subject(obj, kind)
     above = tuple(subject(each, its) for its, each in owners)
