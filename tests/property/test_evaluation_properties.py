@@ -36,7 +36,7 @@ WORLDS = st.dictionaries(st.tuples(NAMESPACES, METRICS), VALUES, max_size=9)
 def reader(world):
     def read(objective):
         value = world.get((objective.namespace, objective.metric))
-        return missing(objective.metric) if value is None else Reading(value)
+        return missing(objective.metric, ["shop"]) if value is None else Reading(value)
 
     return read
 
