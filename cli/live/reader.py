@@ -111,7 +111,9 @@ class ClusterReader:
     async def once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What ``make`` gives, made once; an error is raised to all that ask."""
         if key not in self._known:
-            self._known[key] = asyncio.create_task(make())
+            self._known[key] = task = asyncio.create_task(make())
+            # It may fail when nobody waits for it any more.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         found: T = await asyncio.shield(self._known[key])
         return found
 

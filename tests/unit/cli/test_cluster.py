@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 
 import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
 from harbourmaster.cli.live.cluster import collect, count, remaining
 from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.uninstall import run as uninstall
 from harbourmaster.kube.errors import GoneError
@@ -132,3 +134,23 @@ async def test_waiting_names_what_remains(api, client):
     selector = "metadata.name=one"
     assert await remaining(client, PODS, 0, namespace=PLACE, field_selector=selector) == ("one",)
     assert await remaining(client, DEPLOYMENTS, 0.1) == ()
+
+
+async def test_an_error_that_nobody_waits_for_any_more_is_not_logged():
+    reader, begun, late, logged = ClusterReader(None), asyncio.Event(), asyncio.Event(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+    async def fails():
+        begun.set()
+        await late.wait()
+        raise RuntimeError
+
+    waiting = asyncio.create_task(reader.once("key", fails))
+    await begun.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    late.set()
+    await asyncio.wait(reader._known.values())
+    reader._known.clear()
+    gc.collect()
+    assert logged == []
