@@ -118,7 +118,7 @@ async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
     owners = recorded_owners(version) if version is not None else ()
     sets = await live.attempt(live.listed(REPLICA_SETS, bytes, namespace), []) if owners else []
     # The oldest was checked; a rollback to it is fine.
-    known = [(metadata_in(raw), raw) for raw in sets if metadata_in(raw).uid in owners]
+    known = [(found, raw) for raw in sets if (found := metadata_in(raw)).uid in owners]
     first, raw = min(known, key=lambda each: each[0].creation_timestamp, default=(None, b""))
     own = context.owners[0] if context.is_pod and context.owners else context.subject
     if first is None:

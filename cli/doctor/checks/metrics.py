@@ -46,8 +46,9 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     for (key, fault), names in failing.items():
         spec, place = providers[key].spec, providers[key].metadata.namespace
         secret = spec.secret_key_ref.name if spec.secret_key_ref is not None else ""
-        text = (
-            f"Secret {place}/{secret}: {fault}: {many(len(names), 'metric')} fail: {shown(names)}"
-        )
+        whose = f"Secret {place}/{secret}"
+        # Some errors name the Secret themselves.
+        told = fault if fault.startswith(whose) else f"{whose}: {fault}"
+        text = f"{told}: {many(len(names), 'metric fails', 'metrics fail')}: {shown(names)}"
         remedy = f"correct spec.secretKeyRef, or: kubectl -n {place} edit secret {secret}"
         yield warning(f"KeptnMetricsProvider {key}", text, remedy)

@@ -153,9 +153,11 @@ async def _missing(
         known = await live.items(resource, metadata_in, metadata_only=True)
         looked = (place,) if place else tuple(dict.fromkeys((origin, *places)))
         there = [one.name for one in known if one.namespace in looked]
+        if name in there:
+            continue
         near = did_you_mean(name, there, VERY_NEAR)
         # A context may be there before its app.
-        if name in there or (resource == resources.APPS and not near):
+        if resource == resources.APPS and not near:
             continue
         remedy = near or f"create it; kubectl -n {looked[0]} get {resource.plural} lists others"
         if others := [one.namespace for one in known if one.name == name]:

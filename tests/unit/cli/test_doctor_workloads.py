@@ -76,6 +76,14 @@ async def test_metrics_with_errors_or_old_values_are_told(cluster):
     assert "old, longer than 20s" in stale[1]
 
 
+async def test_an_error_that_names_its_secret_is_not_told_with_the_name_again(cluster):
+    provider(cluster, "datadog", secretKeyRef={"name": "access", "key": "TOKEN"})
+    fault = "Secret shop/access does not contain the key TOKEN: correct it"
+    metric(cluster, "load", "datadog", errMsg=fault)
+    ((_, text, _),) = await warned(cluster, "metrics")
+    assert text == f"{fault}: 1 metric fails: load"
+
+
 async def test_a_wrong_key_of_a_secret_is_told_once_with_the_metrics_that_fail(cluster):
     secret = {"secretKeyRef": {"name": "datadog", "key": "APP_KEY"}}
     provider(cluster, "datadog", **secret)
