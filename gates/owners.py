@@ -26,6 +26,8 @@ SUPPORTED: Final[Mapping[str, Resource]] = {
 }
 """Kinds whose pods are gated; pods of Jobs, bare pods and all others never are."""
 
+_HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
+"""Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
 _GROUPS: Final = frozenset(("", "apps", "extensions"))
 _ROLLOUT_GROUPS: Final = frozenset(("", "argoproj.io"))
 
@@ -59,6 +61,18 @@ def parent_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:
     if owner is None or owner.kind not in {DEPLOYMENT, ROLLOUT} or not _is_served(owner):
         return None
     return owner
+
+
+def workload_above(owner: OwnerReference, labels: Mapping[str, str]) -> tuple[str, str]:
+    """Kind and name of the workload that a pod with this owner and these labels is of.
+
+    No permission to read ReplicaSets is needed: their names end in a label of their pods.
+    """
+    for label, kind in _HASHES.items():
+        digits = labels.get(label)
+        if digits and owner.kind == REPLICA_SET and owner.name.endswith(f"-{digits}"):
+            return kind, owner.name.removesuffix(f"-{digits}")
+    return owner.kind, owner.name
 
 
 def _is_served(owner: OwnerReference) -> bool:

@@ -28,7 +28,7 @@ from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
-from harbourmaster.gates.owners import DEPLOYMENT, REPLICA_SET, ROLLOUT, supported_owner
+from harbourmaster.gates.owners import supported_owner, workload_above
 from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
@@ -67,8 +67,6 @@ TRIES: Final = 3
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
 BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
 """Codes of pods that will not go on without a person."""
-_HASHES: Final = {"pod-template-hash": DEPLOYMENT, "rollouts-pod-template-hash": ROLLOUT}
-"""Labels of pods with the end of the name of their ReplicaSet, and whose that is."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -221,20 +219,13 @@ async def _release(arguments: Arguments, client: Client) -> int:
 
 
 def _of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> str | None:
-    """The name of a waiting pod of the workload with this kind and name.
-
-    No permission to read ReplicaSets is needed: their names end in a label of their pods.
-    """
+    """The name of a waiting pod of the workload with this kind and name."""
     pod = _waiting_pod(scheduler, raw)
     owner = supported_owner(pod.owner_references) if pod is not None else None
     if pod is None or owner is None:
         return None
-    above = {(owner.kind, owner.name)}
-    for label, kind in _HASHES.items():
-        digits = metadata_in(raw).labels.get(label)
-        if digits and owner.kind == REPLICA_SET and owner.name.endswith(f"-{digits}"):
-            above.add((kind, owner.name.removesuffix(f"-{digits}")))
-    return pod.name if workload in above else None
+    above = workload_above(owner, metadata_in(raw).labels)
+    return pod.name if workload in {(owner.kind, owner.name), above} else None
 
 
 async def _release_one(

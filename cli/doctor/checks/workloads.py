@@ -21,7 +21,7 @@ from harbourmaster.cli.reviews import patched
 from harbourmaster.cli.why.asking import ask, inputs_of, review_of
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.gates.gate import GATE
-from harbourmaster.gates.owners import SUPPORTED, supported_owner
+from harbourmaster.gates.owners import SUPPORTED, supported_owner, workload_above
 from harbourmaster.gates.release import HELD_BY_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.gate_verdict import pre_checks, sentence
@@ -48,7 +48,6 @@ _VERSIONS: Final[Any] = (
 )
 _SLACK: Final = timedelta(seconds=10)
 """After the creation of a policy until every replica of the webhook certainly knows it."""
-_HASH: Final = "pod-template-hash"
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 
 
@@ -118,9 +117,7 @@ class _Look(NamedTuple):
         if (pod.get("status") or {}).get("phase") in _ENDED:
             return
         owner = supported_owner(own.owner_references)
-        kind, name = (owner.kind, owner.name) if owner else ("Pod", own.name)
-        if kind == "ReplicaSet" and _HASH in own.labels:
-            kind, name = "Deployment", name.removesuffix(f"-{own.labels[_HASH]}")
+        kind, name = workload_above(owner, own.labels) if owner else ("Pod", own.name)
         subject, which = f"{kind} {own.namespace}/{name}", f"{many(len(pods), 'pod')} ({own.name})"
         for text in self._lacks(pod, own):
             yield warning(subject, f"{which} {text}", renewal(kind, own.namespace, name))

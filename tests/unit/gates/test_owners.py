@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.gates.owners import is_parent, is_replica_set, parent_of, supported_owner
+from harbourmaster.gates.owners import (
+    is_parent,
+    is_replica_set,
+    parent_of,
+    supported_owner,
+    workload_above,
+)
 
 APPS = "apps/v1"
 ARGO = "argoproj.io/v1alpha1"
@@ -73,3 +79,17 @@ def test_the_pods_of_a_replica_set_inherit_from_its_deployment_or_rollout():
 )
 def test_those_of_another_replica_set_inherit_nothing(owners):
     assert parent_of(owners) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "name", "workload"),
+    [
+        ({"pod-template-hash": "7d9"}, "ReplicaSet", "web-7d9", ("Deployment", "web")),
+        ({"rollouts-pod-template-hash": "7d9"}, "ReplicaSet", "web-7d9", ("Rollout", "web")),
+        ({"pod-template-hash": "7d9"}, "ReplicaSet", "web", ("ReplicaSet", "web")),
+        ({}, "ReplicaSet", "web-7d9", ("ReplicaSet", "web-7d9")),
+        ({"pod-template-hash": "7d9"}, "StatefulSet", "web-7d9", ("StatefulSet", "web-7d9")),
+    ],
+)
+def test_the_workload_of_a_replica_set_is_known_by_its_pods_labels(labels, kind, name, workload):
+    assert workload_above(owner(kind, name=name), labels) == workload
