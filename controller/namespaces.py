@@ -19,6 +19,7 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.controller.parts import Part
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import Mistake, opt_in_mistakes
+from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
 from harbourmaster.telemetry.logging import get_logger
@@ -45,12 +46,19 @@ class LabelledNamespace(Struct, frozen=True, gc=False):
     resource_version: str
     is_annotated: bool
     """The annotation has the value that enables."""
+    requires_waits: bool
+    """Its pods are not to start without the objects for which they wait."""
     label: str | None
     """The value of our label."""
     has_labels: bool
     is_ending: bool
     mistakes: tuple[Mistake, ...] = ()
     """Why it has no gates though somebody asked for them."""
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether it is to have our label: its pods are not created while the webhook is down."""
+        return self.is_annotated or self.requires_waits
 
 
 class _Metadata(Struct, gc=False, rename="camel"):
@@ -78,6 +86,7 @@ def decode(raw: msgspec.Raw | bytes) -> LabelledNamespace:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         is_annotated=annotations.get(ANNOTATION) == ANNOTATED,
+        requires_waits=labels.get(WAIT_FOR_KEY) == REQUIRED,
         label=labels.get(GATES_LABEL),
         has_labels=bool(labels),
         is_ending=metadata.deletion_timestamp is not None,
@@ -92,7 +101,7 @@ def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
     path = f"/metadata/labels/{escape(GATES_LABEL)}"
     # Of this very version: the annotation may have changed since.
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": namespace.resource_version}
-    if not namespace.is_annotated:
+    if not namespace.is_labelled:
         return [test, {"op": "remove", "path": path}]
     if not namespace.has_labels:
         return [test, {"op": "add", "path": "/metadata/labels", "value": {GATES_LABEL: ENABLED}}]
@@ -101,7 +110,7 @@ def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
 
 def agrees(namespace: LabelledNamespace) -> bool:
     """Whether the label is as the annotation wants it."""
-    return namespace.label == (ENABLED if namespace.is_annotated else None)
+    return namespace.label == (ENABLED if namespace.is_labelled else None)
 
 
 class NamespaceLabels:
@@ -167,16 +176,17 @@ class NamespaceLabels:
             return
         await self._client.patch(NAMESPACES, namespace.name, JsonPatch(operations))
         self._log.info(
-            "gates label updated", namespace=namespace.name, enabled=namespace.is_annotated
+            "gates label updated", namespace=namespace.name, enabled=namespace.is_labelled
         )
-        if not namespace.is_annotated:
+        if not namespace.is_labelled:
             self._events.emit(
                 reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid}),
                 "Normal",
                 "GatesLabelRemoved",
                 f"label {GATES_LABEL}={namespace.label} is removed, because it follows the "
                 "annotation "
-                f"{ANNOTATION}={ANNOTATED}, which is missing: set the annotation instead",
+                f"{ANNOTATION}={ANNOTATED}, or the label {WAIT_FOR_KEY}={REQUIRED}, and both are "
+                "missing: set one of them instead",
             )
 
 

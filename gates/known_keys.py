@@ -11,6 +11,7 @@ from harbourmaster.api.suggestions import VERY_NEAR, nearest
 from harbourmaster.gates import metadata, release
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.release import OURS
+from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -31,8 +32,10 @@ WRITTEN_KEYS: Final = frozenset(
         metadata.POST_EVALUATIONS_KEY,
     )
 )
-"""Those that people write on workloads and their pods."""
+"""Those for checks that people write on workloads and their pods."""
+_MEANT: Final = (*WRITTEN_KEYS, WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY)
 KNOWN_KEYS: Final = WRITTEN_KEYS | {
+    *_MEANT,
     OPT_IN_KEY,
     metadata.REMOVED_KEY,
     metadata.PARENT_KEY,
@@ -42,6 +45,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     release.RELEASED_KEY,
     release.RELEASED_BY_KEY,
     release.RELEASED_REASON_KEY,
+    WAITED_KEY,
     # On namespaces, Jobs and objects of Keptn's kinds, where other packages read or write them.
     "keptn.sh/app-type",
     "keptn.sh/inject-cert",
@@ -69,7 +73,7 @@ def unknown_keys(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key.startswith(PREFIXES) and key not in KNOWN_KEYS]
 
 
-def meant(key: str, among: Collection[str] = WRITTEN_KEYS) -> str:
+def meant(key: str, among: Collection[str] = _MEANT) -> str:
     """The known key most similar to an unknown one; empty where none is similar."""
     name = key.partition("/")[2].lower()
     if len(name) > MAX_MEANT:

@@ -22,6 +22,7 @@ from harbourmaster.gates.known_keys import (
 )
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, lookup
 from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ _LISTS: Final = (
     keys.PRE_EVALUATIONS_KEY,
     keys.POST_EVALUATIONS_KEY,
 )
+_WAIT_KEYS: Final = frozenset((WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY))
 _SEPARATORS: Final = f",{whitespace}"
 _SHOWN: Final = 64
 """Characters of a key or value that are shown."""
@@ -57,9 +59,10 @@ def key_mistakes(
     empty = [
         key for key in _LISTS if (value := annotations.get(key)) and not value.strip(_SEPARATORS)
     ]
+    waits = tuple(_waits(annotations, at)) if _WAIT_KEYS & annotations.keys() else ()
     # Most have none, and admission asks here for each of them.
     if not unknown and not labelled and not empty:
-        return ()
+        return waits
     at_annotations = at.format("annotations")
     to_do = "name definitions, separated by commas, or remove it"
     return (
@@ -69,6 +72,7 @@ def key_mistakes(
             Mistake("gate-list-empty", f'key "{key}" names no check: {at_annotations}: {to_do}')
             for key in empty
         ),
+        *waits,
     )
 
 
@@ -127,6 +131,18 @@ def _unknown(unknown: list[str], at: str) -> Iterable[Mistake]:
     if len(unknown) > MAX_TOLD:
         more = f"{len(unknown) - MAX_TOLD} more keys are unknown and have no effect"
         yield Mistake("gate-key-unknown", f"{more}: {at}: correct or remove them")
+
+
+def _waits(annotations: Mapping[str, str], at: str) -> Iterable[Mistake]:
+    waits = waits_of(annotations)
+    for fault in waits.faults[:MAX_TOLD] if waits is not None else ():
+        text = fault.replace("metadata.annotations", at.format("annotations"))
+        yield Mistake("gate-wait-invalid", f"{text}; the pod is not scheduled")
+    if waits is None:
+        shown = ", ".join(sorted(_WAIT_KEYS & annotations.keys() - {WAIT_FOR_KEY}))
+        if shown:
+            text = f"{shown} has no effect: {at.format('annotations')}: add {WAIT_FOR_KEY}"
+            yield Mistake("gate-wait-invalid", text)
 
 
 def _asks(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -37,6 +37,8 @@ CHECKING: Final = "checking"
 LATE: Final = "late"
 FAILED: Final = "failed"
 PASSED: Final = "passed"
+NONE: Final = "none"
+"""It has no checks and waits for objects alone; at a gate as well."""
 
 _PASSED: Final = frozenset(("Succeeded", "Warning"))
 _BEGUN: Final = frozenset(("Progressing", "Succeeded", "Failed", "Warning"))

@@ -15,6 +15,7 @@ from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.evaluation.objectives import INCONCLUSIVE, Objective, Result, keyed
 from harbourmaster.evaluation.progress import Progress, allowed
+from harbourmaster.gates.waits import WaitItem
 from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
 from harbourmaster.lifecycle.model import (
     COMPLETED,
@@ -30,6 +31,7 @@ from harbourmaster.lifecycle.model import (
     WorkloadVersion,
 )
 from harbourmaster.lifecycle.phases import TASK, phases_of
+from harbourmaster.lifecycle.wait_items import ItemReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,6 +62,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     """By the references of objectives."""
     measured: Mapping[str, datetime] = {}
     """When evaluations were measured last, by name; without it that is reckoned."""
+    items: Mapping[WaitItem, ItemReport] = {}
+    """How the items stand for which the pod waits."""
+    cycle: str = ""
+    """A cycle of waits that the pod is part of; empty for none."""
     unread: Collection[str] = ()
     """Kinds such as KeptnAppVersion."""
 

@@ -6,16 +6,19 @@ Which code it has is decided in ``gate_verdict``, which lists them all.
 from __future__ import annotations
 
 from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from harbourmaster.api.times import parse, stamp
 from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.waits import OnTimeout
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import CheckReport, check_reports, expected
 from harbourmaster.lifecycle.gate_verdict import Case, Code, WaitPlace, verdict_on
 from harbourmaster.lifecycle.phases import WORKLOAD_PHASES
+from harbourmaster.lifecycle.wait_items import ItemReport, wait_report
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
 
 if TYPE_CHECKING:
@@ -54,8 +57,8 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """Seconds since then."""
     deadline: str = ""
     """When it has waited too long; empty for never, and where that is not known."""
-    on_expiry: Literal["", "Keep", "Release"] = ""
-    """What happens then: it is reported and stays, or goes without its checks."""
+    on_expiry: Literal[""] | OnTimeout = ""
+    """What happens then: it is reported and stays, goes, or is blocked."""
     is_overdue: bool = False
     next_try: str = ""
     """The earliest of its checks' next tries."""
@@ -63,6 +66,8 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """What somebody may do about it; empty where nothing need be done."""
     checks: tuple[CheckReport, ...] = ()
     """Those before its release, of its app and of itself, in their order."""
+    items: tuple[ItemReport, ...] = ()
+    """What it waits for besides its checks."""
     foreign_gates: tuple[str, ...] = ()
 
     @property
@@ -75,18 +80,25 @@ def case_of(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> Case
     """What a verdict is made of; it costs a tenth of a report."""
     described = workload_of(pod.annotations, pod.labels)
     version = _version(described, facts)
-    return Case(pod, described, version, facts, rules, _age(pod, now))
+    age = _age(pod, now)
+    wait = wait_report(pod, facts.items, age, facts.cycle)
+    return Case(pod, described, version, facts, rules, age, wait)
 
 
 def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> GateReport:
     """The report on a pod from all that is known."""
     case = case_of(pod, facts, rules, now)
-    described, version = case.described, case.version
+    described = case.described if pod.has_checks else None
+    version, waits = case.version, pod.waits
     code, text, advice = verdict_on(case)
     names = names_of_pod(described) if described is not None else None
     app = facts.app if version is not None else None
     checks = _checks(case, now) if case.place else ()
-    is_bounded = bool(case.place and rules.max_age_seconds and pod.creation_timestamp)
+    limit: float = rules.max_age_seconds
+    on_expiry: OnTimeout = rules.on_expiry
+    if not case.wait.is_over and waits is not None and 0 < waits.timeout < (limit or inf):
+        limit, on_expiry = waits.timeout, waits.on_timeout
+    is_bounded = bool(case.place and limit and pod.creation_timestamp)
     tries = [each.next_try for each in checks if each.is_open and each.next_try]
     return GateReport(
         namespace=pod.namespace,
@@ -101,12 +113,13 @@ def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> 
         app_version_object=app.metadata.name if app is not None else "",
         since=pod.creation_timestamp,
         age=case.age,
-        deadline=_deadline(pod, rules) if is_bounded else "",
-        on_expiry=rules.on_expiry if is_bounded else "",
-        is_overdue=is_bounded and case.is_overdue,
+        deadline=_deadline(pod, limit) if is_bounded else "",
+        on_expiry=on_expiry if is_bounded else "",
+        is_overdue=is_bounded and case.age >= limit,
         next_try=min(tries, default=""),
         advice=advice,
         checks=checks,
+        items=case.wait.items if case.place else (),
         foreign_gates=tuple(each for each in pod.gates if each != GATE),
     )
 
@@ -130,7 +143,7 @@ def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
             if each is not None
             for report in check_reports(each, case.facts, now, stale_after=stale_after)
         )
-    if case.described is None:
+    if case.described is None or not case.pod.has_checks:
         return ()
     tasks, evaluations = (
         case.described.pre_deployment_tasks,
@@ -148,8 +161,8 @@ def _age(pod: Pod, now: datetime) -> int:
     return max(int((now - parse(pod.creation_timestamp)).total_seconds()), 0)
 
 
-def _deadline(pod: Pod, rules: GateWaitRules) -> str:
+def _deadline(pod: Pod, seconds: float) -> str:
     try:
-        return stamp(parse(pod.creation_timestamp) + timedelta(seconds=rules.max_age_seconds))
+        return stamp(parse(pod.creation_timestamp) + timedelta(seconds=seconds))
     except OverflowError:
         return ""

@@ -15,6 +15,8 @@ One code always wins. In this order, the first that holds:
 ``waits-for-app``       the checks of its app, which come first
 ``checks-failed``       a check of its own failed: its version stays where it is
 ``checks-pending``      its own checks
+``wait-blocked``        what it waits for besides its checks will not come without a person
+``waits-for-objects``   the same, which may come
 ``deployment-due``      all checks passed, and its deployment is about to begin
 ======================  =========================================================================
 """
@@ -35,6 +37,7 @@ from harbourmaster.gates.release import (
     RELEASED_REASON_KEY,
     may_go,
 )
+from harbourmaster.gates.waits import MET, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import STALE_AFTER
 from harbourmaster.lifecycle.model import FAILED, PENDING
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import AppVersion, ItemStatus, WorkloadVersion
+    from harbourmaster.lifecycle.wait_items import WaitReport
 
 Code: TypeAlias = Literal[
     "ending",
@@ -64,6 +68,8 @@ Code: TypeAlias = Literal[
     "checks-failed",
     "checks-pending",
     "deployment-due",
+    "wait-blocked",
+    "waits-for-objects",
 ]
 WaitPlace: TypeAlias = Literal["", "gate", "scheduler"]
 
@@ -90,6 +96,8 @@ class GateVerdict(NamedTuple):
 
 
 _NOTHING: Final = "nothing: "
+_AND_FOR: Final = "and for "
+_DUE: Final = GateVerdict("released", "its release, which is due")
 
 
 def sentence(text: str) -> str:
@@ -112,6 +120,7 @@ class Case(NamedTuple):
     rules: GateWaitRules
     age: int
     """Seconds."""
+    wait: WaitReport
 
     @property
     def place(self) -> WaitPlace:
@@ -152,15 +161,30 @@ def verdict_on(case: Case) -> GateVerdict:
         return GateVerdict("ending", "nothing: it is being deleted")
     if not case.place:
         return _ungated(case.pod)
+    wait = case.wait
+    if case.is_overdue and case.rules.on_expiry == "Release":
+        return _overdue(case)
+    if wait.blocked:
+        advice = f"correct it, or to release this pod, run {case.release}"
+        return GateVerdict("wait-blocked", f"nothing: {wait.blocked}", advice)
+    if not wait.is_over and not case.pod.has_checks:
+        return GateVerdict("waits-for-objects", wait.text)
+    checks = _checked(case) if case.pod.has_checks else _DUE
+    if wait.is_over:
+        return checks
+    if checks.code in {"released", "waits-in-scheduler"}:
+        return GateVerdict("waits-for-objects", wait.text)
+    return checks._replace(text=f"{checks.text}; {_AND_FOR}{wait.text}")
+
+
+def _checked(case: Case) -> GateVerdict:
+    """For a pod that waits for its checks, or did."""
     orphaned = "" if case.is_provisional else why_orphaned(case.pod)
     is_settled = not case.is_provisional and not orphaned
     if is_settled and case.version is not None and may_go(approval(case.version), case.owner):
         if case.place == "scheduler":
             return GateVerdict("waits-in-scheduler", A_NODE)
         return wait_of(case.version, case.owner)
-    if case.is_overdue and case.rules.on_expiry == "Release":
-        waited = f"it has waited {case.age} s, longer than {case.rules.max_age_seconds:g} s"
-        return GateVerdict("released", f"its release without its checks, which is due: {waited}")
     if case.is_provisional:
         is_owner = case.described is None or case.described.version
         return GateVerdict(
@@ -169,6 +193,11 @@ def verdict_on(case: Case) -> GateVerdict:
     if orphaned:
         return GateVerdict("orphaned", f"nothing: {orphaned}", f"to release it, run {case.release}")
     return _tracked(case)
+
+
+def _overdue(case: Case) -> GateVerdict:
+    waited = f"it has waited {case.age} s, longer than {case.rules.max_age_seconds:g} s"
+    return GateVerdict("released", f"its release without its checks, which is due: {waited}")
 
 
 def _tracked(case: Case) -> GateVerdict:
@@ -200,6 +229,8 @@ def _ungated(pod: Pod) -> GateVerdict:
         who = pod.annotations.get(RELEASED_BY_KEY) or "an unknown user"
         why = pod.annotations.get(RELEASED_REASON_KEY) or "no reason is given"
         return GateVerdict("released", f"nothing: {who} released it without its checks: {why}")
+    if pod.annotations.get(WAITED_KEY) == MET:
+        return GateVerdict("released", "nothing: all that it waited for is there")
     if pod.annotations.get(REMOVED_KEY):
         return GateVerdict("released", "nothing: its gate was removed")
     return GateVerdict("not-gated", "nothing: it has no gate of ours")
@@ -232,7 +263,7 @@ def wait_of(version: WorkloadVersion | None, owner: str) -> GateVerdict:
     if version is None:
         return GateVerdict("waits-for-version", "its workload version, which is not there yet")
     if may_go(approval(version), owner):
-        return GateVerdict("released", "its release, which is due")
+        return _DUE
     if approval(version).is_given:
         return GateVerdict("waits-for-owner", "its owner to be recorded, which is due")
     status = version.status

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from harbourmaster.evaluation.objectives import INCONCLUSIVE
 from harbourmaster.lifecycle.gate_verdict import blocked
+from harbourmaster.lifecycle.wait_items import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +95,7 @@ def next_event(
 def gate_wait(report: GateReport) -> GateWait | None:
     """What to tell of a pod with this report; None for nothing, as it goes on by itself."""
     check, left = None, None
+    open_items = [each for each in report.items if each.state != "Met"]
     if report.code in {"checks-failed", "app-failed"}:
         check = next((each for each in report.checks if each.state == "Failed"), None)
         reason, text = BLOCKED, blocked(report.text)
@@ -112,10 +114,17 @@ def gate_wait(report: GateReport) -> GateWait | None:
         again = f", next try {check.next_try}" if tries and check.next_try else ""
         reason = FAULTS[check.fault]
         text = f"waits for {_name(check)}{_detail(check)}{tries}{again}"
+    elif report.code == "wait-blocked":
+        reason, text = BLOCKED, blocked(report.text)
+    elif report.code == "waits-for-objects":
+        reason, text = WAITING, f"waits for {told(open_items)}"
     else:
         return None
+    if open_items and report.code not in {"wait-blocked", "waits-for-objects"}:
+        text = f"{text}; it also waits for {told(open_items)}"
     about = f"{check.phase}/{check.name}" if check is not None else ""
-    identity = f"{reason}/{report.version_object}/{about}"
+    items = ",".join(each.item for each in open_items)
+    identity = f"{reason}/{report.version_object}/{about}/{items}"
     return GateWait(reason=reason, identity=identity, text=text, left=left)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -11,16 +11,21 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.mistakes import Mistake, key_mistakes, owner_mistakes
-from harbourmaster.gates.release import CHECKS_KEY, RELEASED_KEY, is_told_passed
+from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY, is_told_passed
+from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.scheduling import is_refusal
 from harbourmaster.lifecycle.workloads import names_of_pod
+
+if TYPE_CHECKING:
+    from harbourmaster.gates.waits import WaitItem, Waits
 
 PENDING_PODS: Final = "spec.nodeName=,status.phase=Pending"
 REVISION_LABEL: Final = "controller-revision-hash"
 """On the pods of StatefulSets: the revision of a pod."""
 GENERATION_LABEL: Final = "pod-template-generation"
 """On the pods of DaemonSets: the generation of a pod's template."""
+ONLY_WAITS: Final = "waits/"
 _PREFIXES: Final = ("keptn.sh/", "app.kubernetes.io/", "gates.harbourmaster.dev/")
 _KEYS: Final = frozenset((REVISION_LABEL, GENERATION_LABEL))
 _SCHEDULED: Final = "PodScheduled"
@@ -145,6 +150,21 @@ class Pod(Struct, frozen=True, gc=False):
         return self.annotations.get(CHECKS_KEY, "")
 
     @property
+    def waits(self) -> Waits | None:
+        """What it waits for besides its checks."""
+        return waits_of(self.annotations)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether it waits for its checks alone, or for nothing."""
+        return self.waits is None or self.annotations.get(WAITED_KEY) == MET
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether it waits for checks, too, and not for objects alone."""
+        return self.told != NONE
+
+    @property
     def key(self) -> str:
         """As in the stores: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
@@ -191,7 +211,8 @@ def _whole(found: PodObject, scheduler: str) -> Pod:
         resource_version=metadata.resource_version,
         creation_timestamp=metadata.creation_timestamp,
         is_ending=bool(metadata.deletion_timestamp),
-        labels=_ours(metadata.labels),
+        # Waits of other pods may select it.
+        labels=metadata.labels if WAIT_FOR_KEY in metadata.annotations else _ours(metadata.labels),
         annotations=_ours(metadata.annotations),
         has_annotations=bool(metadata.annotations),
         owner_references=metadata.owner_references,
@@ -214,11 +235,15 @@ def versions_of_pod(pod: Pod) -> list[tuple[str, str]]:
     """The workload version that a waiting pod waits for, by namespace and name; and see below.
 
     The same index finds the pods of an app and of a workload, by ``app_mark`` and
-    ``workload_mark``, which are names of no version: they have a slash.
+    ``workload_mark``, which are names of no version: they have a slash. So has ONLY_WAITS with the
+    UID of an owner, or of a pod, for pods without checks.
     """
     if not pod.is_ours:
         return []
     described = workload_of(pod.annotations, pod.labels)
+    if not pod.has_checks:
+        owner = pod.owner_references[-1].uid if pod.owner_references else pod.uid
+        return [(pod.namespace, f"{ONLY_WAITS}{owner}")]
     if described is None:
         return []
     names = names_of_pod(described)
@@ -228,6 +253,12 @@ def versions_of_pod(pod: Pod) -> list[tuple[str, str]]:
         (namespace, app_mark(names.app)),
         (namespace, workload_mark(names.workload)),
     ]
+
+
+def items_of_pod(pod: Pod) -> list[tuple[str, WaitItem]]:
+    """The items that a waiting pod waits for, each with its namespace."""
+    waits = pod.waits if pod.is_ours else None
+    return [(pod.namespace, item) for item in waits.items] if waits is not None else []
 
 
 def app_mark(name: str) -> str:
@@ -264,6 +295,8 @@ def _may_wait(pod: PodObject) -> bool:
         return False
     if annotations.get(PARENT_KEY) == UNRESOLVED:
         return True
+    if annotations.get(CHECKS_KEY) == NONE:
+        return WAIT_FOR_KEY in annotations and annotations.get(WAITED_KEY) != MET
     return workload_of(annotations, pod.metadata.labels) is not None
 
 

@@ -21,12 +21,14 @@ from harbourmaster.gates.release import (
     CHECKING,
     CHECKS_KEY,
     LATE,
+    NONE,
     PASSED,
     RELEASED_KEY,
     WAITING,
     may_go,
 )
 from harbourmaster.gates.release import FAILED as HAVE_FAILED
+from harbourmaster.gates.waits import MET, WAITED_KEY, waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.failed_nodes import live
 from harbourmaster.lifecycle.model import FAILED, is_generated
@@ -49,8 +51,10 @@ _TELLING: Final = re.compile(r"passed(-[0-9]{1,9})?")
 """Our own values, which a message repeats; users can write any value on their pods."""
 _TOLD: Final = re.compile(r"\(told: ([a-z0-9-]+)\)")
 _UNTIL: Final = re.compile(r"avoided until ([0-9TZ:.+-]*[0-9Z])")
+_FOR_OBJECTS: Final = "waits for objects: "
 _REFUSALS: Final = re.compile(
-    r"waits until it is known|waits for its version: |waits (?:for|until) KeptnWorkloadVersion "
+    rf"{_FOR_OBJECTS}|waits until it is known|"
+    r"waits for its version: |waits (?:for|until) KeptnWorkloadVersion "
     r"|pre-deployment checks of "
 )
 
@@ -111,16 +115,23 @@ def _permission(
 ) -> Permission:
     if pod.annotations.get(RELEASED_KEY) or pod.annotations.get(REMOVED_KEY):
         return FREE
+    told = pod.annotations.get(CHECKS_KEY, "")
     if pod.annotations.get(PARENT_KEY) == UNRESOLVED:
         return Permission("waits until it is known whether its owner has a workload")
     described = workload_of(pod.annotations, pod.labels)
-    if described is None:
+    has_checks = told != NONE
+    if described is None and has_checks:
+        return FREE
+    waits = waits_of(pod.annotations)
+    if waits is not None and pod.annotations.get(WAITED_KEY) != MET:
+        shown = _listed([each.text for each in waits.items]) or "objects that it does not name"
+        return Permission(_cut(f"{_FOR_OBJECTS}{shown}"))
+    if described is None or not has_checks:
         return FREE
     if not described.version:
         text = f"waits for its version: workload {described.workload} has none yet"
         return Permission(_cut(text))
     name = names_of_pod(described).version
-    told = pod.annotations.get(CHECKS_KEY, "")
     version = find(f"{pod.namespace}/{name}")
     lack = _lack(version, described)
     if lack or version is None:

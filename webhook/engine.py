@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.gates.owners import SUPPORTED
+from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
 from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.gate_cache import GateCache
@@ -111,6 +112,11 @@ class Engine:
     def has_gates(self, name: str, namespace: Namespace) -> bool:
         """Whether pods of that namespace may have to wait at a gate."""
         return namespace.has_gates and self.gates.rules.apply_in(name)
+
+    def waits_for_objects(self, name: str, namespace: Namespace) -> bool:
+        """Whether pods of that namespace wait for the objects that their annotation names."""
+        is_allowed = namespace.labels.get(WAIT_FOR_KEY) != DISABLED
+        return is_allowed and self.gates.rules.for_objects and self.gates.rules.apply_in(name)
 
     def namespace_notes(self, name: str, namespace: Namespace) -> tuple[Note, ...]:
         """Warnings on a namespace whose request for gates has no effect."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec.structs import replace
 
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES
-from harbourmaster.webhook.gating import UNSUPPORTED, gate
+from harbourmaster.webhook.gating import FOR_CHECKS, UNSUPPORTED, gate
 from harbourmaster.webhook.key_notes import key_refusal, owner_notes, pod_notes
 from harbourmaster.webhook.reviewed import container_texts
 from harbourmaster.webhook.sized_cache import SizedCache
@@ -19,11 +19,11 @@ from harbourmaster.webhook.sized_cache import SizedCache
 if TYPE_CHECKING:
     from harbourmaster.policies.notes import Note
     from harbourmaster.webhook.engine import Verdict
-    from harbourmaster.webhook.gating import GateRules, Gating
+    from harbourmaster.webhook.gating import GateRules, Gating, WaitsFor
     from harbourmaster.webhook.parents import Parents
     from harbourmaster.webhook.reviewed import Reviewed, ReviewedSpec
 
-    _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None]
+    _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None, WaitsFor]
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
 """Of an answer that is kept."""
@@ -65,16 +65,21 @@ class GateCache:
         self._kept: SizedCache[_Key, CachedGating] = SizedCache()
 
     def decide(
-        self, pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents
+        self,
+        pod: Reviewed,
+        labels: dict[str, str],
+        namespace: str,
+        parents: Parents,
+        waits_for: WaitsFor = FOR_CHECKS,
     ) -> CachedGating:
         """Decide on a pod. Raises MalformedError, as ``gate`` does."""
         spec = pod.spec
-        key = _key(pod, namespace)
+        key = _key(pod, namespace, waits_for)
         if key is not None and spec is not None:
             known = self._kept.get(key)
             if known is not None and known.holds(spec):
                 return known
-        gating = gate(pod, labels, namespace, parents, self.rules)
+        gating = gate(pod, labels, namespace, parents, self.rules, waits_for)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
         notes = pod_notes(pod, labels, is_foreign=gating is UNSUPPORTED)
         if self.rules.denies_unknown and (refusal := key_refusal(pod.metadata, notes)):
@@ -93,13 +98,14 @@ class GateCache:
 
 
 def _size(key: _Key, entry: CachedGating) -> int:
-    size = sum(len(part or "") for part in key) + 2 * len(entry.gating.patch)
+    texts = key[:-1]
+    size = sum(len(part or "") for part in texts) + 2 * len(entry.gating.patch)
     return (
         size + sum(map(len, entry.containers or ())) + sum(len(each.text) for each in entry.notes)
     )
 
 
-def _key(pod: Reviewed, namespace: str) -> _Key | None:
+def _key(pod: Reviewed, namespace: str, waits_for: WaitsFor) -> _Key | None:
     """What a decision depends on, for the pods that are many; None for the others."""
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None or spec.node_name or spec.scheduling_gates is not None:
@@ -112,4 +118,5 @@ def _key(pod: Reviewed, namespace: str) -> _Key | None:
         bytes(meta.labels),
         bytes(meta.owner_references),
         spec.scheduler_name,
+        waits_for,
     )

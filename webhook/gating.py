@@ -7,7 +7,7 @@ asked: an owner that is not known yet makes a provisional gate, on which the con
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,6 +19,8 @@ from harbourmaster.gates.gate import PROVISIONAL, SCHEDULER_NAME, is_gated, plac
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
+from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import is_absent
@@ -91,6 +93,8 @@ class GateRules(Struct, frozen=True):
     waits: str = AT_GATE
     """Where pods wait that may do either."""
     scheduler_name: str = SCHEDULER_NAME
+    for_objects: bool = False
+    """Whether pods wait for the objects that an annotation names."""
     denies_foreign: bool = False
     """Deny a pod that can't wait because it names a scheduler of its own."""
     denies_unknown: bool = False
@@ -105,6 +109,17 @@ class GateRules(Struct, frozen=True):
         return self.is_on and namespace not in self.denied
 
 
+class WaitsFor(NamedTuple):
+    """What the pods of a namespace may wait for."""
+
+    checks: bool = True
+    objects: bool = False
+    """Those that an annotation names."""
+
+
+FOR_CHECKS: Final = WaitsFor()
+
+
 class _TooLargeError(Exception):
     """The version would take too long to compute while others wait for their answers."""
 
@@ -115,6 +130,7 @@ class _Skeleton(Struct, frozen=True, gc=False):
 
 
 _EMPTY: Final = Raw(b"")
+_WAIT_FOR: Final = WAIT_FOR_KEY.encode()
 _encode: Final = msgspec.json.Encoder().encode
 _skeletons: Final = msgspec.json.Decoder(_Skeleton)
 _lists: Final = msgspec.json.Decoder(list[Any])
@@ -126,15 +142,69 @@ _CRITICAL: Final = Gating(reason="critical add-ons are never gated")
 _NAMES_NODE: Final = Gating(
     notes=(Note("gate-node-name", "the pod names its node, so it can't wait for its checks"),),
 )
+_FORBIDDEN: Final = Note(
+    "gate-wait-forbidden",
+    f"pods of this namespace do not wait for objects: metadata.annotations[{WAIT_FOR_KEY}]: "
+    "remove it, or ask an administrator to allow it",
+)
 _TOO_LARGE: Final = Note(
     "gate-containers-large", "containers of that size are hashed by the controller, not here"
 )
 
 
 def gate(
-    pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents, rules: GateRules
+    pod: Reviewed,
+    labels: dict[str, str],
+    namespace: str,
+    parents: Parents,
+    rules: GateRules,
+    waits_for: WaitsFor = FOR_CHECKS,
 ) -> Gating:
     """Decide on a pod. Raises MalformedError where a field that counts has a wrong type."""
+    has_checks = waits_for.checks
+    checked = _checked(pod, labels, namespace, parents, rules) if has_checks else UNSUPPORTED
+    meta, spec = pod.metadata, pod.spec
+    if meta is None or spec is None or not names_objects(meta.annotations):
+        return checked
+    if not waits_for.objects:
+        return replace(checked, notes=(*checked.notes, _FORBIDDEN))
+    if checked.waits or checked.notes:
+        return checked
+    waits = _waiting(annotations_of(meta), meta, spec, namespace, rules)
+    return replace(waits, lineage=checked.lineage) if waits is not None else checked
+
+
+def names_objects(annotations: Raw) -> bool:
+    """Whether these may have the annotation that names what a pod waits for."""
+    return _WAIT_FOR in bytes(annotations)
+
+
+def _waiting(
+    annotations: dict[str, str],
+    meta: ReviewedMeta,
+    spec: ReviewedSpec,
+    namespace: str,
+    rules: GateRules,
+) -> Gating | None:
+    """For a pod that has no checks; None for one that waits for no objects."""
+    if waits_of(annotations) is None:
+        return None
+    if annotations.get(REMOVED_KEY):
+        return _RELEASED
+    if namespace in SYSTEM_NAMESPACES and is_critical(namespace, annotations, importance_of(spec)):
+        return _CRITICAL
+    if spec.node_name:
+        return _NAMES_NODE
+    present = _Present(
+        annotations, meta.annotations, spec.scheduling_gates, spec.scheduler_name or ""
+    )
+    return _placed(present, {CHECKS_KEY: NONE}, (), rules)
+
+
+def _checked(
+    pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents, rules: GateRules
+) -> Gating:
+    """Decide on a pod of a namespace with gates for checks."""
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None:
         return UNSUPPORTED
@@ -168,7 +238,7 @@ def gate(
                 )
             if tracking is None and lineage.is_known:
                 return replace(_UNTRACKED, lineage=lineage)
-        added, notes = _provisional(owner) if tracking is None else _tracked(tracking)
+        added, notes = _provisional(owner) if tracking is None else _tracked(tracking, annotations)
     except _TooLargeError:
         added, notes = PROVISIONAL, (_TOO_LARGE,)
     if spec.node_name:
@@ -211,12 +281,13 @@ def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Ga
     """
     pod = decode(_skeletons, data, "")
     meta, spec = pod.metadata or {}, pod.spec or {}
-    if is_absent(meta.get("ownerReferences", _EMPTY)):
-        return UNSUPPORTED
-    owners = _tried(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
-    if owners is not None and supported_owner(owners) is None:
-        return UNSUPPORTED
     raw = meta.get("annotations", _EMPTY)
+    if not names_objects(raw):
+        if is_absent(meta.get("ownerReferences", _EMPTY)):
+            return UNSUPPORTED
+        owners = _tried(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
+        if owners is not None and supported_owner(owners) is None:
+            return UNSUPPORTED
     annotations = _tried(annotations_of, ReviewedMeta(annotations=raw)) or {}
     if annotations.get(REMOVED_KEY):
         return _RELEASED
@@ -281,12 +352,18 @@ def _provisional(owner: OwnerReference) -> tuple[Mapping[str, str], tuple[Note, 
     return PROVISIONAL, (Note("gate-owner-unknown", text),)
 
 
-def _tracked(tracking: Tracking) -> tuple[Mapping[str, str], tuple[Note, ...]]:
+def _tracked(
+    tracking: Tracking, annotations: Mapping[str, str]
+) -> tuple[Mapping[str, str], tuple[Note, ...]]:
+    added = tracking.annotations
+    if annotations.get(CHECKS_KEY) == NONE:
+        # It has some, whatever its template says.
+        added = {**added, CHECKS_KEY: WAITING}
     if not tracking.missing_container:
-        return tracking.annotations, ()
+        return added, ()
     shown = cut(tracking.missing_container, MAX_WARNING // 2)
     text = f'{CONTAINER_KEY}: the pod has no container "{shown}", its version is a hash'
-    return tracking.annotations, (Note("gate-container-missing", text),)
+    return added, (Note("gate-container-missing", text),)
 
 
 def _importance_fields(spec: dict[str, Raw]) -> ReviewedSpec:

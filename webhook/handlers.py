@@ -31,7 +31,7 @@ from harbourmaster.webhook.engine import (
     fused,
     noted,
 )
-from harbourmaster.webhook.gating import fixed
+from harbourmaster.webhook.gating import WaitsFor, fixed, names_objects
 from harbourmaster.webhook.key_notes import key_refusal, object_notes
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.review import (
@@ -210,26 +210,36 @@ def _decide(
         return _skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
     has_gates = engine.has_gates(name, namespace)
     decided = None
-    if has_gates and not kind.is_template:
-        decided = engine.gates.decide(found, pod.labels, name, snapshot.parents)
+    waits = found.metadata is not None and names_objects(
+        pod.annotations if kind.is_template else found.metadata.annotations
+    )
+    if (has_gates or waits) and not kind.is_template:
+        decided = engine.gates.decide(
+            found,
+            pod.labels,
+            name,
+            snapshot.parents,
+            WaitsFor(has_gates, waits and engine.waits_for_objects(name, namespace)),
+        )
     policies = engine.match(name, namespace, pod.labels)
     is_canary_pod = not kind.is_template and is_canary(request, pod.labels)
     if is_canary_pod:
         # The first policy to set a label wins, so no other policy can answer for the canary.
         policies = (canary_policy(), *policies)
-    as_field, waits = _waiting(kind, pod, decided, engine, has_gates=has_gates)
+    as_field, place = _waiting(kind, pod, decided, engine, has_gates=has_gates)
     merged = None
     if policies:
-        merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=waits)
+        merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=place)
     if decided is not None:
         verdict = engine.fuse(decided, merged)
     elif has_gates:
         verdict = _told(request, kind, found, pod, merged or _LEFT_ALONE, engine)
     else:
         notes = engine.namespace_notes(name, namespace)
-        notes = notes and notes + object_notes(kind, found, pod)
+        if notes or waits:
+            notes += object_notes(kind, found, pod)
         verdict = noted(merged or _LEFT_ALONE, notes)
-    notes = () if is_canary_pod else engine.node_notes(kind, pod, policies, (as_field, waits))
+    notes = () if is_canary_pod else engine.node_notes(kind, pod, policies, (as_field, place))
     return noted(verdict, notes)
 
 
@@ -310,8 +320,10 @@ def _may_be_gated(request: Request, engine: Engine) -> bool:
     name = request.namespace or ""
     snapshot = engine.snapshot
     namespace = None if name in snapshot.excluded else snapshot.namespace(name)
-    return (
-        namespace is not None and engine.has_gates(name, namespace) and _may_change(request, kind)
+    if namespace is None or not _may_change(request, kind):
+        return False
+    return engine.has_gates(name, namespace) or (
+        names_objects(request.object) and engine.waits_for_objects(name, namespace)
     )
 
 

@@ -17,7 +17,7 @@ from harbourmaster.rescheduling.unmet import Pool
 from harbourmaster.serving.settings import LogSettings, ServerSettings, TracingSettings
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER, GateRules
 
-FEATURES: Final = ("policies", "gates")
+FEATURES: Final = ("policies", "gates", "waits")
 
 
 class AdmissionSettings(
@@ -90,6 +90,7 @@ class AdmissionSettings(
         """The same settings as the gates' decision takes them."""
         return GateRules(
             is_on="gates" in self.features,
+            for_objects="waits" in self.features,
             allowed=frozenset(self.allowed_namespaces),
             denied=frozenset(self.denied_namespaces),
             version_from_tag=self.version_from_tag,

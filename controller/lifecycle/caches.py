@@ -23,11 +23,17 @@ from harbourmaster.controller.lifecycle.started_pods import (
     versions_of_started,
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
+from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, BY_NAMESPACE
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
 from harbourmaster.lifecycle.functions import config_map_keys, references, without_code
-from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, versions_of_pod
+from harbourmaster.lifecycle.gated_pods import (
+    PENDING_PODS,
+    decode_pod,
+    items_of_pod,
+    versions_of_pod,
+)
 from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.phases import phases_of
 from harbourmaster.lifecycle.task_pods import decode_task_pod
@@ -153,7 +159,11 @@ class LifecycleCaches(Caches):
         self.pods: Cache[Pod] = self.cache(
             resources.PODS,
             partial(decode_pod, scheduler=scheduler.of_pods),
-            {BY_VERSION: versions_of_pod},
+            {
+                BY_VERSION: versions_of_pod,
+                BY_ITEM: items_of_pod,
+                BY_NAMESPACE: lambda pod: [pod.namespace] if items_of_pod(pod) else [],
+            },
             field_selector=PENDING_PODS,
         )
         self.pod_faults = TaskPods(self.jobs.store)

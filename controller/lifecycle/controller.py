@@ -26,6 +26,7 @@ from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle.versions import AppVersions
 from harbourmaster.controller.lifecycle.wait_events import WaitEvents
+from harbourmaster.controller.lifecycle.wait_watches import WaitWatches
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
 from harbourmaster.controller.parts import Part
@@ -99,6 +100,7 @@ def start(process: Process) -> Part:
         caches=caches,
         settings=settings,
         configuration=configuration,
+        waits=WaitWatches(client, caches.pods, settings.kinds_to_wait_for, metrics.watches),
         signals=Signals(caches, channels, settings.event_vocabulary),
         now=process.now,
         namespace=process.namespace,
@@ -119,7 +121,7 @@ def start(process: Process) -> Part:
         # Only pods that wait in a scheduler avoid nodes.
         if name != watches.FAILED_NODES or scheduler.enabled
     }
-    watches.Watches(caches, by_name).connect()
+    watches.Watches(caches, by_name).connect(context.waits)
 
     def note_configuration(_configuration: LifecycleConfiguration) -> None:
         # Their waits depend on it.
@@ -135,7 +137,7 @@ def start(process: Process) -> Part:
     extender = start_extender(process, caches.workload_versions)
     return Part(
         controllers=(*by_name.values(), *extender.controllers),
-        background=(channels.run, *extender.background),
+        background=(channels.run, context.waits.run, *extender.background),
         on_leading=(note_leading,),
         shared_caches=caches.shared(_SHARED),
     )

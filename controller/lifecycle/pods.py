@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.durations import format_duration
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse
@@ -30,13 +31,24 @@ from harbourmaster.controller.lifecycle.writes import is_end_of_namespace
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED, Metadata
 from harbourmaster.gates.owners import supported_owner
-from harbourmaster.gates.release import EXPIRED, RELEASED_KEY, annotation, may_go, nudge, removal
+from harbourmaster.gates.release import (
+    CHECKS_KEY,
+    EXPIRED,
+    NONE,
+    RELEASED_KEY,
+    annotation,
+    may_go,
+    nudge,
+    removal,
+)
 from harbourmaster.gates.version import Container
+from harbourmaster.gates.waits import MET, TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from harbourmaster.lifecycle.gate_verdict import why_orphaned
 from harbourmaster.lifecycle.gate_waits import REPEAT
 from harbourmaster.lifecycle.gated_pods import decode_pod
+from harbourmaster.lifecycle.wait_items import WaitReport, wait_report
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.telemetry.logging import get_logger
 
@@ -84,6 +96,7 @@ class GatedPods:
         # What was reported of waiting pods, and released pods that the watch still shows waiting.
         self._told: dict[str, tuple[Obstacle, float]] = {}
         self._overdue: dict[str, str] = {}
+        self._expired: dict[str, str] = {}
         self._gone: dict[str, Pod] = {}
         self._elsewhere: set[str] = set()
         self._log = get_logger("gates")
@@ -125,6 +138,8 @@ class GatedPods:
         return min(waits, default=None)
 
     async def _see_to(self, pod: Pod) -> float | None:
+        if not pod.has_checks:
+            return await self._see_to_waits(pod)
         described = workload_of(pod.annotations, pod.labels)
         is_provisional = pod.annotations.get(PARENT_KEY) == UNRESOLVED
         if is_provisional or (described is not None and not described.version):
@@ -135,6 +150,36 @@ class GatedPods:
             self._orphaned(pod, orphaned)
             return REPEAT
         return await self._track(pod, owner, described)
+
+    async def _see_to_waits(self, pod: Pod) -> float | None:
+        """Release a pod that waits for objects alone, or return the seconds to its time-out."""
+        report = await self._waits(pod)
+        if report.is_over:
+            add = {RELEASED_KEY: EXPIRED} if report.is_expired else {WAITED_KEY: MET}
+            await self._release(pod, add)
+        return report.left
+
+    async def _waits(self, pod: Pod) -> WaitReport:
+        """How its waits stand; what follows from their time-out is done."""
+        if pod.waits is None:
+            return WaitReport()
+        age = (self._context.now() - parse(pod.creation_timestamp)).total_seconds()
+        report = wait_report(pod, self._context.waits.reports(pod.namespace), age)
+        if report.is_expired and self._expired.get(pod.key) != pod.uid:
+            on_timeout = pod.waits.on_timeout
+            if on_timeout == "Fail" and WAITED_KEY not in pod.annotations:
+                await self._mark(pod, TIMED_OUT)
+            self._expired[pod.key] = pod.uid
+            text = f"waited longer than {TIMEOUT_KEY} {format_duration(pod.waits.timeout)} allows"
+            text = f"{text} for {report.text or report.blocked} (onTimeout is {on_timeout})"
+            self._emit(pod, Obstacle("Gate", "Expired", text))
+        return report
+
+    async def _mark(self, pod: Pod, waited: str) -> None:
+        """Write on a pod how its waits ended."""
+        annotations = pod.annotations if pod.has_annotations else None
+        mark = {WAITED_KEY: waited}
+        await self._patch(pod, nudge(pod.uid, annotations, mark, revision=pod.resource_version))
 
     async def _track(
         self, pod: Pod, owner: OwnerReference, described: WorkloadMetadata
@@ -157,10 +202,14 @@ class GatedPods:
             for key in parked:
                 self._wake(key)
         # A pod whose checks passed does not wait for objects that only others need.
-        may_run = may_go(approval(version) if version is not None else None, owner.uid)
-        again: float | None = None
+        waits = await self._waits(pod)
+        may_run = waits.is_over and may_go(approval(version) if version else None, owner.uid)
+        again = waits.left
+        if waits.is_over and pod.is_in_scheduler and not pod.has_waited:
+            await self._mark(pod, MET)
         if pod.is_in_scheduler:
-            again = await self._nudges.settle(pod, version, may_run=may_run)
+            wait = await self._nudges.settle(pod, version, may_run=may_run)
+            again = min((each for each in (again, wait) if each is not None), default=None)
         elif may_run:
             await self._release(pod)
         if may_run:
@@ -186,6 +235,9 @@ class GatedPods:
             # The pod usually goes with its owner.
             self._orphaned(live, f"its owner {error} is gone")
             return LOOK_AGAIN
+        if tracking is None and pod.waits is not None:
+            await self._patch(live, _completion(live, {CHECKS_KEY: NONE}))
+            return None
         if tracking is None:
             # This annotation alone shows that a pod without a gate is free.
             await self._release(live, {REMOVED_KEY: "true"})
@@ -202,6 +254,8 @@ class GatedPods:
         owner = supported_owner(pod.owner_references)
         metadata = Metadata(pod.annotations, pod.labels)
         if owner is None or metadata.get(REMOVED_KEY):
+            return None
+        if pod.waits is not None and not self._context.has_gates(pod.namespace):
             return None
         from_tag = self._context.settings.version_from_tag
         found = own(metadata, lambda: containers, version_from_tag=from_tag)
@@ -300,7 +354,7 @@ class GatedPods:
 
     def _is_free(self, pod: Pod) -> bool:
         """Whether a pod in its scheduler waits for a node and not for us."""
-        if not pod.is_in_scheduler:
+        if not pod.is_in_scheduler or not pod.has_waited:
             return False
         described = workload_of(pod.annotations, pod.labels)
         owner = supported_owner(pod.owner_references)
@@ -309,7 +363,7 @@ class GatedPods:
 
     def _forget(self, key: str) -> None:
         self._nudges.forget(key)
-        for memory in (self._told, self._overdue, self._gone):
+        for memory in (self._told, self._overdue, self._expired, self._gone):
             memory.pop(key, None)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from harbourmaster.gates.waits import kind_of
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
+
+if TYPE_CHECKING:
+    from harbourmaster.api.resources import Resource
 
 Vocabulary = Literal["keptn", "documented", "both"]
 
@@ -67,9 +71,35 @@ class LifecycleSettings(
     runner_limits: Annotated[dict[str, str], "resource limits of a function's pod"] = field(
         default_factory=lambda: {"memory": "512Mi"}
     )
+    wait_kinds: Annotated[
+        tuple[str, ...],
+        "kinds of objects for which pods may wait, as RESOURCE.GROUP if built in, else "
+        "RESOURCE.VERSION.GROUP; the controller needs get, list and watch on each",
+    ] = (
+        "jobs.batch",
+        "deployments.apps",
+        "statefulsets.apps",
+        "daemonsets.apps",
+        "pods",
+        "services",
+        "configmaps",
+        "customresourcedefinitions.apiextensions.k8s.io",
+    )
     workers: Annotated[
         int, Meta(ge=1, le=64), "objects of one kind that are reconciled concurrently"
     ] = 8
+
+    def __post_init__(self) -> None:
+        for index, entry in enumerate(self.wait_kinds):
+            try:
+                kind_of(entry)
+            except ValueError as error:
+                raise ValueError(f"waitKinds[{index}]: {error}") from None
+
+    @property
+    def kinds_to_wait_for(self) -> dict[str, Resource]:
+        """The kinds for which pods may wait, as items name them."""
+        return dict(map(kind_of, self.wait_kinds))
 
     @property
     def wait_rules(self) -> GateWaitRules:

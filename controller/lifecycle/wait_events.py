@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_VERSION
@@ -65,7 +67,7 @@ class WaitEvents:
             wait, subjects, step = self._look(key, clock())
         if wait is not None and step.due:
             about, pod = subjects[step.due]
-            if pod is not None and HELD_BY_KEY not in pod.annotations:
+            if pod is not None and pod.has_checks and HELD_BY_KEY not in pod.annotations:
                 await self._annotate(pod, key.partition("/")[2])
             self._context.signals.waits(about, wait)
             self._free_at = clock() + INTERVAL
@@ -80,15 +82,19 @@ class WaitEvents:
         namespace, _, name = key.partition("/")
         version = caches.workload_versions.store.get(key)
         pods = caches.pods.store.by_index(BY_VERSION, (namespace, name))
-        held = [(owner, pod) for pod in pods if (owner := _held_owner(pod)) is not None]
-        if version is None or not held:
+        held = [pod for pod in pods if _is_held(pod)]
+        if not held or (version is None and held[0].has_checks):
             return None, {}, EventStep()
-        rules = context.settings.wait_rules
-        wait = gate_wait(gate_report(held[0][1], self._facts(version), rules, context.now()))
-        owners = {owner.uid: owner for owner, _ in held}.values()
+        facts = self._facts(version) if version is not None else Facts()
+        if held[0].waits is not None:
+            cycle = context.waits.cycle(held[0])
+            facts = replace(facts, items=context.waits.reports(namespace), cycle=cycle)
+        wait = gate_wait(gate_report(held[0], facts, context.settings.wait_rules, context.now()))
+        found = (supported_owner(each.owner_references) or _last_owner(each) for each in held)
+        owners = {owner.uid: owner for owner in found if owner is not None}.values()
         visible = [self._visible_owner(namespace, owner) for owner in owners]
         subjects: _Subjects = {about.uid: (about, None) for about in visible}
-        subjects |= {pod.uid: (reference(PODS, pod.metadata), pod) for _, pod in held}
+        subjects |= {pod.uid: (reference(PODS, pod.metadata), pod) for pod in held}
         return wait, subjects, next_event(wait, tuple(subjects), self._told.get(key), now)
 
     def _visible_owner(self, namespace: str, owner: OwnerReference) -> ObjectReference:
@@ -140,8 +146,12 @@ class _ByName:
         return self.get(name) is not None
 
 
-def _held_owner(pod: Pod) -> OwnerReference | None:
-    """The owner of a pod that waits for its checks; None of any other pod."""
+def _last_owner(pod: Pod) -> OwnerReference | None:
+    return pod.owner_references[-1] if pod.owner_references else None
+
+
+def _is_held(pod: Pod) -> bool:
+    """Whether a pod waits for its checks or for objects, and events can tell it."""
     if not pod.is_held or pod.is_ending or PARENT_KEY in pod.annotations:
-        return None
-    return supported_owner(pod.owner_references)
+        return False
+    return not pod.has_checks or supported_owner(pod.owner_references) is not None

@@ -1,0 +1,201 @@
+"""Waits that a pod asks for in one annotation: for which objects, and for how long. No I/O.
+
+``gates.harbourmaster.dev/wait-for: job/migrate, pod/app=cache, optional:service/queue``
+An item is ``[optional:]KIND/NAME[#condition=TYPE[:STATUS] | #field=PATH:VALUE]``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
+
+from harbourmaster.api import resources
+from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.names import dns_subdomain, label_value, qualified_name
+from harbourmaster.api.resources import Resource
+from harbourmaster.api.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+WAIT_FOR_KEY: Final = "gates.harbourmaster.dev/wait-for"
+"""Annotation of a pod; as a label of a namespace, DISABLED or REQUIRED."""
+TIMEOUT_KEY: Final = "gates.harbourmaster.dev/wait-timeout"
+ON_TIMEOUT_KEY: Final = "gates.harbourmaster.dev/wait-on-timeout"
+WAITED_KEY: Final = "gates.harbourmaster.dev/waited"
+"""On a pod whose wait is over without its gate being removed: MET or TIMED_OUT."""
+MET: Final = "met"
+TIMED_OUT: Final = "timed-out"
+DISABLED: Final = "disabled"
+"""Pods of the namespace do not wait for objects."""
+REQUIRED: Final = "required"
+"""Pods of the namespace are not created while the webhook is down."""
+
+OnTimeout = Literal["Keep", "Release", "Fail"]
+ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("Keep", "Release", "Fail")
+MAX_ITEMS: Final = 32
+MAX_TEXT: Final = 4096
+"""Characters of the annotation."""
+KINDS: Final[Mapping[str, Resource]] = {
+    "job": resources.JOBS,
+    "deployment": resources.DEPLOYMENTS,
+    "statefulset": resources.STATEFUL_SETS,
+    "daemonset": resources.DAEMON_SETS,
+    "pod": resources.PODS,
+    "service": resources.SERVICES,
+    "configmap": resources.CONFIG_MAPS,
+    "crd": resources.DEFINITIONS,
+    "secret": resources.SECRETS,
+}
+"""Kinds with a name of their own; any other is ``PLURAL.GROUP``."""
+_SHORT: Final = {
+    "deploy": "deployment",
+    "sts": "statefulset",
+    "ds": "daemonset",
+    "po": "pod",
+    "svc": "service",
+    "cm": "configmap",
+}
+_WORDS: Final = {
+    **{each: each for each in KINDS},
+    **{each.plural: name for name, each in KINDS.items()},
+    **{each.kind.lower(): name for name, each in KINDS.items()},
+    **{f"{each.plural}.{each.group}": name for name, each in KINDS.items() if each.group},
+    **_SHORT,
+}
+_ITEM: Final = re.compile(
+    r"(?P<optional>optional:)?(?P<kind>[a-z0-9.-]+)/(?P<name>[^#]+)"
+    r"(?:#(?P<test>condition|field)=(?P<path>[^:]+)(?::(?P<value>.+))?)?",
+    re.ASCII,
+)
+_CUSTOM: Final = re.compile(r"([a-z0-9-]+)\.(v[0-9]+(?:(?:alpha|beta)[0-9]+)?)(?:\.([a-z0-9.-]+))?")
+_SHAPE: Final = "write KIND/NAME, for example job/migrate or pod/app=cache"
+
+
+class WaitItem(Struct, frozen=True):
+    """One object, or the pods with a label, and what must hold of it."""
+
+    text: str
+    """As in the annotation, without ``optional:``."""
+    kind: str
+    """A key of KINDS, or ``PLURAL.GROUP``."""
+    name: str = ""
+    label: tuple[str, str] | None = None
+    """Of pods, in place of a name."""
+    test: Literal["", "condition", "field"] = ""
+    """Empty: the object is ready, as its kind has it, or exists."""
+    path: str = ""
+    """The type of a condition, or a path of fields with dots."""
+    value: str = ""
+    is_optional: bool = False
+
+
+class Waits(Struct, frozen=True):
+    """All that a pod waits for; with a fault it is blocked."""
+
+    items: tuple[WaitItem, ...] = ()
+    timeout: float = 0.0
+    """Seconds from the pod's creation; 0 for no limit."""
+    on_timeout: OnTimeout = "Keep"
+    faults: tuple[str, ...] = ()
+    """What is wrong: where: what to do."""
+
+
+def waits_of(annotations: Mapping[str, str]) -> Waits | None:
+    """What a pod with these annotations waits for; None for nothing."""
+    text = annotations.get(WAIT_FOR_KEY)
+    if text is None:
+        return None
+    limits = (annotations.get(key, "")[: MAX_TEXT + 1] for key in (TIMEOUT_KEY, ON_TIMEOUT_KEY))
+    return _parsed(text[: MAX_TEXT + 1], *limits)
+
+
+def kind_of(entry: str) -> tuple[str, Resource]:
+    """Of an entry of a list of kinds, the kind as items name it. Raises ValueError, one line."""
+    if known := _WORDS.get(entry):
+        return known, KINDS[known]
+    found = _CUSTOM.fullmatch(entry)
+    if found is None:
+        to_do = "write PLURAL.VERSION.GROUP, for example widgets.v1.example.com"
+        raise ValueError(f'"{entry}" is not a kind: {to_do}')
+    plural, version, group = found[1], found[2], found[3] or ""
+    return f"{plural}.{group}" if group else plural, Resource(group, version, plural, plural)
+
+
+# All pods of a workload have the same texts.
+@lru_cache(maxsize=1024)
+def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
+    parts = text.replace(",", " ").split()
+    if not parts:
+        return None
+    items, faults = [], []
+    if len(text) > MAX_TEXT:
+        parts = []
+        faults.append(_fault(f"more than {MAX_TEXT} characters", "shorten it"))
+    if len(parts) > MAX_ITEMS:
+        faults.append(_fault(f"{len(parts)} items", f"name at most {MAX_ITEMS}"))
+    for part in dict.fromkeys(parts[:MAX_ITEMS]):
+        try:
+            items.append(_item(part))
+        except ValueError as error:
+            faults.append(str(error))
+    seconds = 0.0
+    try:
+        seconds = parse_duration(timeout) if timeout else 0.0
+    except ValueError as error:
+        fault, _, to_do = str(error).partition(": ")
+        faults.append(_fault(fault, to_do, TIMEOUT_KEY))
+    if timeout and seconds <= 0 and not faults:
+        to_do = "write for example 10m"
+        faults.append(_fault(f'"{_cut(timeout)}" is not positive', to_do, TIMEOUT_KEY))
+    chosen = next((each for each in ON_TIMEOUT if each == (on_timeout or "Keep")), None)
+    if chosen is None:
+        to_do = f"write {', '.join(ON_TIMEOUT[:-1])} or {ON_TIMEOUT[-1]}"
+        faults.append(_fault(f'"{_cut(on_timeout)}" is unknown', to_do, ON_TIMEOUT_KEY))
+    return Waits(tuple(items), seconds, chosen or "Keep", tuple(faults))
+
+
+def _item(part: str) -> WaitItem:
+    """Raises ValueError with a fault."""
+    found = _ITEM.fullmatch(part)
+    if found is None:
+        raise ValueError(_fault(f'"{_cut(part)}" is not an object', _SHAPE))
+    word, name = found["kind"], found["name"]
+    kind = _WORDS.get(word) or word
+    if kind not in KINDS and "." not in kind:
+        to_do = did_you_mean(word, _WORDS) or f"use {_listed(KINDS)} or PLURAL.GROUP"
+        raise ValueError(_fault(f'"{_cut(word)}" is not a kind', to_do))
+    key, is_label, label = name.partition("=") if kind == "pod" else (name, "", "")
+    wrong = [*qualified_name(key), *label_value(label)] if is_label else dns_subdomain(name)
+    if wrong:
+        what = "label" if is_label else "name"
+        raise ValueError(_fault(f'"{_cut(name)}" is not a {what}', wrong[0]))
+    test, value = found["test"] or "", found["value"] or ""
+    if test == "field" and not value:
+        to_do = "write #field=PATH:VALUE, for example #field=status.phase:Active"
+        raise ValueError(_fault(f'"{_cut(part)}" has no value', to_do))
+    return WaitItem(
+        text=part.removeprefix("optional:"),
+        kind=kind,
+        name="" if is_label else name,
+        label=(key, label) if is_label else None,
+        test=test,  # type: ignore[arg-type] # the pattern has no other
+        path=(found["path"] or "").removeprefix("."),
+        value=value or ("True" if test else ""),
+        is_optional=bool(found["optional"]),
+    )
+
+
+def _fault(wrong: str, to_do: str, key: str = WAIT_FOR_KEY) -> str:
+    return f"{wrong}: metadata.annotations[{key}]: {to_do}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 64 else f"{text[:61]}..."  # noqa: PLR2004 - for a message

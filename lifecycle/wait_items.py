@@ -1,0 +1,166 @@
+"""Whether what a pod waits for holds: answers by item, and what they make of the pod. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from harbourmaster.api import resources
+from harbourmaster.api.durations import format_duration
+from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.gates.waits import TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
+from harbourmaster.lifecycle.wait_targets import SERVICE_LABEL, field_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.gates.waits import WaitItem
+    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.lifecycle.wait_targets import Target
+
+_NAMED: Final = 3
+"""Items that a text names; of the others it has the number."""
+
+
+class Targets(Protocol):
+    """The objects of one namespace, and those of the cluster."""
+
+    def named(self, resource: Resource, name: str) -> Target | None:
+        """The object of that name."""
+
+    def all(self, resource: Resource) -> Collection[Target]:
+        """All objects of a kind."""
+
+    def obstacle(self, resource: Resource) -> str:
+        """Why the objects of a kind are not known; empty where they are."""
+
+
+class ItemReport(Struct, frozen=True, gc=False):
+    """How one item stands."""
+
+    item: str
+    state: Literal["Met", "Pending", "Blocked"]
+    text: str = ""
+    """Why it is not met, to be read after the item."""
+
+
+class WaitReport(NamedTuple):
+    """How the waits of a pod stand. Seconds."""
+
+    items: tuple[ItemReport, ...] = ()
+    is_over: bool = True
+    blocked: str = ""
+    """Why it will not go on without a person."""
+    is_expired: bool = False
+    """Whether its time-out has passed."""
+    left: float | None = None
+    """Until the time-out, if it counts."""
+
+    @property
+    def text(self) -> str:
+        """What is not met, to be read after "waits for"."""
+        return told([each for each in self.items if each.state != "Met"])
+
+
+def told(items: Iterable[ItemReport]) -> str:
+    """The first of these items with what is wrong with them."""
+    found = list(items)
+    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return "; ".join(f"{each.item}: {each.text}" for each in found[:_NAMED]) + more
+
+
+def resources_of(item: WaitItem, kinds: Mapping[str, Resource]) -> tuple[Resource, ...]:
+    """What must be read to answer for an item; ``kinds`` are those that may be waited for."""
+    resource = kinds.get(item.kind)
+    if resource is None:
+        return ()
+    return (resource, resources.SLICES) if resource == resources.SERVICES else (resource,)
+
+
+def report_on(item: WaitItem, kinds: Mapping[str, Resource], targets: Targets) -> ItemReport:
+    """How an item stands."""
+    resource = kinds.get(item.kind)
+    if resource is None:
+        text = f'kind "{item.kind}" cannot be waited for: add it to lifecycle.waitKinds'
+        return ItemReport(item.text, "Blocked", text)
+    for each in resources_of(item, kinds):
+        if obstacle := targets.obstacle(each):
+            return ItemReport(item.text, "Pending", obstacle)
+    if item.label is not None:
+        return _labelled(item, targets)
+    target = targets.named(resource, item.name)
+    if target is None:
+        if item.is_optional:
+            return ItemReport(item.text, "Met")
+        near = did_you_mean(item.name, [each.name for each in targets.all(resource)])
+        return ItemReport(item.text, "Pending", f"does not exist{f': {near}' if near else ''}")
+    text = unmet(item, resource, target, targets)
+    if not text:
+        return ItemReport(item.text, "Met")
+    is_blocked = target.is_failed and not item.test
+    return ItemReport(item.text, "Blocked" if is_blocked else "Pending", text)
+
+
+def unmet(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
+    """Why an object does not have what the item asks; empty where it has."""
+    if item.test == "condition":
+        status, reason = target.conditions.get(item.path, ("missing", ""))
+        because = f" ({reason})" if reason else ""
+        is_met = status.lower() == item.value.lower()
+        return "" if is_met else f"condition {item.path} is {status}{because}"
+    if item.test == "field":
+        found = field_of(target.document, item.path) if target.document else None
+        return "" if found == item.value else f"{item.path} is {found or 'missing'}"
+    if resource == resources.SERVICES:
+        slices = targets.all(resources.SLICES)
+        is_met = any(
+            each.labels.get(SERVICE_LABEL) == target.name and each.is_ready for each in slices
+        )
+        return "" if is_met else "has no ready endpoint"
+    return "" if target.is_ready else target.text
+
+
+def wait_report(
+    pod: Pod, reports: Mapping[WaitItem, ItemReport], age: float, cycle: str = ""
+) -> WaitReport:
+    """How the waits of a pod stand; ``age`` is the pod's, and ``cycle`` one that it is part of."""
+    waits = pod.waits
+    if waits is None or pod.has_waited:
+        return WaitReport()
+    items = tuple(
+        reports.get(each) or ItemReport(each.text, "Pending", "is being looked up")
+        for each in waits.items
+    )
+    left = waits.timeout - age if waits.timeout else None
+    is_expired = left is not None and left <= 0
+    limit = f"longer than {format_duration(waits.timeout)} ({TIMEOUT_KEY})"
+    blocked = next((told([each]) for each in items if each.state == "Blocked"), cycle)
+    if waits.faults:
+        blocked = waits.faults[0]
+    elif pod.annotations.get(WAITED_KEY) == TIMED_OUT:
+        blocked = f"it waited {limit}"
+    elif all(each.state == "Met" for each in items):
+        return WaitReport(items)
+    elif is_expired and waits.on_timeout == "Release":
+        return WaitReport(items, is_expired=True)
+    elif is_expired and waits.on_timeout == "Fail":
+        blocked = f"it waited {limit}"
+    wait = left if left is not None and left > 0 else None
+    return WaitReport(items, False, blocked, is_expired and not waits.faults, wait)
+
+
+def _labelled(item: WaitItem, targets: Targets) -> ItemReport:
+    """On an item for pods by their label: one of them is enough."""
+    found = [each for each in targets.all(resources.PODS) if _has(each, item)]
+    is_met = any(not unmet(item, resources.PODS, each, targets) for each in found)
+    if is_met or (item.is_optional and not found):
+        return ItemReport(item.text, "Met")
+    wanted = f"{item.path} {item.value}" if item.test else "ready"
+    text = f"none of {len(found)} pods is {wanted}" if found else "no pod has this label"
+    return ItemReport(item.text, "Pending", text)
+
+
+def _has(target: Target, item: WaitItem) -> bool:
+    return item.label is not None and target.labels.get(item.label[0]) == item.label[1]

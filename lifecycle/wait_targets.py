@@ -1,0 +1,174 @@
+"""What is kept of an object for which pods wait. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api import resources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from harbourmaster.api.resources import Resource
+
+SERVICE_LABEL: Final = "kubernetes.io/service-name"
+"""On an EndpointSlice: the name of its Service."""
+
+
+class Target(Struct, frozen=True, gc=False, kw_only=True):
+    """An object for which pods wait, or one that tells of it."""
+
+    name: str
+    uid: str = ""
+    labels: dict[str, str] = {}
+    is_ready: bool = True
+    """As its kind has it; an object of a kind that has no such thing is ready."""
+    text: str = ""
+    """Why it is not ready."""
+    is_failed: bool = False
+    """Whether it will not get ready any more."""
+    conditions: dict[str, tuple[str, str]] = {}
+    """Status and reason by type."""
+    selector: dict[str, str] = {}
+    """Of a Service: the labels of its pods."""
+    document: bytes = b""
+    """The whole object, where a wait asks for a field of it."""
+
+
+def target_of(resource: Resource, raw: msgspec.Raw | bytes, *, whole: bool = False) -> Target:
+    """The target from its JSON; ``whole``: with the document. Raises msgspec.DecodeError."""
+    found = _Found(msgspec.json.decode(raw))
+    metadata = found.part("metadata")
+    conditions = {str(each.get("type")): each for each in found.part("status").rows("conditions")}
+    is_ready, text = _READY.get(resource, _exists)(found, conditions)
+    failed = conditions.get("Failed", {})
+    is_failed = resource == resources.JOBS and failed.get("status") == "True"
+    if is_failed:
+        parts = ("failed", failed.get("reason"), failed.get("message"))
+        text = ": ".join(str(part) for part in parts if part)
+    return Target(
+        name=metadata.text("name"),
+        uid=metadata.text("uid"),
+        labels={key: str(value) for key, value in metadata.part("labels").fields.items()},
+        is_ready=is_ready and not is_failed,
+        text="" if is_ready and not is_failed else text,
+        is_failed=is_failed,
+        conditions={
+            name: (str(each.get("status", "")), str(each.get("reason", "")))
+            for name, each in conditions.items()
+        },
+        selector=_selector(found) if resource == resources.SERVICES else {},
+        document=bytes(raw) if whole else b"",
+    )
+
+
+def field_of(document: bytes, path: str) -> str | None:
+    """A field of an object, as JSON unless it is a string; None where it is missing.
+
+    ``path`` has dots; numbers are indexes.
+    """
+    found: Any = msgspec.json.decode(document)
+    for part in path.split("."):
+        if isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        elif isinstance(found, dict) and part in found:
+            found = found[part]
+        else:
+            return None
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+class _Found:
+    """A map of unknown content: what has another type than asked for is empty."""
+
+    def __init__(self, found: object) -> None:
+        self.fields: dict[str, Any] = found if isinstance(found, dict) else {}
+
+    def part(self, name: str) -> _Found:
+        return _Found(self.fields.get(name))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        found = self.fields.get(name)
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+    def text(self, name: str) -> str:
+        found = self.fields.get(name)
+        return found if isinstance(found, str) else ""
+
+    def number(self, name: str, default: int = 0) -> int:
+        found = self.fields.get(name)
+        return found if isinstance(found, int) else default
+
+
+_Conditions = dict[str, dict[str, Any]]
+
+
+def _exists(_found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
+    return True, ""
+
+
+def _has(name: str, text: str) -> Callable[[_Found, _Conditions], tuple[bool, str]]:
+    def check(_found: _Found, conditions: _Conditions) -> tuple[bool, str]:
+        return conditions.get(name, {}).get("status") == "True", text
+
+    return check
+
+
+def _deployment(found: _Found, conditions: _Conditions) -> tuple[bool, str]:
+    is_available = conditions.get("Available", {}).get("status") == "True"
+    return _replicas(found, "availableReplicas", is_available=is_available)
+
+
+def _stateful_set(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
+    return _replicas(found, "availableReplicas")
+
+
+def _replicas(found: _Found, field: str, *, is_available: bool | None = None) -> tuple[bool, str]:
+    wanted, there = found.part("spec").number("replicas", 1), found.part("status").number(field)
+    if is_available is None:
+        is_available = there >= wanted
+    return _observed(found, is_available, f"{there} of {wanted} replicas are available")
+
+
+def _daemon_set(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
+    status = found.part("status")
+    wanted, there = status.number("desiredNumberScheduled"), status.number("numberAvailable")
+    return _observed(found, there >= wanted, f"{there} of {wanted} pods are available")
+
+
+def _observed(found: _Found, is_available: bool, text: str) -> tuple[bool, str]:
+    generation = found.part("metadata").number("generation")
+    if found.part("status").number("observedGeneration") < generation:
+        return False, "its last change is not observed yet"
+    return is_available, text
+
+
+def _pod(found: _Found, conditions: _Conditions) -> tuple[bool, str]:
+    if found.part("metadata").text("deletionTimestamp"):
+        return False, "is being deleted"
+    return _has("Ready", "is not ready")(found, conditions)
+
+
+def _slice(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
+    # An endpoint that says nothing is ready.
+    ready = (_Found(each.get("conditions")).fields.get("ready") for each in found.rows("endpoints"))
+    return any(each is not False for each in ready), ""
+
+
+def _selector(found: _Found) -> dict[str, str]:
+    selector = found.part("spec").part("selector").fields
+    return {key: str(value) for key, value in selector.items()}
+
+
+_READY: Final[Mapping[Resource, Callable[[_Found, _Conditions], tuple[bool, str]]]] = {
+    resources.JOBS: _has("Complete", "is not complete"),
+    resources.DEPLOYMENTS: _deployment,
+    resources.STATEFUL_SETS: _stateful_set,
+    resources.DAEMON_SETS: _daemon_set,
+    resources.PODS: _pod,
+    resources.SLICES: _slice,
+    resources.DEFINITIONS: _has("Established", "is not established"),
+}
