@@ -149,6 +149,11 @@ class Case(NamedTuple):
         return bool(limit and self.pod.creation_timestamp and self.age >= limit)
 
     @property
+    def is_late(self) -> bool:
+        """Whether it goes for its age."""
+        return self.is_overdue and self.rules.on_expiry == "Release"
+
+    @property
     def release(self) -> str:
         """The command that lets it go; for a template, one of its pods."""
         name = self.pod.name or "POD"
@@ -162,13 +167,11 @@ def verdict_on(case: Case) -> GateVerdict:
     if not case.place:
         return _ungated(case.pod)
     wait = case.wait
-    if case.is_overdue and case.rules.on_expiry == "Release":
+    if case.is_late and (wait.blocked or not wait.is_over):
         return _overdue(case)
     if wait.blocked:
         advice = f"correct it, or to release this pod, run {case.release}"
         return GateVerdict("wait-blocked", f"nothing: {wait.blocked}", advice)
-    if not wait.is_over and not case.pod.has_checks:
-        return GateVerdict("waits-for-objects", wait.text)
     checks = _checked(case) if case.pod.has_checks else _DUE
     if wait.is_over:
         return checks
@@ -185,6 +188,8 @@ def _checked(case: Case) -> GateVerdict:
         if case.place == "scheduler":
             return GateVerdict("waits-in-scheduler", A_NODE)
         return wait_of(case.version, case.owner)
+    if case.is_late:
+        return _overdue(case)
     if case.is_provisional:
         is_owner = case.described is None or case.described.version
         return GateVerdict(

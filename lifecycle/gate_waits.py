@@ -123,8 +123,7 @@ def gate_wait(report: GateReport) -> GateWait | None:
     if open_items and report.code not in {"wait-blocked", "waits-for-objects"}:
         text = f"{text}; it also waits for {told(open_items)}"
     about = f"{check.phase}/{check.name}" if check is not None else ""
-    items = ",".join(each.item for each in open_items)
-    identity = f"{reason}/{report.version_object}/{about}/{items}"
+    identity = "/".join((reason, report.version_object, about, *(each.item for each in open_items)))
     return GateWait(reason=reason, identity=identity, text=text, left=left)
 
 

@@ -23,7 +23,8 @@ from harbourmaster.controller.lifecycle.started_pods import (
     versions_of_started,
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
-from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, BY_NAMESPACE
+from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, BY_NAMESPACE, WaitWatches
+from harbourmaster.gates.waits import KINDS
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
 from harbourmaster.lifecycle.apps import version_of as version_of_app
@@ -40,8 +41,11 @@ from harbourmaster.lifecycle.task_pods import decode_task_pod
 from harbourmaster.lifecycle.workloads import names_of, recorded_owners, version_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import msgspec
 
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.function_maps import FunctionMap
     from harbourmaster.controller.lifecycle.owners import Owner
     from harbourmaster.controller.lifecycle.started_pods import StartedPod
@@ -93,6 +97,7 @@ class LifecycleCaches(Caches):
         metrics: WatchMetrics | None = None,
         keptn_metrics: Cache[Metric] | None = None,
         scheduler: SchedulerSettings = SchedulerSettings(),  # noqa: B008 - frozen
+        kinds_to_wait_for: Mapping[str, Resource] = KINDS,
     ) -> None:
         super().__init__(client, metrics)
         self.has_scheduler = scheduler.enabled
@@ -166,6 +171,7 @@ class LifecycleCaches(Caches):
             },
             field_selector=PENDING_PODS,
         )
+        self.waits = WaitWatches(client, self.pods, kinds_to_wait_for, metrics)
         self.pod_faults = TaskPods(self.jobs.store)
         self.task_pods = self.cache(
             resources.PODS,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from harbourmaster.controller.lifecycle.config import ConfigurationHolder
     from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.controller.lifecycle.signals import Signals
-    from harbourmaster.controller.lifecycle.wait_watches import WaitWatches
     from harbourmaster.kube.client import Client
 
 
@@ -30,7 +29,6 @@ class Context:
     settings: LifecycleSettings
     configuration: ConfigurationHolder
     signals: Signals
-    waits: WaitWatches
     now: Callable[[], datetime]
     namespace: str
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)

@@ -26,7 +26,6 @@ from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
 from harbourmaster.controller.lifecycle.tasks import Tasks
 from harbourmaster.controller.lifecycle.versions import AppVersions
 from harbourmaster.controller.lifecycle.wait_events import WaitEvents
-from harbourmaster.controller.lifecycle.wait_watches import WaitWatches
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
 from harbourmaster.controller.lifecycle.workloads import Workloads
 from harbourmaster.controller.parts import Part
@@ -74,7 +73,9 @@ def start(process: Process) -> Part:
     client, metrics = process.client, process.metrics
     settings, scheduler = process.settings.lifecycle, process.settings.scheduler
     namespaces = tuple(dict.fromkeys((process.namespace, *settings.definition_namespaces)))
-    caches = LifecycleCaches(client, metrics.watches, process.keptn_metrics, scheduler)
+    caches = LifecycleCaches(
+        client, metrics.watches, process.keptn_metrics, scheduler, settings.kinds_to_wait_for
+    )
     namespaces_now = caches.include(process.namespaces).store
     excluded = frozenset(process.excluded_namespaces)
 
@@ -100,7 +101,6 @@ def start(process: Process) -> Part:
         caches=caches,
         settings=settings,
         configuration=configuration,
-        waits=WaitWatches(client, caches.pods, settings.kinds_to_wait_for, metrics.watches),
         signals=Signals(caches, channels, settings.event_vocabulary),
         now=process.now,
         namespace=process.namespace,
@@ -121,7 +121,7 @@ def start(process: Process) -> Part:
         # Only pods that wait in a scheduler avoid nodes.
         if name != watches.FAILED_NODES or scheduler.enabled
     }
-    watches.Watches(caches, by_name).connect(context.waits)
+    watches.Watches(caches, by_name).connect()
 
     def note_configuration(_configuration: LifecycleConfiguration) -> None:
         # Their waits depend on it.
@@ -137,7 +137,7 @@ def start(process: Process) -> Part:
     extender = start_extender(process, caches.workload_versions)
     return Part(
         controllers=(*by_name.values(), *extender.controllers),
-        background=(channels.run, context.waits.run, *extender.background),
+        background=(channels.run, caches.waits.run, *extender.background),
         on_leading=(note_leading,),
         shared_caches=caches.shared(_SHARED),
     )

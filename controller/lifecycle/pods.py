@@ -164,7 +164,7 @@ class GatedPods:
         if pod.waits is None:
             return WaitReport()
         age = (self._context.now() - parse(pod.creation_timestamp)).total_seconds()
-        report = wait_report(pod, self._context.waits.reports(pod.namespace), age)
+        report = wait_report(pod, self._context.caches.waits.reports(pod.namespace), age)
         if report.is_expired and self._expired.get(pod.key) != pod.uid:
             on_timeout = pod.waits.on_timeout
             if on_timeout == "Fail" and WAITED_KEY not in pod.annotations:

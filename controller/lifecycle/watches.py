@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from harbourmaster.controller.controller import Controller
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.owners import Owner
-    from harbourmaster.controller.lifecycle.wait_watches import WaitWatches
     from harbourmaster.kube.caches import Cache
     from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 
@@ -66,7 +65,7 @@ class Watches:
         # By key of a metric: the namespaces that it allows, where there are some.
         self._consents: dict[str, frozenset[str]] = {}
 
-    def connect(self, waits: WaitWatches) -> None:
+    def connect(self) -> None:
         """Subscribe every controller to all that may matter to it."""
         caches = self._caches
         own: dict[str, Cache[Any]] = {
@@ -145,8 +144,8 @@ class Watches:
         self._on(caches.pods, WAIT_EVENTS, self._versions_of_gated)
         self._on(caches.workload_versions, WAIT_EVENTS, lambda keys: keys)
         self._on(caches.app_versions, WAIT_EVENTS, self._waiting_for_app)
-        waits.subscribe(self._wake(GATES, lambda keys: keys))
-        waits.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
+        caches.waits.subscribe(self._wake(GATES, lambda keys: keys))
+        caches.waits.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
         if caches.started_pods is not None:
             self._on(caches.started_pods, FAILED_NODES, self._versions_of_pods)
 

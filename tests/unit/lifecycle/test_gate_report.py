@@ -101,6 +101,8 @@ CASES = {
     "checks-failed": (pod(), begun(pre_deployment_status="Failed", status="Failed"), None),
     "checks-pending": (pod(), begun(), None),
     "deployment-due": (pod(), begun(**PASSED), None),
+    "wait-blocked": (waiting("job migrate"), None, None),
+    "waits-for-objects": (waiting("job/migrate"), None, None),
 }
 
 
