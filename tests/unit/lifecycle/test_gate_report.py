@@ -68,6 +68,15 @@ def in_scheduler(obj):
     return {**obj, "spec": {**obj["spec"], "schedulerName": SCHEDULER}}
 
 
+def waiting(items):
+    found = pod()
+    found["metadata"]["annotations"] = {
+        "gates.harbourmaster.dev/wait-for": items,
+        "gates.harbourmaster.dev/checks": "none",
+    }
+    return found
+
+
 def app(**status):
     return app_version(pre_deployment_tasks=("approve",), status=AppVersionStatus(**status))
 
