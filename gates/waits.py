@@ -58,6 +58,7 @@ _SHORT: Final = {
     "po": "pod",
     "svc": "service",
     "cm": "configmap",
+    "crds": "crd",
 }
 _WORDS: Final = {
     **{each: each for each in KINDS},

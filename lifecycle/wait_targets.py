@@ -130,19 +130,19 @@ def _replicas(found: _Found, field: str, *, is_available: bool | None = None) ->
     wanted, there = found.part("spec").number("replicas", 1), found.part("status").number(field)
     if is_available is None:
         is_available = there >= wanted
-    return _observed(found, is_available, f"{there} of {wanted} replicas are available")
+    return _observed(found, is_available, f"has {there} of {wanted} replicas available")
 
 
 def _daemon_set(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
     status = found.part("status")
     wanted, there = status.number("desiredNumberScheduled"), status.number("numberAvailable")
-    return _observed(found, there >= wanted, f"{there} of {wanted} pods are available")
+    return _observed(found, there >= wanted, f"has {there} of {wanted} pods available")
 
 
 def _observed(found: _Found, is_available: bool, text: str) -> tuple[bool, str]:
     generation = found.part("metadata").number("generation")
     if found.part("status").number("observedGeneration") < generation:
-        return False, "its last change is not observed yet"
+        return False, "is not observed yet since its last change"
     return is_available, text
 
 

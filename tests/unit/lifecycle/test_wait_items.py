@@ -1,0 +1,331 @@
+"""Whether the objects are there and ready for which pods wait."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harbourmaster.api import resources
+from harbourmaster.api.resources import of_kind
+from harbourmaster.gates.waits import KINDS, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
+from harbourmaster.lifecycle.gated_pods import decode_whole
+from harbourmaster.lifecycle.wait_cycles import wait_cycles
+from harbourmaster.lifecycle.wait_items import report_on, resources_of, wait_report
+from harbourmaster.lifecycle.wait_targets import field_of, target_of
+
+WIDGETS = of_kind("example.com", "Widget")
+ALL = {**KINDS, "widgets.example.com": WIDGETS}
+WAITED = "gates.harbourmaster.dev/waited"
+
+
+class Objects:
+    """Objects by their kind, as tests give them."""
+
+    def __init__(self, **found):
+        self.found = {
+            resource: [target_of(resource, msgspec.json.encode(each), whole=True) for each in given]
+            for resource in (*ALL.values(), resources.SLICES)
+            if (given := found.get(resource.plural))
+        }
+        self.unread = {}
+
+    def named(self, resource, name):
+        return next((each for each in self.all(resource) if each.name == name), None)
+
+    def all(self, resource):
+        return self.found.get(resource, ())
+
+    def obstacle(self, resource):
+        return self.unread.get(resource.plural, "")
+
+
+def thing(name="x", *, labels=None, generation=1, deleted=False, spec=None, **status):
+    metadata = {"name": name, "generation": generation, "labels": labels or {}}
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-03-01T10:00:00Z"
+    return {"metadata": metadata, "spec": spec or {}, "status": status}
+
+
+def condition(name, status="True", **fields):
+    return {"conditions": [{"type": name, "status": status, **fields}]}
+
+
+def endpoints(service, *ready):
+    metadata = {"name": f"{service}-1", "labels": {"kubernetes.io/service-name": service}}
+    return {"metadata": metadata, "endpoints": [{"conditions": each} for each in ready]}
+
+
+def item(text):
+    (found,) = waits_of({WAIT_FOR_KEY: text}).items
+    return found
+
+
+def report(text, **found):
+    return report_on(item(text), ALL, Objects(**found))
+
+
+MET = [
+    ("job/x", {"jobs": [thing(**condition("Complete"))]}),
+    ("deployment/x", {"deployments": [thing(observedGeneration=1, **condition("Available"))]}),
+    (
+        "statefulset/x",
+        {"statefulsets": [thing(spec={"replicas": 2}, observedGeneration=1, availableReplicas=2)]},
+    ),
+    (
+        "daemonset/x",
+        {"daemonsets": [thing(observedGeneration=1, desiredNumberScheduled=1, numberAvailable=1)]},
+    ),
+    ("daemonset/x", {"daemonsets": [thing(observedGeneration=1)]}),
+    ("pod/x", {"pods": [thing(**condition("Ready"))]}),
+    ("pod/a=b", {"pods": [thing("y"), thing("z", labels={"a": "b"}, **condition("Ready"))]}),
+    ("pod/a=", {"pods": [thing("z", labels={"a": ""}, **condition("Ready"))]}),
+    ("service/x", {"services": [thing()], "endpointslices": [endpoints("x", {"ready": True})]}),
+    ("service/x", {"services": [thing()], "endpointslices": [endpoints("x", {})]}),
+    ("configmap/x", {"configmaps": [thing()]}),
+    ("secret/x", {"secrets": [thing()]}),
+    (
+        "crd/x.example.com",
+        {"customresourcedefinitions": [thing("x.example.com", **condition("Established"))]},
+    ),
+    ("widgets.example.com/x", {"widgets": [thing()]}),
+    ("widgets.example.com/x#condition=Ready", {"widgets": [thing(**condition("Ready"))]}),
+    (
+        "widgets.example.com/x#condition=Ready:false",
+        {"widgets": [thing(**condition("Ready", "False"))]},
+    ),
+    ("widgets.example.com/x#field=status.phase:Active", {"widgets": [thing(phase="Active")]}),
+    ("widgets.example.com/x#field=status.count:3", {"widgets": [thing(count=3)]}),
+    ("widgets.example.com/x#field=status.on:true", {"widgets": [thing(on=True)]}),
+    ("widgets.example.com/x#field=status.a.1.b:c", {"widgets": [thing(a=[{}, {"b": "c"}])]}),
+    ("pod/a=b#field=status.phase:Running", {"pods": [thing(labels={"a": "b"}, phase="Running")]}),
+    ("job/x#condition=Failed", {"jobs": [thing(**condition("Failed"))]}),
+    ("optional:job/x", {}),
+    ("optional:pod/a=b", {"pods": [thing(**condition("Ready"))]}),
+]
+PENDING = [
+    ("job/x", {}, "does not exist"),
+    ("job/migrat", {"jobs": [thing("migrate")]}, 'does not exist: did you mean "migrate"?'),
+    ("job/x", {"jobs": [thing()]}, "is not complete"),
+    ("optional:job/x", {"jobs": [thing()]}, "is not complete"),
+    ("deployment/x", {"deployments": [thing(observedGeneration=1, spec={"replicas": 3})]},
+     "has 0 of 3 replicas available"),
+    ("deployment/x", {"deployments": [thing(generation=2, observedGeneration=1,
+                                            **condition("Available"))]},
+     "is not observed yet since its last change"),
+    ("statefulset/x", {"statefulsets": [thing(observedGeneration=1)]},
+     "has 0 of 1 replicas available"),
+    ("daemonset/x", {"daemonsets": [thing(observedGeneration=1, desiredNumberScheduled=2)]},
+     "has 0 of 2 pods available"),
+    ("pod/x", {"pods": [thing(deleted=True, **condition("Ready"))]}, "is being deleted"),
+    ("pod/a=b", {"pods": [thing(labels={"a": "b"})]}, "none of 1 pods is ready"),
+    ("pod/a=b", {"pods": [thing(labels={"a": "c"}, **condition("Ready"))]},
+     "no pod has this label"),
+    ("service/x", {"services": [thing()]}, "has no ready endpoint"),
+    ("service/x", {"services": [thing()], "endpointslices": [
+        endpoints("x", {"ready": False}), endpoints("y", {"ready": True})
+    ]}, "has no ready endpoint"),
+    ("service/x", {"endpointslices": [endpoints("x", {})]}, "does not exist"),
+    ("crd/x", {"customresourcedefinitions": [thing()]}, "is not established"),
+    ("widgets.example.com/x#condition=Ready", {"widgets": [thing()]}, "condition Ready is missing"),
+    ("widgets.example.com/x#condition=Ready", {"widgets": [
+        thing(**condition("Ready", "False", reason="Broken"))
+    ]}, "condition Ready is False (Broken)"),
+    ("widgets.example.com/x#field=status.phase:Active", {"widgets": [thing(phase="New")]},
+     "status.phase is New"),
+    ("widgets.example.com/x#field=status.phase:Active", {"widgets": [thing()]},
+     "status.phase is missing"),
+    ("widgets.example.com/x#field=status.a.5:c", {"widgets": [thing(a=["c"])]},
+     "status.a.5 is missing"),
+    ("widgets.example.com/x#condition=Ready", {"widgets": [thing(conditions="strange")]},
+     "condition Ready is missing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), MET)
+def test_an_item_is_met(text, found):
+    given = report(text, **found)
+    assert (given.state, given.text) == ("Met", "")
+
+
+@pytest.mark.parametrize(("text", "found", "why"), PENDING)
+def test_an_item_is_not_met_yet(text, found, why):
+    given = report(text, **found)
+    assert (given.item, given.state, given.text) == (
+        text.removeprefix("optional:"),
+        "Pending",
+        why,
+    )
+
+
+def test_a_failed_job_blocks_with_its_reason():
+    failed = condition("Failed", reason="BackoffLimitExceeded", message="Job has failed")
+    given = report("job/x", jobs=[thing(**failed)])
+    assert (given.state, given.text) == (
+        "Blocked",
+        "failed: BackoffLimitExceeded: Job has failed",
+    )
+
+
+def test_a_kind_that_settings_do_not_name_blocks():
+    given = report_on(item("secret/x"), {}, Objects(secrets=[thing()]))
+    assert given.state == "Blocked"
+    assert "lifecycle.waitKinds" in given.text
+
+
+@pytest.mark.parametrize("unread", ["services", "endpointslices"])
+def test_nothing_is_met_while_its_objects_are_not_known(unread):
+    found = Objects(services=[thing()], endpointslices=[endpoints("x", {})])
+    found.unread = {unread: "is being looked up"}
+    for text in ("service/x", "optional:service/y"):
+        assert report_on(item(text), ALL, found).state == "Pending"
+
+
+def test_what_is_read_for_a_service():
+    assert resources_of(item("service/x"), ALL) == (resources.SERVICES, resources.SLICES)
+
+
+def test_fields_of_any_shape_are_read():
+    document = msgspec.json.encode({"a": {"b": [1, {"c": None}]}})
+    assert field_of(document, "a.b.0") == "1"
+    assert field_of(document, "a.b.1.c") == "null"
+    assert [field_of(document, path) for path in ("", "a.x", "a.b.x", "a.b.0.c", "a..b")] == [
+        None
+    ] * 5
+
+
+def waiting(text="job/x, pod/a=b", *, waited="", owner=None, name="p", labels=None, **limits):
+    keys = {"timeout": TIMEOUT_KEY, "on_timeout": ON_TIMEOUT_KEY}
+    annotations = {
+        WAIT_FOR_KEY: text,
+        "gates.harbourmaster.dev/checks": "none",
+        **{keys[key]: value for key, value in limits.items()},
+    }
+    if waited:
+        annotations[WAITED] = waited
+    metadata = {"name": name, "namespace": "ns", "annotations": annotations, "labels": labels or {}}
+    if owner:
+        kind, owner_name = owner
+        metadata["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": kind, "name": owner_name, "uid": owner_name}
+        ]
+    gated = {"schedulingGates": [{"name": "keptn-prechecks-gate"}]}
+    return decode_whole(msgspec.json.encode({"metadata": metadata, "spec": gated}))
+
+
+def reports(pod, **found):
+    return {each: report_on(each, ALL, Objects(**found)) for each in pod.waits.items}
+
+
+ALL_THERE = {
+    "jobs": [thing(**condition("Complete"))],
+    "pods": [thing(labels={"a": "b"}, **condition("Ready"))],
+}
+FAILED = {"jobs": [thing(**condition("Failed"))]}
+
+
+@pytest.mark.parametrize(
+    ("limits", "age", "found", "expected"),
+    [
+        ({}, 5.0, ALL_THERE, (True, "", False, None)),
+        ({}, 5.0, {}, (False, "", False, None)),
+        ({"timeout": "10s"}, 5.0, {}, (False, "", False, 5.0)),
+        ({"timeout": "10s"}, 10.0, {}, (False, "", True, None)),
+        ({"timeout": "10s"}, 10.0, ALL_THERE, (True, "", False, None)),
+        ({"timeout": "10s", "on_timeout": "Release"}, 9.0, {}, (False, "", False, 1.0)),
+        ({"timeout": "10s", "on_timeout": "Release"}, 10.0, {}, (True, "", True, None)),
+        ({"timeout": "10s", "on_timeout": "Release"}, 10.0, FAILED, (True, "", True, None)),
+        (
+            {"timeout": "10s", "on_timeout": "Fail"},
+            10.0,
+            {},
+            (False, f"it waited longer than 10s ({TIMEOUT_KEY})", True, None),
+        ),
+        ({}, 5.0, FAILED, (False, "job/x: failed", False, None)),
+        ({"waited": "met"}, 5.0, {}, (True, "", False, None)),
+        (
+            {"waited": "timed-out", "timeout": "10s", "on_timeout": "Fail"},
+            11.0,
+            ALL_THERE,
+            (False, f"it waited longer than 10s ({TIMEOUT_KEY})", True, None),
+        ),
+    ],
+)
+def test_how_the_waits_of_a_pod_stand(limits, age, found, expected):
+    pod = waiting(**limits)
+    given = wait_report(pod, reports(pod, **found), age)
+    assert (given.is_over, given.blocked, given.is_expired, given.left) == expected
+
+
+def test_a_fault_blocks_whatever_is_there_and_however_late_it_is():
+    pod = waiting("job/x, mistake", timeout="1s", on_timeout="Release")
+    given = wait_report(pod, reports(pod, **ALL_THERE), 5.0)
+    assert (given.is_over, given.is_expired) == (False, False)
+    assert '"mistake" is not an object' in given.blocked
+
+
+def test_an_item_without_a_report_is_not_met():
+    given = wait_report(waiting(), {}, 1.0)
+    assert not given.is_over
+    assert {each.text for each in given.items} == {"is being looked up"}
+
+
+def test_a_text_names_three_items():
+    pod = waiting("job/a job/b job/c job/d job/e")
+    text = wait_report(pod, reports(pod), 1.0).text
+    assert text.endswith("job/c: does not exist; and 2 more")
+    assert "job/d" not in text
+
+
+def cycles(*pods, **found):
+    known = {each: report for pod in pods for each, report in reports(pod, **found).items()}
+    return wait_cycles(pods, known, Objects(**found))
+
+
+A = waiting(
+    "deployment/b", owner=("ReplicaSet", "a-1"), labels={"pod-template-hash": "1", "app": "a"}
+)
+B = waiting(
+    "deployment/a", owner=("ReplicaSet", "b-1"), labels={"pod-template-hash": "1"}, name="q"
+)
+
+
+def test_two_workloads_that_wait_for_each_other_are_a_cycle():
+    assert cycles(A, B) == {
+        ("deployment", "a"): "a cycle of waits: deployment/a -> deployment/b -> deployment/a",
+        ("deployment", "b"): "a cycle of waits: deployment/b -> deployment/a -> deployment/b",
+    }
+
+
+def test_who_waits_for_a_cycle_is_not_part_of_it():
+    other = waiting("deployment/a", owner=("Job", "c"), name="r")
+    assert set(cycles(A, B, other)) == {("deployment", "a"), ("deployment", "b")}
+
+
+def test_what_is_met_is_no_part_of_a_cycle():
+    there = thing("a", observedGeneration=1, **condition("Available"))
+    assert cycles(A, B, deployments=[there]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pod/app=a", {}),
+        ("service/s", {"services": [thing("s", spec={"selector": {"app": "a"}})]}),
+    ],
+)
+def test_cycles_go_through_labels_and_services(text, found):
+    job = waiting(text, owner=("Job", "j"), name="q")
+    first = waiting("job/j", owner=("StatefulSet", "a"), labels={"app": "a", "x": "y"})
+    assert cycles(first, job, **found)["job", "j"] == (
+        "a cycle of waits: job/j -> statefulset/a -> job/j"
+    )
+
+
+def test_a_service_without_a_selector_selects_nobody():
+    first = waiting("job/j", owner=("StatefulSet", "a"), labels={"app": "a"})
+    job = waiting("service/s", owner=("Job", "j"), name="q")
+    assert cycles(first, job, services=[thing("s")]) == {}
+
+
+def test_a_pod_may_wait_for_itself():
+    assert cycles(waiting("pod/p")) == {("pod", "p"): "a cycle of waits: pod/p -> pod/p"}

@@ -1,0 +1,141 @@
+"""Pods that wait for the objects that an annotation names."""
+
+from __future__ import annotations
+
+import pytest
+
+from harbourmaster.gates.waits import WAIT_FOR_KEY
+from harbourmaster.webhook.engine import GATED
+from helpers.admitted import (
+    CRITICAL,
+    GATE,
+    OPT_IN,
+    THEIRS,
+    admit,
+    ask,
+    engine_of,
+    failed,
+    family,
+    keys,
+    owner,
+    pod,
+)
+from helpers.objects import review, workload
+
+WAITS = {WAIT_FOR_KEY: "job/migrate"}
+CHECKS = "gates.harbourmaster.dev/checks"
+PLAIN = [{"metadata": {"name": "ns1"}}]
+FORBIDDING = [{"metadata": {"name": "ns1", "labels": {WAIT_FOR_KEY: "disabled"}}}]
+WITH_GATES = [{"metadata": {"name": "ns1", "annotations": OPT_IN}}]
+
+
+@pytest.mark.parametrize(
+    "owners", [[], [owner("Job")], [owner()], [owner("Other")]], ids=["bare", "job", "set", "other"]
+)
+@pytest.mark.parametrize("namespaces", [PLAIN, WITH_GATES], ids=["plain", "gates"])
+def test_a_pod_of_any_owner_waits_in_any_namespace(owners, namespaces):
+    found = admit(pod(WAITS, owners=owners), family(), namespaces=namespaces)
+    assert found.gates == [GATE]
+    assert found.annotations == {**WAITS, CHECKS: "none"}
+    assert (found.verdict.outcome, found.verdict.codes) == (GATED, ())
+
+
+def test_gates_of_others_stay():
+    found = admit(pod(WAITS, schedulingGates=[THEIRS]), namespaces=PLAIN)
+    assert found.gates == [THEIRS, GATE]
+
+
+def test_checks_and_objects_share_one_gate():
+    tracked = {**keys(workload="w", version="1", app="a"), **WAITS}
+    found = admit(pod({**tracked, CHECKS: "none"}))
+    assert found.gates == [GATE]
+    # No template can say that there are no checks.
+    assert found.annotations == {**tracked, CHECKS: "waiting"}
+
+
+def test_recommended_labels_name_no_workload_where_there_are_no_gates_for_checks():
+    labels = {"app.kubernetes.io/name": "web"}
+    found = admit(pod(WAITS, labels=labels), namespaces=PLAIN)
+    assert found.annotations[CHECKS] == "none"
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_a_blank_list_gates_nobody(text):
+    assert admit(pod({WAIT_FOR_KEY: text}), namespaces=PLAIN).is_untouched
+
+
+def test_a_syntax_error_is_told_and_gates():
+    found = admit(pod({WAIT_FOR_KEY: "migrate"}), namespaces=PLAIN)
+    assert found.gates == [GATE]
+    (warning,) = found.response["warnings"]
+    assert '"migrate" is not an object' in warning
+    assert "gate-wait-invalid" in found.response["auditAnnotations"]
+
+
+def test_a_syntax_error_of_a_template_is_told():
+    document = workload("Deployment")
+    document["spec"]["template"]["metadata"]["annotations"] = {WAIT_FOR_KEY: "migrate"}
+    found = admit(document, namespaces=PLAIN)
+    (warning,) = found.response["warnings"]
+    assert f"spec.template.metadata.annotations[{WAIT_FOR_KEY}]" in warning
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"namespaces": FORBIDDING}, {"namespaces": PLAIN, "features": ["policies", "gates"]}],
+    ids=["label", "setting"],
+)
+def test_where_it_is_forbidden_the_pod_goes_and_is_told(settings):
+    found = admit(pod(WAITS), **settings)
+    assert found.gates is None
+    assert found.verdict.codes == ("gate-wait-forbidden",)
+
+
+def test_where_it_is_forbidden_checks_still_count():
+    namespaces = [
+        {"metadata": {"name": "ns1", "annotations": OPT_IN, "labels": {WAIT_FOR_KEY: "disabled"}}}
+    ]
+    tracked = {**keys(workload="w", version="1", app="a"), **WAITS}
+    found = admit(pod(tracked), namespaces=namespaces)
+    assert (found.gates, found.annotations) == ([GATE], tracked)
+
+
+def test_a_released_pod_is_not_gated_again():
+    released = {**WAITS, "keptn.sh/scheduling-gate-removed": "true"}
+    assert admit(pod(released), namespaces=PLAIN).is_untouched
+
+
+def test_a_pod_with_a_node_cannot_wait():
+    found = admit(pod(WAITS, nodeName="n1"), namespaces=PLAIN)
+    assert found.gates is None
+    assert found.verdict.codes == ("gate-node-name",)
+
+
+def test_critical_add_ons_never_wait():
+    namespaces = [{"metadata": {"name": "kube-system"}}]
+    found = admit(pod(WAITS, **CRITICAL), namespace="kube-system", namespaces=namespaces)
+    assert found.is_untouched
+
+
+def test_without_gates_a_pod_waits_in_its_scheduler():
+    found = admit(pod(WAITS), namespaces=PLAIN, gating="schedulerName")
+    assert found.gates is None
+    assert found.after["spec"]["schedulerName"] == "keptn-scheduler"
+    assert found.annotations[CHECKS] == "none"
+
+
+def test_a_pod_that_can_not_be_decided_on_waits_until_the_controller_has():
+    engine = engine_of(namespaces=PLAIN)
+    found = failed(pod(WAITS, owners=[]), engine)
+    assert found.gates == [GATE]
+    assert found.annotations["gates.harbourmaster.dev/parent"] == "unresolved"
+    assert failed(pod(owners=[]), engine).is_untouched
+    assert failed(pod(WAITS, owners=[]), engine_of(namespaces=FORBIDDING)).gates is None
+
+
+def test_a_cached_answer_is_not_used_once_the_namespace_says_something_else():
+    question, engine = review(pod(WAITS), namespace="ns1"), engine_of(namespaces=PLAIN)
+    assert ask(question, engine).gates == [GATE]
+    forbidding = engine.succeeded(engine_of(namespaces=FORBIDDING).snapshot)
+    assert ask(question, forbidding).gates is None
+    assert ask(question, engine.succeeded(engine.snapshot)).gates == [GATE]
