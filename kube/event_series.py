@@ -117,7 +117,12 @@ class Limiter:
         return max(1 - self._filled(key, now).tokens, 0.0) * self._allowance.period
 
     def take(self, key: object, now: float) -> None:
-        """Count one."""
+        """Count one, and forget whom nothing is counted of any more."""
+        while self._buckets:
+            oldest = next(iter(self._buckets))
+            if self._filled(oldest, now).tokens < self._allowance.burst:
+                break
+            del self._buckets[oldest]
         bucket = self._filled(key, now)
         self._buckets[key] = replace(bucket, tokens=max(bucket.tokens - 1, 0.0))
         self._buckets.move_to_end(key)

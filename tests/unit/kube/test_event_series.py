@@ -166,3 +166,14 @@ def test_a_limiter_remembers_the_latest_ones():
         limiter.take(key, 0.0)
     assert len(limiter) == 2
     assert [bool(limiter.wait(key, 0.0)) for key in "abc"] == [False, True, True]
+
+
+def test_a_limiter_forgets_whose_allowance_is_full_again():
+    limiter = Limiter(Allowance(burst=5, period=10.0), 1000)
+    for key in range(100):
+        limiter.take(key, float(key))
+    # Each is full again after ten seconds.
+    assert len(limiter) == 10
+    limiter.take("late", 1000.0)
+    assert len(limiter) == 1
+    assert not limiter.wait(99, 1000.0)
