@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from harbourmaster.api import resources
@@ -9,40 +10,12 @@ from harbourmaster.gates.owners import workload_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from harbourmaster.gates.waits import WaitItem
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.wait_items import ItemReport, Targets
 
     _Workload = tuple[str, str]
-
-_OWNERS = frozenset(("job", "deployment", "statefulset", "daemonset"))
-
-
-def wait_cycles(
-    pods: Iterable[Pod], reports: Mapping[WaitItem, ItemReport], targets: Targets
-) -> dict[tuple[str, str], str]:
-    """The cycle of each workload that is part of one, by kind in lower case and name.
-
-    ``pods`` are all that wait in one namespace; ``reports`` are those of their items.
-    """
-    by_workload: dict[_Workload, Pod] = {}
-    for pod in pods:
-        by_workload.setdefault(workload_of_pod(pod), pod)
-    edges: dict[_Workload, AbstractSet[_Workload]] = {}
-    for workload, pod in by_workload.items():
-        items = pod.waits.items if pod.waits is not None else ()
-        open_items = [each for each in items if reports[each].state != "Met"]
-        edges[workload] = {
-            found for each in open_items for found in _waited_for(each, by_workload, targets)
-        }
-    found = {}
-    for workload in edges:
-        if path := _path_back(workload, edges):
-            names = ["/".join(each) for each in path]
-            found[workload] = f"a cycle of waits: {' -> '.join((*names, names[0]))}"
-    return found
 
 
 def workload_of_pod(pod: Pod) -> tuple[str, str]:
@@ -53,32 +26,56 @@ def workload_of_pod(pod: Pod) -> tuple[str, str]:
     return kind.lower(), name
 
 
-def _waited_for(
-    item: WaitItem, pods: Mapping[_Workload, Pod], targets: Targets
-) -> Iterable[_Workload]:
-    """The workloads of waiting pods on which an item depends."""
-    if item.kind in _OWNERS:
-        return [(item.kind, item.name)] if (item.kind, item.name) in pods else ()
-    labels = dict([item.label]) if item.label is not None else {}
-    if item.kind == "service":
-        service = targets.named(resources.SERVICES, item.name)
-        labels = service.selector if service is not None else {}
-    if labels:
-        return [key for key, pod in pods.items() if labels.items() <= pod.labels.items()]
-    return [key for key, pod in pods.items() if item.kind == "pod" and pod.name == item.name]
+class WaitGraph:
+    """Which workloads of one namespace wait for which."""
 
+    def __init__(
+        self, pods: Iterable[Pod], reports: Mapping[WaitItem, ItemReport], targets: Targets
+    ) -> None:
+        """``pods``: all that wait, or one of each workload; ``reports``: those of their items."""
+        self._reports = reports
+        self._targets = targets
+        self._pods: dict[_Workload, Pod] = {}
+        self._labelled: defaultdict[tuple[str, str], set[_Workload]] = defaultdict(set)
+        self._edges: dict[_Workload, set[_Workload]] = {}
+        for pod in pods:
+            workload = workload_of_pod(pod)
+            if self._pods.setdefault(workload, pod) is pod:
+                for label in pod.labels.items():
+                    self._labelled[label].add(workload)
 
-def _path_back(
-    start: _Workload, edges: Mapping[_Workload, AbstractSet[_Workload]]
-) -> tuple[_Workload, ...]:
-    """The shortest way from a workload to itself; empty where there is none."""
-    ways: dict[_Workload, tuple[_Workload, ...]] = {start: (start,)}
-    unseen = [start]
-    for each in unseen:
-        for following in sorted(edges.get(each, ())):
-            if following == start:
-                return ways[each]
-            if following not in ways:
-                ways[following] = (*ways[each], following)
-                unseen.append(following)
-    return ()
+    def cycle(self, pod: Pod) -> str:
+        """The shortest cycle that the workload of a pod is part of; empty where there is none."""
+        start = workload_of_pod(pod)
+        ways: dict[_Workload, tuple[_Workload, ...]] = {start: (start,)}
+        unseen = [start]
+        for each in unseen:
+            for following in sorted(self._after(each)):
+                if following == start:
+                    names = ["/".join(part) for part in (*ways[each], start)]
+                    return f"a cycle of waits: {' -> '.join(names)}"
+                if following not in ways:
+                    ways[following] = (*ways[each], following)
+                    unseen.append(following)
+        return ""
+
+    def _after(self, workload: _Workload) -> set[_Workload]:
+        found = self._edges.get(workload)
+        if found is None:
+            found = self._edges[workload] = set()
+            waits = self._pods[workload].waits if workload in self._pods else None
+            for item in waits.items if waits is not None else ():
+                report = self._reports.get(item)
+                if report is None or report.state != "Met":
+                    found |= self._waited_for(item)
+        return found
+
+    def _waited_for(self, item: WaitItem) -> set[_Workload]:
+        """The waiting workloads on which an item depends."""
+        labels = dict([item.label]) if item.label is not None else {}
+        if item.kind == "service":
+            service = self._targets.named(resources.SERVICES, item.name)
+            labels = service.selector if service is not None else {}
+        if labels:
+            return set.intersection(*(self._labelled.get(each, set()) for each in labels.items()))
+        return {(item.kind, item.name)} & self._pods.keys()

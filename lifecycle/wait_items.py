@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.wait_targets import Target
 
-_NAMED: Final = 3
+NAMED: Final = 3
 """Items that a text names; of the others it has the number."""
+MISSING: Final = "does not exist"
+_COMPARED: Final = 200
+"""Names with which one that does not exist is compared; each takes time."""
 
 
 class Targets(Protocol):
@@ -67,8 +71,8 @@ class WaitReport(NamedTuple):
 def told(items: Iterable[ItemReport]) -> str:
     """The first of these items with what is wrong with them."""
     found = list(items)
-    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return "; ".join(f"{each.item}: {each.text}" for each in found[:_NAMED]) + more
+    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return "; ".join(f"{each.item}: {each.text}" for each in found[:NAMED]) + more
 
 
 def resources_of(item: WaitItem, kinds: Mapping[str, Resource]) -> tuple[Resource, ...]:
@@ -79,8 +83,10 @@ def resources_of(item: WaitItem, kinds: Mapping[str, Resource]) -> tuple[Resourc
     return (resource, resources.SLICES) if resource == resources.SERVICES else (resource,)
 
 
-def report_on(item: WaitItem, kinds: Mapping[str, Resource], targets: Targets) -> ItemReport:
-    """How an item stands."""
+def report_on(
+    item: WaitItem, kinds: Mapping[str, Resource], targets: Targets, *, suggests: bool = False
+) -> ItemReport:
+    """How an item stands; ``suggests``: of one that does not exist, with what may be meant."""
     resource = kinds.get(item.kind)
     if resource is None:
         text = f'kind "{item.kind}" cannot be waited for: add it to lifecycle.waitKinds'
@@ -89,13 +95,15 @@ def report_on(item: WaitItem, kinds: Mapping[str, Resource], targets: Targets) -
         if obstacle := targets.obstacle(each):
             return ItemReport(item.text, "Pending", obstacle)
     if item.label is not None:
-        return _labelled(item, targets)
+        found = [each for each in targets.all(resource) if has_label(each, item)]
+        return labelled(item, [not unmet(item, resource, each, targets) for each in found])
     target = targets.named(resource, item.name)
     if target is None:
         if item.is_optional:
             return ItemReport(item.text, "Met")
-        near = did_you_mean(item.name, [each.name for each in targets.all(resource)])
-        return ItemReport(item.text, "Pending", f"does not exist{f': {near}' if near else ''}")
+        known = islice(targets.all(resource), _COMPARED if suggests else 0)
+        near = did_you_mean(item.name, [each.name for each in known])
+        return ItemReport(item.text, "Pending", f"{MISSING}: {near}" if near else MISSING)
     text = unmet(item, resource, target, targets)
     if not text:
         return ItemReport(item.text, "Met")
@@ -151,16 +159,15 @@ def wait_report(
     return WaitReport(items, False, blocked, is_expired and not waits.faults, wait)
 
 
-def _labelled(item: WaitItem, targets: Targets) -> ItemReport:
-    """On an item for pods by their label: one of them is enough."""
-    found = [each for each in targets.all(resources.PODS) if _has(each, item)]
-    is_met = any(not unmet(item, resources.PODS, each, targets) for each in found)
-    if is_met or (item.is_optional and not found):
+def labelled(item: WaitItem, met: Collection[bool]) -> ItemReport:
+    """On an item for pods by their label; ``met``: whether each is as it should. One is enough."""
+    if any(met) or (item.is_optional and not met):
         return ItemReport(item.text, "Met")
     wanted = f"{item.path} {item.value}" if item.test else "ready"
-    text = f"none of {len(found)} pods is {wanted}" if found else "no pod has this label"
+    text = f"none of {len(met)} pods is {wanted}" if met else "no pod has this label"
     return ItemReport(item.text, "Pending", text)
 
 
-def _has(target: Target, item: WaitItem) -> bool:
+def has_label(target: Target, item: WaitItem) -> bool:
+    """Whether a pod is one of those that an item names by their label."""
     return item.label is not None and target.labels.get(item.label[0]) == item.label[1]

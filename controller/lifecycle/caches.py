@@ -23,7 +23,7 @@ from harbourmaster.controller.lifecycle.started_pods import (
     versions_of_started,
 )
 from harbourmaster.controller.lifecycle.task_jobs import TaskPods, decode_job
-from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, BY_NAMESPACE, WaitWatches
+from harbourmaster.controller.lifecycle.wait_watches import BY_ITEM, WaitWatches
 from harbourmaster.gates.waits import KINDS
 from harbourmaster.kube.caches import Caches, decoder
 from harbourmaster.lifecycle import model
@@ -167,7 +167,6 @@ class LifecycleCaches(Caches):
             {
                 BY_VERSION: versions_of_pod,
                 BY_ITEM: items_of_pod,
-                BY_NAMESPACE: lambda pod: [pod.namespace] if items_of_pod(pod) else [],
             },
             field_selector=PENDING_PODS,
         )

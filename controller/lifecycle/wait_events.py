@@ -87,8 +87,8 @@ class WaitEvents:
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
         if held[0].waits is not None:
-            cycle = caches.waits.cycle(held[0])
-            facts = replace(facts, items=caches.waits.reports(namespace), cycle=cycle)
+            cycle = caches.waits.graph(namespace).cycle(held[0])
+            facts = replace(facts, items=caches.waits.explained(held[0]), cycle=cycle)
         wait = gate_wait(gate_report(held[0], facts, context.settings.wait_rules, context.now()))
         found = (supported_owner(each.owner_references) or _last_owner(each) for each in held)
         owners = {owner.uid: owner for owner in found if owner is not None}.values()

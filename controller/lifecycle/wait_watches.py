@@ -1,38 +1,58 @@
-"""Watches the objects for which pods wait: one watch for each kind and namespace that is needed."""
+"""Watches the objects for which pods wait: one watch for each kind and namespace that is needed.
+
+A change costs time for the items that name the changed object, whatever else is waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.kube.caches import Cache
 from harbourmaster.lifecycle.gated_pods import items_of_pod
-from harbourmaster.lifecycle.wait_cycles import wait_cycles, workload_of_pod
-from harbourmaster.lifecycle.wait_items import report_on, resources_of
-from harbourmaster.lifecycle.wait_targets import Target, target_of
+from harbourmaster.lifecycle.wait_cycles import WaitGraph, workload_of_pod
+from harbourmaster.lifecycle.wait_items import (
+    MISSING,
+    NAMED,
+    ItemReport,
+    has_label,
+    labelled,
+    report_on,
+    resources_of,
+    unmet,
+)
+from harbourmaster.lifecycle.wait_targets import SERVICE_LABEL, Target, target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.gates.waits import WaitItem
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.lifecycle.gated_pods import Pod
-    from harbourmaster.lifecycle.wait_items import ItemReport
 
     _Place = tuple[Resource, str | None]
     """A kind, and a namespace unless it has none."""
+    _Held = tuple[str, WaitItem]
+    """A namespace, and an item for which pods wait in it."""
 
-BY_ITEM = "item"
+K = TypeVar("K")
+V = TypeVar("V")
+
+BY_ITEM: Final = "item"
 """Of waiting pods: (namespace, item) for which they wait."""
-BY_NAMESPACE = "waits-in"
-"""Of pods that wait for objects: their namespace."""
+MOST_ITEMS: Final = 1000
+"""Different items of a namespace; pods that name further ones stay blocked."""
+_COMPARED: Final = 500
+"""Workloads of a namespace among which cycles are searched."""
+_TOO_MANY: Final = f"is one of more than {MOST_ITEMS} items in this namespace: wait for fewer"
 
 
 class _Watch(Struct, eq=False):
@@ -40,6 +60,13 @@ class _Watch(Struct, eq=False):
     task: asyncio.Task[None]
     is_whole: bool
     """Whether it keeps documents, because an item asks for a field."""
+    known: dict[str, Target] = {}
+    """The objects that were reported on last, by key."""
+
+
+class _WaitingPod(NamedTuple):
+    workload: tuple[str, str]
+    items: list[_Held]
 
 
 class WaitWatches:
@@ -58,10 +85,16 @@ class WaitWatches:
         self._kinds = kinds
         self._metrics = metrics
         self._listeners: list[Callable[[frozenset[str]], None]] = []
-        # Items by the key of their pod, how many pods have each, and which are about a place.
-        self._held: dict[str, list[tuple[str, WaitItem]]] = {}
-        self._counts: Counter[tuple[str, WaitItem]] = Counter()
-        self._items: defaultdict[_Place, set[tuple[str, WaitItem]]] = defaultdict(set)
+        # Waiting pods by key, and the keys of those of one workload.
+        self._waiting: dict[str, _WaitingPod] = {}
+        self._workloads: defaultdict[str, defaultdict[tuple[str, str], set[str]]]
+        self._workloads = defaultdict(lambda: defaultdict(set))
+        # Items: how many pods have each, which are about a place, or about an object there.
+        self._counts: Counter[_Held] = Counter()
+        self._items: defaultdict[_Place, set[_Held]] = defaultdict(set)
+        self._marked: defaultdict[tuple[_Place, Hashable], set[_Held]] = defaultdict(set)
+        # Of items by label: the pods that have it, and whether they are as they should.
+        self._labelled: defaultdict[_Held, dict[str, bool]] = defaultdict(dict)
         self._reports: defaultdict[str, dict[WaitItem, ItemReport]] = defaultdict(dict)
         self._watches: dict[_Place, _Watch] = {}
         self._due = asyncio.Event()
@@ -80,11 +113,28 @@ class WaitWatches:
         """How the items of the pods of a namespace stand."""
         return self._reports.get(namespace, {})
 
-    def cycle(self, pod: Pod) -> str:
-        """The cycle of waits that a pod is part of; empty for none."""
-        pods = self._pods.store.by_index(BY_NAMESPACE, pod.namespace)
-        found = wait_cycles(pods, self.reports(pod.namespace), _Targets(self, pod.namespace))
-        return found.get(workload_of_pod(pod), "")
+    def explained(self, pod: Pod) -> Mapping[WaitItem, ItemReport]:
+        """The same of a pod for people: the first missing objects with what may be meant."""
+        known = self.reports(pod.namespace)
+        items = pod.waits.items if pod.waits is not None else ()
+        found = {each: known[each] for each in items if each in known}
+        missing = (each for each, report in found.items() if report.text == MISSING)
+        targets = WatchedTargets(self, pod.namespace)
+        for each in list(islice(missing, NAMED)):
+            found[each] = report_on(each, self._kinds, targets, suggests=True)
+        return found
+
+    def graph(self, namespace: str) -> WaitGraph:
+        """Which workloads of a namespace wait for which."""
+        workloads = islice(self._workloads.get(namespace, {}).values(), _COMPARED)
+        found = (self._pods.store.get(next(iter(each))) for each in workloads)
+        pods = [each for each in found if each is not None]
+        return WaitGraph(pods, self.reports(namespace), WatchedTargets(self, namespace))
+
+    def watched(self, resource: Resource, namespace: str) -> Cache[Target] | None:
+        """The cache of a kind for a namespace; None where it is not watched."""
+        found = self._watches.get((resource, namespace if resource.namespaced else None))
+        return found.cache if found is not None else None
 
     async def run(self) -> None:
         """Watch what is needed, until cancelled."""
@@ -96,11 +146,10 @@ class WaitWatches:
                     self._watches.pop(place).task.cancel()
                 for place, items in self._items.items():
                     is_whole = any(item.test == "field" for _, item in items)
-                    held = self._watches.get(place)
-                    if held is not None and held.is_whole < is_whole:
-                        held.task.cancel()
-                        held = None
-                    if held is None:
+                    before = self._watches.get(place)
+                    if before is None or before.is_whole < is_whole:
+                        if before is not None:
+                            before.task.cancel()
                         self._watches[place] = self._watch(place, is_whole=is_whole)
         finally:
             for each in self._watches.values():
@@ -116,92 +165,143 @@ class WaitWatches:
             # All that is asked of them is whether they exist.
             "metadata_only": resource in {resources.CONFIG_MAPS, resources.SECRETS}
             and not is_whole,
-            "on_state": partial(self._look_again, place),
+            "on_state": lambda: self._look_at(self._items.get(place, ())),
         }
         decode = partial(target_of, resource, whole=is_whole)
         cache: Cache[Target] = Cache(self._client, resource, decode, **options)
-        cache.subscribe(lambda _keys: self._look_again(place))
-        return _Watch(cache, asyncio.create_task(cache.run()), is_whole)
+        watch = _Watch(cache, asyncio.create_task(cache.run()), is_whole)
+        cache.subscribe(partial(self._targets_changed, place, watch))
+        return watch
 
     def _pods_changed(self, keys: Iterable[str]) -> None:
         for key in keys:
             pod = self._pods.store.get(key)
             items = items_of_pod(pod) if pod is not None else []
-            before = self._held.pop(key, [])
-            if items:
-                self._held[key] = items
-            if items != before:
+            namespace = key.partition("/")[0]
+            before = self._waiting.pop(key, None)
+            if before is not None:
+                _discard(self._workloads[namespace], before.workload, key)
+                if not self._workloads[namespace]:
+                    del self._workloads[namespace]
+            if pod is not None and items:
+                self._waiting[key] = after = _WaitingPod(workload_of_pod(pod), items)
+                self._workloads[namespace][after.workload].add(key)
+            known = before.items if before is not None else []
+            if items != known:
                 for held in items:
                     self._take(held)
-                for held in before:
+                for held in known:
                     self._drop(held)
 
-    def _take(self, held: tuple[str, WaitItem]) -> None:
+    def _take(self, held: _Held) -> None:
         self._counts[held] += 1
+        namespace, item = held
         if self._counts[held] > 1:
+            return
+        if len(self._reports[namespace]) >= MOST_ITEMS:
+            self._reports[namespace][item] = ItemReport(item.text, "Blocked", _TOO_MANY)
             return
         for place in self._places(held):
             self._items[place].add(held)
+            self._marked[place, item.label or item.name].add(held)
             self._due.set()
         self._look(held)
 
-    def _drop(self, held: tuple[str, WaitItem]) -> None:
+    def _drop(self, held: _Held) -> None:
         self._counts[held] -= 1
         if self._counts[held]:
             return
         namespace, item = held
         del self._counts[held], self._reports[namespace][item]
+        self._labelled.pop(held, None)
         if not self._reports[namespace]:
             del self._reports[namespace]
         for place in self._places(held):
-            self._items[place].discard(held)
-            if not self._items[place]:
-                del self._items[place]
-                self._due.set()
+            _discard(self._items, place, held)
+            _discard(self._marked, (place, item.label or item.name), held)
+            self._due.set()
 
-    def _places(self, held: tuple[str, WaitItem]) -> Iterable[_Place]:
+    def _places(self, held: _Held) -> Iterator[_Place]:
         namespace, item = held
         for each in resources_of(item, self._kinds):
             yield each, namespace if each.namespaced else None
 
-    def _look_again(self, place: _Place) -> None:
-        """Report on all items about a place, and tell of those that stand differently."""
-        changed = [held for held in self._items.get(place, ()) if self._look(held)]
-        pods = self._pods.store
-        keys = frozenset(pod.key for held in changed for pod in pods.by_index(BY_ITEM, held))
-        for listener in self._listeners if keys else ():
-            listener(keys)
+    def _targets_changed(self, place: _Place, watch: _Watch, keys: frozenset[str]) -> None:
+        marks: set[Hashable] = set()
+        for key in keys:
+            now = watch.cache.store.get(key)
+            for target in (watch.known.pop(key, None), now):
+                marks.update(_marks(place[0], target) if target is not None else ())
+            if now is not None:
+                watch.known[key] = now
+        held = {each for mark in marks for each in self._marked.get((place, mark), ())}
+        self._look_at(held, keys)
 
-    def _look(self, held: tuple[str, WaitItem]) -> bool:
-        """Report on an item; returns whether it stands differently."""
+    def _look_at(self, items: Iterable[_Held], keys: Collection[str] | None = None) -> None:
+        """Report on the items, and tell of those that stand differently."""
+        changed = [held for held in items if self._look(held, keys)]
+        pods = self._pods.store
+        found = frozenset(pod.key for held in changed for pod in pods.by_index(BY_ITEM, held))
+        for listener in self._listeners if found else ():
+            listener(found)
+
+    def _look(self, held: _Held, keys: Collection[str] | None = None) -> bool:
+        """Report on an item; returns whether it stands differently.
+
+        ``keys`` are those of the objects that changed; None for all.
+        """
         namespace, item = held
-        report = report_on(item, self._kinds, _Targets(self, namespace))
-        before, self._reports[namespace][item] = self._reports[namespace].get(item), report
+        targets = WatchedTargets(self, namespace)
+        report = None
+        cache = self.watched(resources.PODS, namespace)
+        if item.label is not None and cache is not None:
+            found = self._labelled[held]
+            for key in list(cache.store.keys() | found.keys()) if keys is None else keys:
+                pod = cache.store.get(key)
+                found.pop(key, None)
+                if pod is not None and has_label(pod, item):
+                    found[key] = not unmet(item, resources.PODS, pod, targets)
+            if not targets.obstacle(resources.PODS):
+                report = labelled(item, found.values())
+        report = report or report_on(item, self._kinds, targets)
+        before = self._reports[namespace].get(item)
+        self._reports[namespace][item] = report
         return before != report
 
-    def watched(self, resource: Resource, namespace: str) -> Cache[Target] | None:
-        """The cache of a kind for a namespace; None where it is not watched."""
-        found = self._watches.get((resource, namespace if resource.namespaced else None))
-        return found.cache if found is not None else None
+
+def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
+    index[key].discard(value)
+    if not index[key]:
+        del index[key]
 
 
-class _Targets:
-    """The watched objects, as ``report_on`` reads them."""
+def _marks(resource: Resource, target: Target) -> Iterable[Hashable]:
+    """By what items may name an object."""
+    if resource == resources.SLICES:
+        return (target.labels.get(SERVICE_LABEL),)
+    return (target.name, *target.labels.items()) if resource == resources.PODS else (target.name,)
+
+
+class WatchedTargets:
+    """The watched objects of a namespace, as ``report_on`` reads them."""
 
     def __init__(self, watches: WaitWatches, namespace: str) -> None:
         self._watches = watches
         self._namespace = namespace
 
     def named(self, resource: Resource, name: str) -> Target | None:
+        """The object of that name."""
         cache = self._watches.watched(resource, self._namespace)
         key = f"{self._namespace}/{name}" if resource.namespaced else name
         return cache.store.get(key) if cache is not None else None
 
     def all(self, resource: Resource) -> Collection[Target]:
+        """All objects of a kind."""
         cache = self._watches.watched(resource, self._namespace)
         return cache.store.values() if cache is not None else ()
 
     def obstacle(self, resource: Resource) -> str:
+        """Why the objects of a kind are not known; empty where they are."""
         cache = self._watches.watched(resource, self._namespace)
         kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
         if cache is None:

@@ -9,7 +9,7 @@ from harbourmaster.api import resources
 from harbourmaster.api.resources import of_kind
 from harbourmaster.gates.waits import KINDS, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
-from harbourmaster.lifecycle.wait_cycles import wait_cycles
+from harbourmaster.lifecycle.wait_cycles import WaitGraph, workload_of_pod
 from harbourmaster.lifecycle.wait_items import report_on, resources_of, wait_report
 from harbourmaster.lifecycle.wait_targets import field_of, target_of
 
@@ -61,7 +61,7 @@ def item(text):
 
 
 def report(text, **found):
-    return report_on(item(text), ALL, Objects(**found))
+    return report_on(item(text), ALL, Objects(**found), suggests=True)
 
 
 MET = [
@@ -278,7 +278,8 @@ def test_a_text_names_three_items():
 
 def cycles(*pods, **found):
     known = {each: report for pod in pods for each, report in reports(pod, **found).items()}
-    return wait_cycles(pods, known, Objects(**found))
+    graph = WaitGraph(pods, known, Objects(**found))
+    return {workload_of_pod(pod): text for pod in pods if (text := graph.cycle(pod))}
 
 
 A = waiting(
