@@ -124,7 +124,7 @@ def _permission(
         return FREE
     waits = waits_of(pod.annotations)
     if waits is not None and pod.annotations.get(WAITED_KEY) != MET:
-        shown = _listed([each.text for each in waits.items]) or "objects that it does not name"
+        shown = _listed([each.text for each in waits.items]) or "its annotation names none"
         return Permission(_cut(f"{_FOR_OBJECTS}{shown}"))
     if described is None or not has_checks:
         return FREE

@@ -68,6 +68,13 @@ MOST_TOLD: Final = 20
 """Most schedulers for which the log reports that their pods are not ours."""
 
 
+_AT_TIMEOUT: Final = {
+    "Keep": "it waits on",
+    "Release": "it is released",
+    "Fail": "it stays blocked",
+}
+
+
 class _Spec(Struct, frozen=True, gc=False):
     containers: tuple[Container, ...] = ()
 
@@ -170,8 +177,8 @@ class GatedPods:
             if on_timeout == "Fail" and WAITED_KEY not in pod.annotations:
                 await self._mark(pod, TIMED_OUT)
             self._expired[pod.key] = pod.uid
-            text = f"waited longer than {TIMEOUT_KEY} {format_duration(pod.waits.timeout)} allows"
-            text = f"{text} for {report.text or report.blocked} (onTimeout is {on_timeout})"
+            limit = f"longer than {format_duration(pod.waits.timeout)} ({TIMEOUT_KEY})"
+            text = f"waited {limit} for {report.text}: {_AT_TIMEOUT[on_timeout]}"
             self._emit(pod, Obstacle("Gate", "Expired", text))
         return report
 

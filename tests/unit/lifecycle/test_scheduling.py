@@ -442,3 +442,35 @@ def test_a_node_that_is_avoided_no_more_is_asked_about_once(value):
     rest = version(**PASSED, failed_nodes=(other,))
     assert is_outdated(avoided(value, NODE, other), value, rest, NOW)
     assert not is_outdated(avoided(value, other), value, rest, NOW)
+
+
+WAIT_FOR = "gates.harbourmaster.dev/wait-for"
+ONLY_WAITS = {WAIT_FOR: "job/migrate", "gates.harbourmaster.dev/checks": "none"}
+MET = {"gates.harbourmaster.dev/waited": "met"}
+
+
+def test_a_pod_that_waits_for_objects_is_refused_until_they_are_there():
+    waiting = CandidatePod(namespace="prod", annotations=ONLY_WAITS)
+    refused = asked(None, waiting)
+    assert refused.refusal == "waits for objects: job/migrate"
+    assert is_refusal(refused.refusal)
+    assert asked(None, replace(waiting, annotations=ONLY_WAITS | MET)) == FREE
+    timed_out = {"gates.harbourmaster.dev/waited": "timed-out"}
+    assert asked(None, replace(waiting, annotations=ONLY_WAITS | timed_out)).refusal
+
+
+def test_checks_and_objects_must_both_be_there():
+    both = replace(POD, annotations=POD.annotations | {WAIT_FOR: "job/migrate"})
+    met = replace(both, annotations=both.annotations | MET)
+    assert asked(version(**PASSED), both).refusal == "waits for objects: job/migrate"
+    assert "pre-deployment checks" in asked(version(), met).refusal
+    assert asked(version(**PASSED), met) == FREE
+
+
+def test_a_pod_whose_list_is_wrong_is_refused():
+    wrong = CandidatePod(namespace="prod", annotations=ONLY_WAITS | {WAIT_FOR: "migrate"})
+    assert asked(None, wrong).refusal == "waits for objects: its annotation names none"
+
+
+def test_who_was_not_gated_by_admission_is_free_whatever_it_names():
+    assert asked(None, CandidatePod(namespace="prod", annotations={WAIT_FOR: "job/x"})) == FREE
