@@ -155,15 +155,33 @@ class RealNode:
     def busiest(self, component="webhook", seconds=2.0):
         """Pod and container id of the one that uses most CPU: API servers keep to connections."""
         containers = self.containers(component)
-        before = {pod: self._cpu(each) for pod, each in containers.items()}
+        before = {pod: self.cpu(each) for pod, each in containers.items()}
         time.sleep(seconds)
-        pod = max(containers, key=lambda pod: self._cpu(containers[pod]) - before[pod])
+        pod = max(containers, key=lambda pod: self.cpu(containers[pod]) - before[pod])
         return pod, containers[pod]
 
-    def _cpu(self, container):
+    def cpu(self, container):
+        """CPU time of a container in nanoseconds, microseconds in version 2 of cgroups."""
         if self._groups.unified:
             return int((self.cgroup(container) / "cpu.stat").read_text().split()[1])
         return int((self.cgroup(container, "cpuacct") / "cpuacct.usage").read_text())
+
+    def cpu_of_pods(self, uids):
+        """CPU time of pods in nanoseconds; of those without a node none."""
+        return sum(
+            int((folder / "cpuacct.usage").read_text()) for folder in self._pods(uids, "cpuacct")
+        )
+
+    def memory_of_pods(self, uids):
+        """Bytes of memory of pods."""
+        return sum(
+            int((folder / "memory.usage_in_bytes").read_text())
+            for folder in self._pods(uids, "memory")
+        )
+
+    def _pods(self, uids, controller):
+        folders = self._groups.folders[controller].glob("node-*/kubepods/**/pod*")
+        return [each for each in folders if each.name.removeprefix("pod") in uids]
 
     def kill(self, container):
         """SIGKILL the first process of a container."""

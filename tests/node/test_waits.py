@@ -1,0 +1,97 @@
+"""Pods that wait for a Service: by our annotation, and by an init container that polls."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from helpers import node_objects as objects
+from helpers.node import BUSYBOX, MIB, figure
+
+PODS = 20
+WAITING_SECONDS = 60
+POLL = "until wget -q -T 1 -O /dev/null http://queue:8080/; do sleep 1; done"
+SERVE = "touch /tmp/index.html; exec httpd -f -p 8080 -h /tmp"
+
+
+def queue(place):
+    """The Service, and the Deployment that serves it."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "queue", "namespace": place},
+        "spec": {"selector": {"app": "queue"}, "ports": [{"port": 8080}]},
+    }
+    server = objects.deployment(place, "queue", replicas=0)
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    container["command"] = ["sh", "-c", SERVE]
+    container["readinessProbe"] = {"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1}
+    return service, server
+
+
+def waiters(place, how):
+    """A Deployment whose pods wait for the Service."""
+    found = objects.deployment(place, how, replicas=PODS)
+    template = found["spec"]["template"]
+    if how == "annotation":
+        template["metadata"]["annotations"] = {
+            "gates.harbourmaster.dev/wait-for": "service/queue",
+        }
+    else:
+        template["spec"]["initContainers"] = [
+            {
+                "name": "wait",
+                "image": BUSYBOX,
+                "command": ["sh", "-c", POLL],
+                "securityContext": objects.RESTRICTED,
+            }
+        ]
+    return found
+
+
+def until(node, place, how, count):
+    """Wait until so many pods have a state; returns all pods."""
+    for _ in range(180):
+        pods = node.get("pods", f"--namespace={place}", f"--selector=app={how}")
+        if sum(map(count, pods)) >= PODS:
+            return pods
+        time.sleep(0.5)
+    raise AssertionError(f"{how}: {pods}")
+
+
+def is_waiting(pod):
+    status = pod["status"]
+    states = [each["state"] for each in status.get("initContainerStatuses", ())]
+    return bool(pod["spec"].get("schedulingGates")) or any("running" in each for each in states)
+
+
+def is_ready(pod):
+    conditions = pod["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+@pytest.mark.parametrize("how", ["annotation", "init-container"])
+def test_what_waiting_costs(node, place, how):
+    node.apply(*queue(place), waiters(place, how))
+    pods = until(node, place, how, is_waiting)
+    uids = [pod["metadata"]["uid"] for pod in pods]
+    ours = node.containers("controller").values()
+    before = node.cpu_of_pods(uids) + sum(map(node.cpu, ours))
+    time.sleep(WAITING_SECONDS)
+    used = node.cpu_of_pods(uids) + sum(map(node.cpu, ours)) - before
+    memory = node.memory_of_pods(uids) / MIB
+    pods = node.get("pods", f"--namespace={place}", f"--selector=app={how}")
+    bound = sum("nodeName" in pod["spec"] for pod in pods)
+    events = node.get("events", f"--namespace={place}")
+    pulls = sum(each["reason"] == "Pulled" for each in events)
+    begun = time.monotonic()
+    node.kubectl("--namespace", place, "scale", "deployment", "queue", "--replicas=1")
+    until(node, place, how, is_ready)
+    figure(
+        f"{PODS} pods that wait for a Service by {how}: {bound} on nodes, {pulls} images pulled or "
+        f"found, {used / 1e9:.2f} CPU seconds in {WAITING_SECONDS} s with the controller's, "
+        f"{memory:.0f} MiB; all ready {time.monotonic() - begun:.1f} s after the Service's scale-up"
+    )
+    assert bound == (0 if how == "annotation" else PODS)
+    assert pulls == bound
