@@ -161,27 +161,26 @@ class RealNode:
         return pod, containers[pod]
 
     def cpu(self, container):
-        """CPU time of a container in nanoseconds, microseconds in version 2 of cgroups."""
+        """CPU time of a container in nanoseconds."""
+        return self._cpu(self.cgroup(container, "cpuacct"))
+
+    def _cpu(self, folder):
         if self._groups.unified:
-            return int((self.cgroup(container) / "cpu.stat").read_text().split()[1])
-        return int((self.cgroup(container, "cpuacct") / "cpuacct.usage").read_text())
+            return int((folder / "cpu.stat").read_text().split()[1]) * 1000
+        return int((folder / "cpuacct.usage").read_text())
 
-    def cpu_of_pods(self, uids):
-        """CPU time of pods in nanoseconds; of those without a node none."""
-        return sum(
-            int((folder / "cpuacct.usage").read_text()) for folder in self._pods(uids, "cpuacct")
-        )
-
-    def memory_of_pods(self, uids):
-        """Bytes of memory of pods."""
-        return sum(
-            int((folder / "memory.usage_in_bytes").read_text())
-            for folder in self._pods(uids, "memory")
+    def cost_of_pods(self, uids):
+        """CPU time in nanoseconds and MiB of memory of pods; of those without a node none."""
+        return (
+            sum(map(self._cpu, self._pods(uids, "cpuacct"))),
+            sum(self._memory(each)[1] for each in self._pods(uids, "memory")),
         )
 
     def _pods(self, uids, controller):
-        folders = self._groups.folders[controller].glob("node-*/kubepods/**/pod*")
-        return [each for each in folders if each.name.removeprefix("pod") in uids]
+        folders = self._groups.folders
+        found = folders[""] if self._groups.unified else folders[controller]
+        pods = found.glob("node-*/kubepods/**/pod*")
+        return [each for each in pods if each.name.removeprefix("pod") in uids]
 
     def kill(self, container):
         """SIGKILL the first process of a container."""

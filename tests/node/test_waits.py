@@ -7,7 +7,7 @@ import time
 import pytest
 
 from helpers import node_objects as objects
-from helpers.node import BUSYBOX, MIB, figure
+from helpers.node import BUSYBOX, figure
 
 PODS = 20
 WAITING_SECONDS = 60
@@ -77,10 +77,10 @@ def test_what_waiting_costs(node, place, how):
     pods = until(node, place, how, is_waiting)
     uids = [pod["metadata"]["uid"] for pod in pods]
     ours = node.containers("controller").values()
-    before = node.cpu_of_pods(uids) + sum(map(node.cpu, ours))
+    before = node.cost_of_pods(uids)[0] + sum(map(node.cpu, ours))
     time.sleep(WAITING_SECONDS)
-    used = node.cpu_of_pods(uids) + sum(map(node.cpu, ours)) - before
-    memory = node.memory_of_pods(uids) / MIB
+    cpu, memory = node.cost_of_pods(uids)
+    used = cpu + sum(map(node.cpu, ours)) - before
     pods = node.get("pods", f"--namespace={place}", f"--selector=app={how}")
     bound = sum("nodeName" in pod["spec"] for pod in pods)
     events = node.get("events", f"--namespace={place}")
