@@ -81,10 +81,11 @@ async def stay_waiting(flow, *parts):
 
 
 async def until_noted(flow, reason, name, text):
-    """Wait for an event of this reason on an object that has this text; return its note."""
+    """Wait for an event of this reason (None: any) on an object that has this text; return its note."""
 
     def found():
-        return [one["note"] for one in flow.events(name, reason=reason) if text in one["note"]]
+        like = {} if reason is None else {"reason": reason}
+        return [one["note"] for one in flow.events(name, **like) if text in one["note"]]
 
     def why():
         return f"{text!r} not in {[(one['reason'], one['note']) for one in flow.events(name)]}"
