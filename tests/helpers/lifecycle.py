@@ -124,7 +124,8 @@ async def running(client, *names, reconcilers=None, workers=8, **options):
     context = context_of(client, **options)
     jobs = jobs_of(context, reconcilers or names, workers=workers)
     world = Reconcilers(context, jobs)
-    tasks = [asyncio.create_task(each.run()) for each in context.caches.reflectors]
+    running_caches = (*context.caches.reflectors, context.caches.waits)
+    tasks = [asyncio.create_task(each.run()) for each in running_caches]
     try:
         for each in context.caches.reflectors:
             await each.synced.wait()

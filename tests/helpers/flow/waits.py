@@ -1,0 +1,93 @@
+"""Pods that wait for objects, the objects, and how tests see that they go or stay."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+from harbourmaster.api.resources import PODS
+from helpers.flow.manifests import OUTCOME, of_kind, template
+
+WAITED = "gates.harbourmaster.dev/waited"
+CHECKS = "gates.harbourmaster.dev/checks"
+_numbers = itertools.count(1)
+
+
+def waits(*items, timeout=None, on_timeout=None):
+    """The annotations of a pod that waits for these items."""
+    found = {"wait-for": ", ".join(items), "wait-timeout": timeout, "wait-on-timeout": on_timeout}
+    return {
+        f"gates.harbourmaster.dev/{key}": value for key, value in found.items() if value is not None
+    }
+
+
+def pod(name, *items, labels=None, annotations=None, limits=None, **spec):
+    """A bare pod that waits for items; ``limits`` are options of ``waits``."""
+    given = {**(waits(*items, **(limits or {})) if items else {}), **(annotations or {})}
+    found = template(name, given, labels=labels, **spec)
+    manifest = of_kind("Pod", name, found["spec"])
+    manifest["metadata"] |= found["metadata"]
+    return manifest
+
+
+def job(name, outcome=None, annotations=None, **spec):
+    """A Job of one try, whose pod kwok lets end as ``outcome`` says."""
+    labels = {} if outcome is None else {OUTCOME: outcome}
+    found = template(name, annotations, labels=labels, restartPolicy="Never")
+    return of_kind("Job", name, {"backoffLimit": 0, "template": found, **spec})
+
+
+def service(name, **selector):
+    """A Service; without a selector nobody makes endpoints for it."""
+    spec = {"ports": [{"port": 80}]}
+    return of_kind("Service", name, {**spec, "selector": selector} if selector else spec)
+
+
+def condition_of(text):
+    """``Ready`` or ``Ready=False`` as a condition of a status."""
+    name, _, status = text.partition("=")
+    return {
+        "type": name,
+        "status": status or "True",
+        "reason": "Tested",
+        "message": "",
+        "lastTransitionTime": "2026-11-21T18:00:00Z",
+    }
+
+
+async def until_waiting(flow, *parts):
+    """Wait until each of these has one pod, and it waits at our gate."""
+    return [(await flow.until_gated(part))[0] for part in parts]
+
+
+async def pass_through(flow):
+    """Let a pod go that waits for nothing that is there: what was due before it has been done."""
+    name = f"passer-by-{next(_numbers)}"
+    await flow.create(pod(name, "optional:configmap/nothing"))
+    await flow.until_released(name)
+
+
+async def stay_waiting(flow, *parts):
+    """Assert that the pods of these wait, though each is looked at anew and others go."""
+    held = [found for part in parts for found in flow.pods(part)]
+    assert held, f"no pods of {parts}"
+    for found in held:
+        note = {"metadata": {"annotations": {"example.com/touched": uuid.uuid4().hex}}}
+        await flow.change("Pod", found["metadata"]["name"], note)
+    await pass_through(flow)
+    for found in held:
+        assert flow.find(PODS, found["metadata"]["name"]) is not None, flow.describe()
+        flow.assert_never_bound(found)
+
+
+async def until_noted(flow, reason, name, text):
+    """Wait for an event of this reason (None: any) on an object that has this text; return its note."""
+
+    def found():
+        like = {} if reason is None else {"reason": reason}
+        return [one["note"] for one in flow.events(name, **like) if text in one["note"]]
+
+    def why():
+        return f"{text!r} not in {[(one['reason'], one['note']) for one in flow.events(name)]}"
+
+    return (await flow.until(found, why=why))[0]

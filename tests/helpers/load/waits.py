@@ -1,0 +1,153 @@
+"""Many pods that wait for objects, and the moments at which they are let go and bound."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import DEPLOYMENTS, JOBS, PODS
+from harbourmaster.serving.background import running
+from helpers.load.gates import (
+    CONTAINER,
+    GATE,
+    NAMESPACE,
+    NOW,
+    Seen,
+    controlled,
+    document,
+    podsdocument,
+    replica_set,
+    requests,
+    resident_mb,
+)
+
+NODES = 10
+BOUND_BY = ("kube-scheduler", "kwok")
+"""What a control plane needs for ``measure_jobs``: nobody sees to Jobs, so they never end."""
+
+
+class Jobs(NamedTuple):
+    """Seconds from a Job's end to its pod's release and binding, while other pods wait."""
+
+    released_p50: float
+    released_p99: float
+    bound_p50: float
+    bound_p99: float
+    memory_mb: float
+    load: str
+
+
+class Availability(NamedTuple):
+    """Seconds until the last of the pods is let go, and the controller's requests for each."""
+
+    seconds: float
+    pods: int
+    requests_each: float
+    memory_mb: float
+    load: str
+
+
+async def measure_jobs(plane, others, singles):
+    """Let ``singles`` Jobs end one by one, while pods wait for ``others`` that never do."""
+    await asyncio.to_thread(plane.create_nodes, NODES)
+    async with controlled(plane) as (client, bulk, controller):
+        names = [f"s{index}" for index in range(singles)]
+        jobs = [*names, *(f"o{index}" for index in range(others))]
+        await bulk.create(JOBS, [job(each) for each in jobs])
+        free = podsdocument(client)
+        bound = Seen(client, PODS, lambda found: found["spec"].get("nodeName"))
+        async with running(free.run(), bound.run()):
+            await bulk.create(PODS, [waiting_pod(each, f"job/{each}") for each in jobs])
+            await settled(controller)
+            released, placed = [], []
+            for count, name in enumerate(names, 1):
+                done = await bulk.complete(name)
+                await bound.until(count)
+                released.append(free.at[name] - done)
+                placed.append(bound.at[name] - done)
+            assert len(free.at) == singles
+            return Jobs(
+                *percentiles(released), *percentiles(placed), resident_mb(controller.pid), load()
+            )
+
+
+async def measure_availability(plane, count):
+    """Let so many pods wait for one Deployment, and then have it be available."""
+    async with controlled(plane) as (client, bulk, controller):
+        spec = {key: value for key, value in replica_set("db")["spec"].items()}
+        (stored,) = await bulk.create(DEPLOYMENTS, [document(DEPLOYMENTS, "db", spec)])
+        free = podsdocument(client)
+        async with running(free.run()):
+            pods = [waiting_pod(f"p{index}", "deployment/db") for index in range(count)]
+            await bulk.create(PODS, pods)
+            await settled(controller)
+            before = await requests(controller)
+            assert free.at == {}
+            await client.patch(
+                DEPLOYMENTS,
+                "db",
+                MergePatch({"status": available(stored)}),
+                NAMESPACE,
+                subresource="status",
+            )
+            begun = time.monotonic()
+            await free.until(count)
+            seconds = max(free.at.values()) - begun
+            each = (await requests(controller) - before) / count
+            return Availability(seconds, count, each, resident_mb(controller.pid), load())
+
+
+async def settled(controller):
+    """Wait until the controller has looked at all: it makes no requests but for its events."""
+    before, now = -100.0, await requests(controller)
+    while now - before > 10:
+        await asyncio.sleep(2)
+        before, now = now, await requests(controller)
+
+
+def waiting_pod(name, item):
+    """A pod without an owner, as admission leaves it, that waits for one object."""
+    tolerations = [{"operator": "Exists"}]
+    spec = {
+        "containers": [CONTAINER],
+        "schedulingGates": [{"name": GATE}],
+        "tolerations": tolerations,
+    }
+    found = document(PODS, name, spec)
+    found["metadata"]["annotations"] = {
+        "gates.harbourmaster.dev/wait-for": item,
+        "gates.harbourmaster.dev/checks": "none",
+    }
+    return found
+
+
+def job(name):
+    """A Job, to whose pods nobody sees here."""
+    template = {"spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}
+    return document(JOBS, name, {"template": template})
+
+
+def available(stored):
+    """The status of a Deployment whose replicas are available."""
+    count = stored["spec"]["replicas"]
+    condition = {"type": "Available", "status": "True", "reason": "x", "message": ""}
+    times = {"lastUpdateTime": NOW, "lastTransitionTime": NOW}
+    counts = dict.fromkeys(
+        ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), count
+    )
+    generation = stored["metadata"]["generation"]
+    return {**counts, "observedGeneration": generation, "conditions": [{**condition, **times}]}
+
+
+def percentiles(values):
+    """The median and the 99th of a hundred."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100 - 1]
+
+
+def load():
+    """How busy the machine is, by the first of its load averages."""
+    return Path("/proc/loadavg").read_text().split()[0]

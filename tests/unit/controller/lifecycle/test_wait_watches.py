@@ -1,0 +1,305 @@
+"""Watches of what pods wait for, against a fake API server: what runs when, and what it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+import pytest
+
+from harbourmaster.api.resources import (
+    CONFIG_MAPS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    JOBS,
+    PODS,
+    SERVICES,
+    SLICES,
+    Resource,
+)
+from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.controller.lifecycle import wait_watches
+from harbourmaster.controller.lifecycle.caches import LifecycleCaches
+from harbourmaster.gates.waits import KINDS
+from helpers.changes import Changes
+from helpers.gated import PROD, pod
+
+WIDGETS = Resource("example.com", "v1", "widgets", "Widget")
+WAIT_FOR = "gates.harbourmaster.dev/wait-for"
+OTHER = "other"
+MANY = 5000
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.fixture(autouse=True)
+def _staged(monkeypatch):
+    monkeypatch.setattr(caches_module, "PENDING_PODS", "")
+
+
+def waiter(name, *items, namespace=PROD, **options):
+    """A pod without checks that waits for items."""
+    annotations = {"gates.harbourmaster.dev/checks": "none", WAIT_FOR: ",".join(items)}
+    found = pod(name, annotations, owners=[], **options)
+    found["metadata"]["namespace"] = namespace
+    return found
+
+
+def make(api, *pods):
+    for each in pods:
+        api.put(PODS, each)
+
+
+def job(name, status=None):
+    return {"metadata": {"name": name, "namespace": PROD}, "status": status or {}}
+
+
+def named(name, **fields):
+    return {"metadata": {"name": name, "namespace": PROD}, **fields}
+
+
+class World:
+    """The watches at work, and the keys of pods that they told of."""
+
+    def __init__(self, api, client, kinds):
+        self.api = api
+        self.caches = LifecycleCaches(client, kinds_to_wait_for=kinds)
+        self.waits = self.caches.waits
+        self.told = []
+        self.changes = Changes()
+        self.caches.pods.subscribe(self.changes.tell)
+        self.waits.subscribe(self._tell)
+
+    def _tell(self, keys):
+        self.told.append(keys)
+        self.changes.tell()
+
+    def states(self, namespace=PROD):
+        return {one.text: found.state for one, found in self.waits.reports(namespace).items()}
+
+    def text(self, item):
+        found = self.waits.reports(PROD).items()
+        return next((report.text for one, report in found if one.text == item), None)
+
+    async def until_states(self, expected, namespace=PROD):
+        await self.changes.until(lambda: self.states(namespace) == expected)
+
+    async def until_text(self, item, part):
+        await self.changes.until(lambda: part in (self.text(item) or ""))
+
+    def watched(self):
+        """The collections of the open watches, with how many each has, but that of pods."""
+        found = Counter((one.resource.plural, one.namespace) for one in self.api._watches)
+        found["pods", ""] -= 1
+        return +found
+
+
+@pytest.fixture
+async def world(api, client):
+    async with started(api, client) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def started(api, client, kinds=KINDS):
+    found = World(api, client, kinds)
+    tasks = [asyncio.create_task(each.run()) for each in (found.caches.pods, found.waits)]
+    try:
+        await found.caches.pods.synced.wait()
+        yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_nothing_is_watched_while_no_pod_waits_and_again_after_the_last(api, world):
+    make(api, pod("checked"))
+    await api.until_watched(1)
+    assert world.watched() == {}
+    make(api, waiter("one", "job/a"), waiter("two", "job/b"), waiter("three", "job/a,cm/c"))
+    await api.until_watched(3)
+    assert world.watched() == {("jobs", PROD): 1, ("configmaps", PROD): 1}
+    api.remove(PODS, "three", PROD)
+    await api.until_watched(2)
+    await api.until_watched(2)
+    assert world.watched() == {("jobs", PROD): 1}
+    for name in ("one", "two"):
+        api.remove(PODS, name, PROD)
+    await api.until_watched(1)
+    assert world.waits.needed == set()
+    assert world.waits.reports(PROD) == {}
+
+
+async def test_fifty_pods_share_one_watch_by_kind_and_namespace(api, world):
+    make(api, *(waiter(f"a-{number}", f"job/j{number}", "service/s") for number in range(25)))
+    make(
+        api,
+        *(waiter(f"b-{number}", f"job/j{number}", namespace=OTHER) for number in range(25)),
+    )
+    wanted = {("jobs", PROD): 1, ("services", PROD): 1, ("endpointslices", PROD): 1}
+    await api.until_watched(5)
+    assert world.watched() == {**wanted, ("jobs", OTHER): 1}
+    assert len(api.seen("list", "/jobs")) + len(api.seen("watch", "/jobs")) <= 4
+
+
+async def test_a_change_tells_of_the_pods_of_its_items_once(api, world):
+    api.put(JOBS, job("a"))
+    api.put(JOBS, job("b"))
+    make(api, waiter("one", "job/a"), waiter("two", "job/a"), waiter("three", "job/b"))
+    await world.until_states({"job/a": "Pending", "job/b": "Pending"})
+    await world.until_text("job/a", "is not complete")
+    world.told.clear()
+    api.put(JOBS, {**api.get(JOBS, "a", PROD), "status": COMPLETE})
+    await world.until_states({"job/a": "Met", "job/b": "Pending"})
+    assert world.told == [frozenset((f"{PROD}/one", f"{PROD}/two"))]
+    api.put(JOBS, {**api.get(JOBS, "b", PROD), "spec": {"suspend": True}})
+    make(api, waiter("four", "job/c"))
+    await world.until_text("job/c", "does not exist")
+    # Nothing else stands differently; the fourth is told once its own item is looked up.
+    assert set().union(*world.told[1:]) <= {f"{PROD}/four"}
+
+
+async def test_a_watch_starts_anew_when_an_item_asks_for_a_field(api, client):
+    kinds = {**KINDS, "widgets.example.com": WIDGETS}
+    api.define(WIDGETS)
+    api.put(WIDGETS, named("w", status={"phase": "Active", "conditions": []}))
+    async with started(api, client, kinds) as world:
+        make(api, waiter("plain", "widgets.example.com/w"))
+        await world.until_states({"widgets.example.com/w": "Met"})
+        assert world.waits.watched(WIDGETS, PROD).store.get(f"{PROD}/w").document == b""
+        item = "widgets.example.com/w#field=status.phase:Active"
+        make(api, waiter("whole", item))
+        await world.until_states({"widgets.example.com/w": "Met", item: "Met"})
+        await api.until_watched(2)
+        assert world.watched() == {("widgets", PROD): 1}
+
+
+async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may(api, world):
+    api.put(DEPLOYMENTS, named("db"))
+    api.forbid("*", DEPLOYMENTS)
+    make(api, waiter("one", "deployment/db"))
+    await world.until_text("deployment/db", "not allowed to watch deployments.apps: allow it")
+    assert world.states() == {"deployment/db": "Pending"}
+    api.heal()
+    world.waits.watched(DEPLOYMENTS, PROD).wake()
+    await world.until_text("deployment/db", "is not observed yet")
+
+
+async def test_a_kind_that_is_not_there_is_said_and_is_met_once_it_is(api, client):
+    kinds = {**KINDS, "widgets.example.com": WIDGETS}
+    async with started(api, client, kinds) as world:
+        make(api, waiter("one", "widgets.example.com/w"))
+        await world.until_text("widgets.example.com/w", "has no widgets.example.com")
+        api.define(WIDGETS)
+        api.put(WIDGETS, named("w"))
+        # As it does by itself in up to a minute.
+        world.waits.watched(WIDGETS, PROD).wake()
+        await world.until_states({"widgets.example.com/w": "Met"})
+
+
+async def test_a_kind_that_the_setting_lacks_is_blocked_and_watched_by_nobody(api, world):
+    make(api, waiter("one", "job/a", "widgets.example.com/w"))
+    await world.until_text("job/a", "does not exist")
+    assert world.states() == {"job/a": "Pending", "widgets.example.com/w": "Blocked"}
+    assert "lifecycle.waitKinds" in world.text("widgets.example.com/w")
+    await api.until_watched(2)
+    assert world.watched() == {("jobs", PROD): 1}
+
+
+async def test_config_maps_are_watched_without_their_content_unless_a_field_is_asked(api, world):
+    api.put(CONFIG_MAPS, named("settings", data={"ready": "yes"}))
+    make(api, waiter("one", "cm/settings"))
+    await world.until_states({"cm/settings": "Met"})
+    wanted = "PartialObjectMetadata"
+    assert all(wanted in one.headers["Accept"] for one in api.seen("*", "/configmaps"))
+    make(api, waiter("two", "cm/settings#field=data.ready:yes"))
+    await world.until_states({"cm/settings": "Met", "cm/settings#field=data.ready:yes": "Met"})
+
+
+async def test_a_service_is_met_by_a_ready_endpoint_alone(api, world):
+    api.put(SERVICES, named("db"))
+    make(api, waiter("one", "svc/db"))
+    await world.until_text("svc/db", "has no ready endpoint")
+    found = named("db-1", endpoints=[{"conditions": {"ready": False}}])
+    found["metadata"]["labels"] = {"kubernetes.io/service-name": "db"}
+    api.put(SLICES, found)
+    api.put(SLICES, named("other", endpoints=[{"conditions": {"ready": True}}]))
+    make(api, waiter("two", "svc/other"))
+    await world.until_text("svc/other", "does not exist")
+    assert world.states()["svc/db"] == "Pending"
+    found = api.get(SLICES, "db-1", PROD)
+    api.put(SLICES, {**found, "endpoints": [{"conditions": {"ready": True}}]})
+    await world.until_states({"svc/db": "Met", "svc/other": "Pending"})
+
+
+async def test_a_definition_is_watched_in_the_cluster(api, world):
+    make(api, waiter("one", "crd/widgets.example.com"))
+    await api.until_watched(2)
+    assert world.watched() == {("customresourcedefinitions", ""): 1}
+    conditions = [{"type": "Established", "status": "True"}]
+    api.put(
+        DEFINITIONS,
+        {"metadata": {"name": "widgets.example.com"}, "status": {"conditions": conditions}},
+    )
+    await world.until_states({"crd/widgets.example.com": "Met"})
+
+
+async def test_an_object_that_goes_is_waited_for_again(api, world):
+    api.put(JOBS, job("a", COMPLETE))
+    make(api, waiter("one", "job/a"))
+    await world.until_states({"job/a": "Met"})
+    api.remove(JOBS, "a", PROD)
+    await world.until_states({"job/a": "Pending"})
+    assert world.text("job/a") == "does not exist"
+
+
+async def test_a_changed_annotation_changes_what_is_watched(api, world):
+    make(api, waiter("one", "job/a"))
+    await world.until_text("job/a", "does not exist")
+    api.put(PODS, waiter("one", "cm/b"))
+    await world.until_text("cm/b", "does not exist")
+    assert world.states() == {"cm/b": "Pending"}
+    await api.until_watched(2)
+    assert world.watched() == {("configmaps", PROD): 1}
+
+
+async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, world):
+    make(api, waiter("one", "pod/two"))
+    await world.until_text("pod/two", "does not exist")
+    make(api, waiter("two", "pod/one"))
+    await world.changes.until(lambda: f"{PROD}/two" in world.caches.pods.store)
+    found = world.caches.pods.store.get(f"{PROD}/two")
+    # As between a change of the store and the call of its listeners.
+    reports = world.waits._reports.pop(PROD)
+    assert world.waits.cycle(found) == "a cycle of waits: pod/two -> pod/one -> pod/two"
+    world.waits._reports[PROD] = reports
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_thousands_of_pods_on_one_item_cost_one_report_by_change(api, world, monkeypatch):
+    looks = []
+    right = wait_watches.report_on
+
+    def counted(item, *arguments):
+        looks.append(item.text)
+        return right(item, *arguments)
+
+    api.put(DEPLOYMENTS, named("db", spec={"replicas": 1}))
+    pods = [waiter(f"p-{number}", "deployment/db") for number in range(MANY)]
+    make(api, *pods)
+    await world.changes.until(lambda: len(world.caches.pods.store) == MANY)
+    await world.until_text("deployment/db", "is not observed yet")
+    monkeypatch.setattr(wait_watches, "report_on", counted)
+    world.told.clear()
+    found = api.get(DEPLOYMENTS, "db", PROD)
+    ready = {
+        "observedGeneration": found["metadata"]["generation"],
+        "availableReplicas": 1,
+        "conditions": [{"type": "Available", "status": "True"}],
+    }
+    api.put(DEPLOYMENTS, {**found, "status": ready})
+    await world.until_states({"deployment/db": "Met"})
+    assert looks == ["deployment/db"]
+    assert [len(keys) for keys in world.told] == [MANY]
