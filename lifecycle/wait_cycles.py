@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api import resources
 from harbourmaster.gates.owners import workload_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from harbourmaster.gates.waits import WaitItem
     from harbourmaster.lifecycle.gated_pods import Pod
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
     _Workload = tuple[str, str]
 
-_OWNERS = frozenset(("job", "deployment", "statefulset", "daemonset"))
+MAX_STEPS: Final = 100_000
+_SHOWN: Final = 8
+"""Workloads of a cycle that its text names."""
+_NAME: Final = ""
+"""The key of no label, by which pods are found by their name."""
+_OWNERS: Final = frozenset(("job", "deployment", "statefulset", "daemonset"))
 
 
 def wait_cycles(
@@ -25,24 +31,30 @@ def wait_cycles(
 ) -> dict[tuple[str, str], str]:
     """The cycle of each workload that is part of one, by kind in lower case and name.
 
-    ``pods`` are all that wait in one namespace; ``reports`` are those of their items.
+    ``pods`` are all that wait in one namespace; ``reports`` are those of their items. After
+    MAX_STEPS no further cycle is looked for, because who makes pods chooses how many there are.
     """
     by_workload: dict[_Workload, Pod] = {}
     for pod in pods:
         by_workload.setdefault(workload_of_pod(pod), pod)
-    edges: dict[_Workload, AbstractSet[_Workload]] = {}
+    by_label: defaultdict[tuple[str, str], list[_Workload]] = defaultdict(list)
     for workload, pod in by_workload.items():
-        items = pod.waits.items if pod.waits is not None else ()
-        open_items = [each for each in items if reports[each].state != "Met"]
-        edges[workload] = {
-            found for each in open_items for found in _waited_for(each, by_workload, targets)
-        }
-    found = {}
-    for workload in edges:
-        if path := _path_back(workload, edges):
-            names = ["/".join(each) for each in path]
-            found[workload] = f"a cycle of waits: {' -> '.join((*names, names[0]))}"
-    return found
+        for label in (*pod.labels.items(), (_NAME, pod.name)):
+            by_label[label].append(workload)
+    # Pods of many workloads may wait for the same.
+    waited_for: dict[WaitItem, Collection[_Workload]] = {}
+    edges: dict[_Workload, list[Collection[_Workload]]] = {}
+    for workload, pod in by_workload.items():
+        edges[workload] = []
+        for item in pod.waits.items if pod.waits is not None else ():
+            if item not in waited_for:
+                report = reports.get(item)
+                is_met = report is not None and report.state == "Met"
+                found = () if is_met else _waited_for(item, by_workload, by_label, targets)
+                waited_for[item] = sorted(found)
+            if waited_for[item]:
+                edges[workload].append(waited_for[item])
+    return _cycles(edges)
 
 
 def workload_of_pod(pod: Pod) -> tuple[str, str]:
@@ -54,7 +66,10 @@ def workload_of_pod(pod: Pod) -> tuple[str, str]:
 
 
 def _waited_for(
-    item: WaitItem, pods: Mapping[_Workload, Pod], targets: Targets
+    item: WaitItem,
+    pods: Mapping[_Workload, Pod],
+    by_label: Mapping[tuple[str, str], Collection[_Workload]],
+    targets: Targets,
 ) -> Iterable[_Workload]:
     """The workloads of waiting pods on which an item depends."""
     if item.kind in _OWNERS:
@@ -64,21 +79,47 @@ def _waited_for(
         service = targets.named(resources.SERVICES, item.name)
         labels = service.selector if service is not None else {}
     if labels:
-        return [key for key, pod in pods.items() if labels.items() <= pod.labels.items()]
-    return [key for key, pod in pods.items() if item.kind == "pod" and pod.name == item.name]
+        least = min((by_label.get(each, ()) for each in labels.items()), key=len)
+        return [key for key in least if labels.items() <= pods[key].labels.items()]
+    return by_label.get((_NAME, item.name), ()) if item.kind == "pod" else ()
+
+
+def _cycles(
+    edges: Mapping[_Workload, Sequence[Collection[_Workload]]],
+) -> dict[_Workload, str]:
+    """The text of the cycle of each node that is part of one."""
+    found: dict[_Workload, str] = {}
+    steps = 0
+    for start in edges:
+        if start in found or steps > MAX_STEPS:
+            continue
+        path, taken = _path_back(start, edges)
+        steps += taken
+        names = ["/".join(each) for each in path]
+        for index, each in enumerate(path):
+            turned = [names[at % len(names)] for at in range(index, index + len(names[:_SHOWN]))]
+            last = names[index] if len(names) <= _SHOWN else f"... ({len(names)} in all)"
+            found.setdefault(each, f"a cycle of waits: {' -> '.join((*turned, last))}")
+    return found
 
 
 def _path_back(
-    start: _Workload, edges: Mapping[_Workload, AbstractSet[_Workload]]
-) -> tuple[_Workload, ...]:
-    """The shortest way from a workload to itself; empty where there is none."""
-    ways: dict[_Workload, tuple[_Workload, ...]] = {start: (start,)}
-    unseen = [start]
+    start: _Workload, edges: Mapping[_Workload, Sequence[Collection[_Workload]]]
+) -> tuple[tuple[_Workload, ...], int]:
+    """The shortest way from a node to itself, empty where there is none; and the steps it took."""
+    before: dict[_Workload, _Workload] = {}
+    unseen, steps = [start], 0
     for each in unseen:
-        for following in sorted(edges.get(each, ())):
+        for following in chain.from_iterable(edges.get(each, ())):
+            steps += 1
             if following == start:
-                return ways[each]
-            if following not in ways:
-                ways[following] = (*ways[each], following)
+                way = [each]
+                while way[-1] != start:
+                    way.append(before[way[-1]])
+                return tuple(reversed(way)), steps
+            if following not in before:
+                before[following] = each
                 unseen.append(following)
-    return ()
+            if steps > MAX_STEPS:
+                return (), steps
+    return (), steps

@@ -12,7 +12,7 @@ from msgspec import Struct
 from harbourmaster.api import resources
 from harbourmaster.kube.caches import Cache
 from harbourmaster.lifecycle.gated_pods import items_of_pod
-from harbourmaster.lifecycle.wait_cycles import wait_cycles, workload_of_pod
+from harbourmaster.lifecycle.wait_cycles import wait_cycles
 from harbourmaster.lifecycle.wait_items import report_on, resources_of
 from harbourmaster.lifecycle.wait_targets import Target, target_of
 
@@ -63,6 +63,8 @@ class WaitWatches:
         self._counts: Counter[tuple[str, WaitItem]] = Counter()
         self._items: defaultdict[_Place, set[tuple[str, WaitItem]]] = defaultdict(set)
         self._reports: defaultdict[str, dict[WaitItem, ItemReport]] = defaultdict(dict)
+        # Those that were found since something changed.
+        self._cycles: dict[str, Mapping[tuple[str, str], str]] = {}
         self._watches: dict[_Place, _Watch] = {}
         self._due = asyncio.Event()
         pods.subscribe(self._pods_changed)
@@ -80,11 +82,13 @@ class WaitWatches:
         """How the items of the pods of a namespace stand."""
         return self._reports.get(namespace, {})
 
-    def cycle(self, pod: Pod) -> str:
-        """The cycle of waits that a pod is part of; empty for none."""
-        pods = self._pods.store.by_index(BY_NAMESPACE, pod.namespace)
-        found = wait_cycles(pods, self.reports(pod.namespace), _Targets(self, pod.namespace))
-        return found.get(workload_of_pod(pod), "")
+    def cycles(self, namespace: str) -> Mapping[tuple[str, str], str]:
+        """The cycles of waits in a namespace by workload, as ``wait_cycles`` gives them."""
+        if namespace not in self._cycles:
+            pods = self._pods.store.by_index(BY_NAMESPACE, namespace)
+            targets = _Targets(self, namespace)
+            self._cycles[namespace] = wait_cycles(pods, self.reports(namespace), targets)
+        return self._cycles[namespace]
 
     async def run(self) -> None:
         """Watch what is needed, until cancelled."""
@@ -125,6 +129,7 @@ class WaitWatches:
 
     def _pods_changed(self, keys: Iterable[str]) -> None:
         for key in keys:
+            self._cycles.pop(key.partition("/")[0], None)
             pod = self._pods.store.get(key)
             items = items_of_pod(pod) if pod is not None else []
             before = self._held.pop(key, [])
@@ -167,6 +172,8 @@ class WaitWatches:
     def _look_again(self, place: _Place) -> None:
         """Report on all items about a place, and tell of those that stand differently."""
         changed = [held for held in self._items.get(place, ()) if self._look(held)]
+        for namespace in {namespace for namespace, _ in self._items.get(place, ())}:
+            self._cycles.pop(namespace, None)
         pods = self._pods.store
         keys = frozenset(pod.key for held in changed for pod in pods.by_index(BY_ITEM, held))
         for listener in self._listeners if keys else ():
@@ -207,7 +214,7 @@ class _Targets:
         if cache is None:
             return "is being looked up"
         if cache.is_forbidden:
-            return f"the controller may not watch {kind}: allow it get, list and watch"
+            return f"the controller cannot watch {kind}: allow it get, list and watch"
         if cache.absent:
             return f"the API server has no {kind}"
         if not cache.synced.is_set():
