@@ -213,8 +213,8 @@ class _Targets:
         kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
         if cache is None:
             return "is being looked up"
-        if cache.is_forbidden:
-            return f"the controller cannot watch {kind}: allow it get, list and watch"
+        if cache.error is not None and cache.is_forbidden:
+            return f"the controller is not allowed to watch {kind}: allow it get, list and watch"
         if cache.absent:
             return f"the API server has no {kind}"
         if not cache.synced.is_set():
