@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import utc_now
 from harbourmaster.dashboard import attempts
 from harbourmaster.dashboard.answers import (
@@ -426,7 +427,7 @@ class Dashboard:
         return web.Response(body=found.body, headers=headers)
 
 
-_KINDS: Final = {name: kind for kind, name in SOURCES.items()}
+_KINDS: Final = {name: kind for kind, name in SOURCES.items()} | {"waits": PODS}
 _TEXTS: Final = {
     HTTPStatus.NOT_FOUND: "This page does not exist.",
     HTTPStatus.METHOD_NOT_ALLOWED: "This dashboard is read-only.",

@@ -145,7 +145,14 @@ _PODS: Final = Page(
     besides=(POLICIES, CLUSTER_POLICIES),
     counts=True,
 )
-_POD: Final = replace(_PODS, name="pod", path=f"{pods.PATH}{_ONE}", build=pods.pod, reads_pod=True)
+_POD: Final = replace(
+    _PODS,
+    name="pod",
+    path=f"{pods.PATH}{_ONE}",
+    build=pods.pod,
+    besides=(*_PODS.besides, *gates.NEEDED, *DETAILS),
+    reads_pod=True,
+)
 BY_NAME: Final = {each.name: each for each in (*PAGES, APPLICATION_PAGE, _PODS, _POD)}
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from harbourmaster.evaluation.model import Metric
+    from harbourmaster.gates.waits import WaitItem
     from harbourmaster.kube.store import Store
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         Workload,
         WorkloadVersion,
     )
+    from harbourmaster.lifecycle.wait_items import ItemReport
     from harbourmaster.placement.model import Application, ReportedCluster
     from harbourmaster.rescheduling.model import Node
 
@@ -79,6 +81,16 @@ class Source(Protocol[T]):
     absent: bool
     error: str | None
     is_forbidden: bool
+
+
+class WaitSource(Protocol):
+    """The objects for which pods wait; both answers are about the pods of one namespace."""
+
+    def reports(self, namespace: str) -> Mapping[WaitItem, ItemReport]:
+        """How the items of their waits stand."""
+
+    def cycles(self, namespace: str) -> Mapping[tuple[str, str], str]:
+        """Cycles of waits by workload, as ``wait_cycles`` names it."""
 
 
 class KnownPolicy(Struct, frozen=True, gc=False):
@@ -121,6 +133,7 @@ class PageSources:
     evaluation_definitions: Source[EvaluationDefinition] | None = None
     metrics: Source[Metric] | None = None
     gated_pods: Source[Pod] | None = None
+    waits: WaitSource | None = None
     policies: Source[KnownPolicy] | None = None
     cluster_policies: Source[KnownPolicy] | None = None
     applications: Source[Application] | None = None

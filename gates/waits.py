@@ -175,6 +175,10 @@ def _item(part: str) -> WaitItem:
         what = "label" if is_label else "name"
         raise ValueError(_fault(f'"{_cut(name)}" is not a {what}', wrong[0]))
     test, value = found["test"] or "", found["value"] or ""
+    if test and kind == "secret":
+        # Events and reports quote what is found, to people who cannot read Secrets.
+        wrong_part = f'"{_cut(part)}" asks for more than that a Secret exists'
+        raise ValueError(_fault(wrong_part, "write secret/NAME"))
     if test == "field" and not value:
         to_do = "write #field=PATH:VALUE, for example #field=status.phase:Active"
         raise ValueError(_fault(f'"{_cut(part)}" has no value', to_do))

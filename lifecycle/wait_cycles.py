@@ -3,19 +3,58 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api import resources
 from harbourmaster.gates.owners import workload_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from harbourmaster.gates.waits import WaitItem
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.wait_items import ItemReport, Targets
 
     _Workload = tuple[str, str]
+
+MAX_STEPS: Final = 100_000
+_SHOWN: Final = 8
+"""Workloads of a cycle that its text names."""
+_NAME: Final = ""
+"""The key of no label, by which pods are found by their name."""
+_OWNERS: Final = frozenset(("job", "deployment", "statefulset", "daemonset"))
+
+
+def wait_cycles(
+    pods: Iterable[Pod], reports: Mapping[WaitItem, ItemReport], targets: Targets
+) -> dict[tuple[str, str], str]:
+    """The cycle of each workload that is part of one, by kind in lower case and name.
+
+    ``pods`` are all that wait in one namespace; ``reports`` are those of their items. After
+    MAX_STEPS no further cycle is looked for, because who makes pods chooses how many there are.
+    """
+    by_workload: dict[_Workload, Pod] = {}
+    for pod in pods:
+        by_workload.setdefault(workload_of_pod(pod), pod)
+    by_label: defaultdict[tuple[str, str], list[_Workload]] = defaultdict(list)
+    for workload, pod in by_workload.items():
+        for label in (*pod.labels.items(), (_NAME, pod.name)):
+            by_label[label].append(workload)
+    # Pods of many workloads may wait for the same.
+    waited_for: dict[WaitItem, Collection[_Workload]] = {}
+    edges: dict[_Workload, list[Collection[_Workload]]] = {}
+    for workload, pod in by_workload.items():
+        edges[workload] = []
+        for item in pod.waits.items if pod.waits is not None else ():
+            if item not in waited_for:
+                report = reports.get(item)
+                is_met = report is not None and report.state == "Met"
+                found = () if is_met else _waited_for(item, by_workload, by_label, targets)
+                waited_for[item] = sorted(found)
+            if waited_for[item]:
+                edges[workload].append(waited_for[item])
+    return _cycles(edges)
 
 
 def workload_of_pod(pod: Pod) -> tuple[str, str]:
@@ -26,56 +65,61 @@ def workload_of_pod(pod: Pod) -> tuple[str, str]:
     return kind.lower(), name
 
 
-class WaitGraph:
-    """Which workloads of one namespace wait for which."""
+def _waited_for(
+    item: WaitItem,
+    pods: Mapping[_Workload, Pod],
+    by_label: Mapping[tuple[str, str], Collection[_Workload]],
+    targets: Targets,
+) -> Iterable[_Workload]:
+    """The workloads of waiting pods on which an item depends."""
+    if item.kind in _OWNERS:
+        return [(item.kind, item.name)] if (item.kind, item.name) in pods else ()
+    labels = dict([item.label]) if item.label is not None else {}
+    if item.kind == "service":
+        service = targets.named(resources.SERVICES, item.name)
+        labels = service.selector if service is not None else {}
+    if labels:
+        least = min((by_label.get(each, ()) for each in labels.items()), key=len)
+        return [key for key in least if labels.items() <= pods[key].labels.items()]
+    return by_label.get((_NAME, item.name), ()) if item.kind == "pod" else ()
 
-    def __init__(
-        self, pods: Iterable[Pod], reports: Mapping[WaitItem, ItemReport], targets: Targets
-    ) -> None:
-        """``pods``: all that wait, or one of each workload; ``reports``: those of their items."""
-        self._reports = reports
-        self._targets = targets
-        self._pods: dict[_Workload, Pod] = {}
-        self._labelled: defaultdict[tuple[str, str], set[_Workload]] = defaultdict(set)
-        self._edges: dict[_Workload, set[_Workload]] = {}
-        for pod in pods:
-            workload = workload_of_pod(pod)
-            if self._pods.setdefault(workload, pod) is pod:
-                for label in pod.labels.items():
-                    self._labelled[label].add(workload)
 
-    def cycle(self, pod: Pod) -> str:
-        """The shortest cycle that the workload of a pod is part of; empty where there is none."""
-        start = workload_of_pod(pod)
-        ways: dict[_Workload, tuple[_Workload, ...]] = {start: (start,)}
-        unseen = [start]
-        for each in unseen:
-            for following in sorted(self._after(each)):
-                if following == start:
-                    names = ["/".join(part) for part in (*ways[each], start)]
-                    return f"a cycle of waits: {' -> '.join(names)}"
-                if following not in ways:
-                    ways[following] = (*ways[each], following)
-                    unseen.append(following)
-        return ""
+def _cycles(
+    edges: Mapping[_Workload, Sequence[Collection[_Workload]]],
+) -> dict[_Workload, str]:
+    """The text of the cycle of each node that is part of one."""
+    found: dict[_Workload, str] = {}
+    steps = 0
+    for start in edges:
+        if start in found or steps > MAX_STEPS:
+            continue
+        path, taken = _path_back(start, edges)
+        steps += taken
+        names = ["/".join(each) for each in path]
+        for index, each in enumerate(path):
+            turned = [names[at % len(names)] for at in range(index, index + len(names[:_SHOWN]))]
+            last = names[index] if len(names) <= _SHOWN else f"... ({len(names)} in all)"
+            found.setdefault(each, f"a cycle of waits: {' -> '.join((*turned, last))}")
+    return found
 
-    def _after(self, workload: _Workload) -> set[_Workload]:
-        found = self._edges.get(workload)
-        if found is None:
-            found = self._edges[workload] = set()
-            waits = self._pods[workload].waits if workload in self._pods else None
-            for item in waits.items if waits is not None else ():
-                report = self._reports.get(item)
-                if report is None or report.state != "Met":
-                    found |= self._waited_for(item)
-        return found
 
-    def _waited_for(self, item: WaitItem) -> set[_Workload]:
-        """The waiting workloads on which an item depends."""
-        labels = dict([item.label]) if item.label is not None else {}
-        if item.kind == "service":
-            service = self._targets.named(resources.SERVICES, item.name)
-            labels = service.selector if service is not None else {}
-        if labels:
-            return set.intersection(*(self._labelled.get(each, set()) for each in labels.items()))
-        return {(item.kind, item.name)} & self._pods.keys()
+def _path_back(
+    start: _Workload, edges: Mapping[_Workload, Sequence[Collection[_Workload]]]
+) -> tuple[tuple[_Workload, ...], int]:
+    """The shortest way from a node to itself, empty where there is none; and the steps it took."""
+    before: dict[_Workload, _Workload] = {}
+    unseen, steps = [start], 0
+    for each in unseen:
+        for following in chain.from_iterable(edges.get(each, ())):
+            steps += 1
+            if following == start:
+                way = [each]
+                while way[-1] != start:
+                    way.append(before[way[-1]])
+                return tuple(reversed(way)), steps
+            if following not in before:
+                before[following] = each
+                unseen.append(following)
+            if steps > MAX_STEPS:
+                return (), steps
+    return (), steps

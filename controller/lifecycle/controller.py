@@ -64,6 +64,7 @@ _SHARED: Final = {
     "evaluation_definitions": "evaluation_definitions",
     "metrics": "metrics",
     "gated_pods": "pods",
+    "waits": "waits",
 }
 """What the dashboard calls our caches."""
 

@@ -11,16 +11,21 @@ from harbourmaster.api.times import seconds_between
 from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.controller.lifecycle.metrics import (
     APP,
+    BLOCKED,
     EVALUATION,
+    PENDING,
     PROMOTION,
     SHOWN,
     TASK,
     WORKLOAD,
     Now,
 )
+from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
 from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
 from harbourmaster.lifecycle.subjects import PROMOTION as PROMOTION_CHECK
 from harbourmaster.lifecycle.subjects import owners_of, state_of
+from harbourmaster.lifecycle.wait_cycles import workload_of_pod
+from harbourmaster.lifecycle.wait_items import wait_report
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Finishable")
 REMEMBERED: Final = 1024
 """Most finished objects that are remembered; one is told twice within seconds, if at all."""
+_WAIT_KEYS: Final = (WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY, WAITED_KEY)
 _PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
 _KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
 
@@ -83,7 +89,26 @@ class Measures:
             intervals={APP: _intervals(apps.values()), WORKLOAD: _intervals(workloads.values())},
             durations={APP: _durations(apps.values()), WORKLOAD: _durations(workloads.values())},
             gated_pods=sum(pod.is_held for pod in caches.pods.store.values()),
+            waits=_waits(caches),
         )
+
+
+def _waits(caches: LifecycleCaches) -> Counter[str]:
+    """How many pods wait for objects, by PENDING and BLOCKED."""
+    found: Counter[str] = Counter()
+    # The pods of a workload are alike, and there may be thousands.
+    alike: dict[tuple[str | None, ...], str] = {}
+    for pod in caches.pods.store.values():
+        if WAIT_FOR_KEY not in pod.annotations or not pod.is_ours:
+            continue
+        cycle = caches.waits.cycles(pod.namespace).get(workload_of_pod(pod), "")
+        key = (pod.namespace, cycle, *map(pod.annotations.get, _WAIT_KEYS))
+        if key not in alike:
+            # Without an age, because one that waited too long is marked or goes.
+            report = wait_report(pod, caches.waits.reports(pod.namespace), 0.0, cycle)
+            alike[key] = BLOCKED if report.blocked else "" if report.is_over else PENDING
+        found[alike[key]] += 1
+    return found
 
 
 def labels_of(obj: Finishable) -> tuple[str, ...]:

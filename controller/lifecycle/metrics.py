@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 CLOUD_EVENTS: Final = "harbourmaster_cloud_events_total"
 GATED_PODS: Final = "harbourmaster_gated_pods"
+POD_WAITS: Final = "harbourmaster_pods_waiting_for_objects"
 LATE_CHECKS: Final = "harbourmaster_pre_check_deadlines_exceeded_total"
+
+PENDING: Final = "pending"
+BLOCKED: Final = "blocked"
 
 APP: Final = "app"
 WORKLOAD: Final = "deployment"
@@ -96,6 +100,8 @@ class Now(Struct, frozen=True):
     durations: Mapping[str, Mapping[tuple[str, ...], float]]
     """Seconds from the start to the end, for the same."""
     gated_pods: int
+    waits: Mapping[str, int] = {}
+    """Pods that wait for objects, by PENDING and BLOCKED."""
 
 
 class GaugeSource(Protocol):
@@ -245,6 +251,10 @@ def _of_caches(now: Now) -> Iterable[Metric]:
         "Pods that wait behind our gate or in their scheduler.",
         value=now.gated_pods,
     )
+    waits = GaugeMetricFamily(POD_WAITS, "Pods that wait for objects.", labels=("state",))
+    for state in (PENDING, BLOCKED):
+        waits.add_metric((state,), now.waits.get(state, 0))
+    yield waits
 
 
 def _gauge(

@@ -25,6 +25,7 @@ from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_waits import EventStep, gate_wait, next_event
 from harbourmaster.lifecycle.gated_pods import versions_of_pod
+from harbourmaster.lifecycle.wait_cycles import workload_of_pod
 from harbourmaster.lifecycle.waiting import app_version_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class WaitEvents:
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
         if held[0].waits is not None:
-            cycle = caches.waits.graph(namespace).cycle(held[0])
+            cycle = caches.waits.cycles(namespace).get(workload_of_pod(held[0]), "")
             facts = replace(facts, items=caches.waits.explained(held[0]), cycle=cycle)
         wait = gate_wait(gate_report(held[0], facts, context.settings.wait_rules, context.now()))
         found = (supported_owner(each.owner_references) or _last_owner(each) for each in held)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from harbourmaster.api import resources
 from harbourmaster.kube.caches import Cache
 from harbourmaster.lifecycle.gated_pods import items_of_pod
-from harbourmaster.lifecycle.wait_cycles import WaitGraph, workload_of_pod
+from harbourmaster.lifecycle.wait_cycles import wait_cycles, workload_of_pod
 from harbourmaster.lifecycle.wait_items import (
     MISSING,
     NAMED,
@@ -96,6 +96,8 @@ class WaitWatches:
         # Of items by label: the pods that have it, and whether they are as they should.
         self._labelled: defaultdict[_Held, dict[str, bool]] = defaultdict(dict)
         self._reports: defaultdict[str, dict[WaitItem, ItemReport]] = defaultdict(dict)
+        # Those that were found since something changed.
+        self._cycles: dict[str, Mapping[tuple[str, str], str]] = {}
         self._watches: dict[_Place, _Watch] = {}
         self._due = asyncio.Event()
         pods.subscribe(self._pods_changed)
@@ -124,12 +126,15 @@ class WaitWatches:
             found[each] = report_on(each, self._kinds, targets, suggests=True)
         return found
 
-    def graph(self, namespace: str) -> WaitGraph:
-        """Which workloads of a namespace wait for which."""
-        workloads = islice(self._workloads.get(namespace, {}).values(), _COMPARED)
-        found = (self._pods.store.get(next(iter(each))) for each in workloads)
-        pods = [each for each in found if each is not None]
-        return WaitGraph(pods, self.reports(namespace), WatchedTargets(self, namespace))
+    def cycles(self, namespace: str) -> Mapping[tuple[str, str], str]:
+        """The cycles of waits in a namespace by workload, as ``wait_cycles`` gives them."""
+        if namespace not in self._cycles:
+            workloads = islice(self._workloads.get(namespace, {}).values(), _COMPARED)
+            found = (self._pods.store.get(next(iter(each))) for each in workloads)
+            pods = [each for each in found if each is not None]
+            targets = WatchedTargets(self, namespace)
+            self._cycles[namespace] = wait_cycles(pods, self.reports(namespace), targets)
+        return self._cycles[namespace]
 
     def watched(self, resource: Resource, namespace: str) -> Cache[Target] | None:
         """The cache of a kind for a namespace; None where it is not watched."""
@@ -178,6 +183,7 @@ class WaitWatches:
             pod = self._pods.store.get(key)
             items = items_of_pod(pod) if pod is not None else []
             namespace = key.partition("/")[0]
+            self._cycles.pop(namespace, None)
             before = self._waiting.pop(key, None)
             if before is not None:
                 _discard(self._workloads[namespace], before.workload, key)
@@ -235,6 +241,8 @@ class WaitWatches:
             if now is not None:
                 watch.known[key] = now
         held = {each for mark in marks for each in self._marked.get((place, mark), ())}
+        for namespace, _ in held:
+            self._cycles.pop(namespace, None)
         self._look_at(held, keys)
 
     def _look_at(self, items: Iterable[_Held], keys: Collection[str] | None = None) -> None:

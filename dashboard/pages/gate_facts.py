@@ -18,6 +18,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.dashboard.sources import found, values
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.wait_cycles import workload_of_pod
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod
 
@@ -72,7 +73,10 @@ class Gatherer:
                 workload = found(sources.workloads, f"{namespace}/{names.workload}")
             if version is not None:
                 app = app_version_of(version, self._apps.get((namespace, version.spec.app), ()))
-        return replace(known, workload=workload, version=version, app=app)
+        waits, cycle = sources.waits, ""
+        if pod.waits is not None and waits is not None:
+            cycle = waits.cycles(namespace).get(workload_of_pod(pod), "")
+        return replace(known, workload=workload, version=version, app=app, cycle=cycle)
 
     def facts_in(self, namespace: str) -> Facts:
         """What may be seen in a namespace of what checks are judged by."""
@@ -84,7 +88,9 @@ class Gatherer:
         sources = self._sources
         places = tuple(dict.fromkeys((namespace, *sources.definition_namespaces)))
         metrics = self._named(sources.metrics, KEPTN_METRICS, places)
+        waits = sources.waits
         return Facts(
+            items=waits.reports(namespace) if waits is not None else {},
             tasks=self._named(sources.tasks, TASKS, (namespace,)),
             evaluations=self._named(sources.evaluations, EVALUATIONS, (namespace,)),
             task_definitions=self._named(sources.task_definitions, TASK_DEFINITIONS, places),

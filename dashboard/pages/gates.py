@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.dashboard.pages.gate_facts import Gatherer
 from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, Tone, Topic
 from harbourmaster.dashboard.query import Listing, listed
-from harbourmaster.dashboard.sources import values
+from harbourmaster.dashboard.sources import found, values
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
 from harbourmaster.lifecycle.gate_verdict import sentence, verdict_on
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harbourmaster.dashboard.turns import Sliced
     from harbourmaster.dashboard.visibility import Visibility
     from harbourmaster.lifecycle.check_facts import Facts
-    from harbourmaster.lifecycle.gate_verdict import GateVerdict
+    from harbourmaster.lifecycle.gate_verdict import GateVerdict, GateWaitRules
     from harbourmaster.lifecycle.gated_pods import Pod
 
 
@@ -45,6 +45,8 @@ _TONES: Final[dict[str, Tone]] = {
     "waits-for-owner": "busy",
     "checks-pending": "busy",
     "waits-for-app": "busy",
+    "wait-blocked": "bad",
+    "waits-for-objects": "busy",
 }
 _WORDS: Final = {
     "ending": "ending",
@@ -59,6 +61,8 @@ _WORDS: Final = {
     "waits-for-app": "waits for its app",
     "checks-failed": "checks failed",
     "checks-pending": "waits for checks",
+    "wait-blocked": "blocked",
+    "waits-for-objects": "waits for objects",
     "deployment-due": "deployment due",
 }
 _ORDER: Final = tuple(_WORDS)
@@ -97,9 +101,7 @@ def gates(
         namespace=lambda each: each.pod.namespace,
         texts=lambda each: (each.pod.key, each.workload),
         key=_rank,
-        row=lambda each: GateRow(
-            gate_report(each.pod, each.facts, sources.rules, now), each.word, each.tone
-        ),
+        row=lambda each: _row(each, sources.rules, now),
         holds=lambda each: not query.state or each.verdict.code == query.state,
     )
     return GatesPage(listing, tuple(_parts(waiting)), sources.rules.max_age_seconds > 0)
@@ -110,6 +112,17 @@ def tally(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Ta
     waiting = yield from _waiting(sources, visible, now)
     urgent = sorted((each for each in waiting if each.is_urgent), key=_rank)
     return _TOPIC.tally(sources, visible, waiting, _parts(waiting), urgent, _notice)
+
+
+def gate_of(sources: PageSources, visible: Visibility, key: str, now: datetime) -> GateRow | None:
+    """Why one pod waits; None where it does not, or that must not be seen."""
+    pod = found(sources.gated_pods, key)
+    if pod is None or not pod.is_ours:
+        return None
+    if not all(visible.sees(each, pod.namespace) for each in NEEDED):
+        return None
+    facts = Gatherer(sources, visible).facts(pod)
+    return _row(_judged(pod, facts, sources.rules, now), sources.rules, now)
 
 
 class _Waiting(NamedTuple):
@@ -147,17 +160,24 @@ def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced
             yield
         if not pod.is_ours or not all(scope.sees(pod.namespace) for scope in scopes):
             continue
-        facts = gatherer.facts(pod)
-        case = case_of(pod, facts, sources.rules, now)
-        verdict = verdict_on(case)
-        tone: Tone = "warn" if case.is_overdue else "idle"
-        tone = _TONES.get(verdict.code, tone)
-        if tone == "busy" and verdict.advice:
-            tone = "warn"
-        described = case.described
-        workload = "" if described is None else f"{described.app}/{described.workload}"
-        waiting.append(_Waiting(pod, workload, facts, verdict, tone, case.is_overdue))
+        waiting.append(_judged(pod, gatherer.facts(pod), sources.rules, now))
     return waiting
+
+
+def _judged(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> _Waiting:
+    case = case_of(pod, facts, rules, now)
+    verdict = verdict_on(case)
+    tone: Tone = "warn" if case.is_overdue else "idle"
+    tone = _TONES.get(verdict.code, tone)
+    if tone == "busy" and verdict.advice:
+        tone = "warn"
+    described = case.described if pod.has_checks else None
+    workload = "" if described is None else f"{described.app}/{described.workload}"
+    return _Waiting(pod, workload, facts, verdict, tone, case.is_overdue)
+
+
+def _row(each: _Waiting, rules: GateWaitRules, now: datetime) -> GateRow:
+    return GateRow(gate_report(each.pod, each.facts, rules, now), each.word, each.tone)
 
 
 def _rank(each: _Waiting) -> tuple[int, str, str]:

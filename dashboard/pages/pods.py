@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.dashboard.pages import policies
+from harbourmaster.dashboard.pages.gates import GateRow, gate_of
 from harbourmaster.dashboard.query import listed
 from harbourmaster.dashboard.sources import found
 from harbourmaster.policies.explain import OWN, ExplainedPolicy, FieldReport, explain
@@ -73,10 +74,12 @@ class PodPage(Struct, frozen=True):
     created: str
     policies: tuple[str, ...]
     fields: tuple[FieldRow, ...]
+    gate: GateRow | None
+    """Why it waits at a gate, if it does."""
 
 
 def pod(
-    sources: PageSources, visible: Visibility, query: PageQuery, _now: datetime
+    sources: PageSources, visible: Visibility, query: PageQuery, now: datetime
 ) -> PodPage | None:
     """The page of the pod that was read; None where there is none."""
     view = KINDS["", "v1", "Pod"].read(sources.pod) if sources.pod else None
@@ -96,6 +99,7 @@ def pod(
             for each in known.fields
             if each.set_by == (OWN,)
         ),
+        gate_of(sources, visible, f"{query.namespace}/{query.name}", now),
     )
 
 

@@ -26,6 +26,7 @@ _TONES: Final[dict[str, Tone]] = {
     "Running": "good",
     "Online": "good",
     "Pass": "good",
+    "Met": "good",
     "Progressing": "busy",
     "Scheduling": "busy",
     "Deploying": "busy",
@@ -38,6 +39,7 @@ _TONES: Final[dict[str, Tone]] = {
     "NotReady": "warn",
     "FailingMetrics": "warn",
     "Degraded": "bad",
+    "Blocked": "bad",
     "Failed": "bad",
     "Offline": "bad",
 }

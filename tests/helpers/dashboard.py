@@ -79,7 +79,13 @@ class Filled(LifecycleStores):
             namespace = NAMESPACES[number % len(NAMESPACES)]
             name = f"{GOODS[number % len(GOODS)]}-{number}"
             self.app(namespace, name, number)
-            self.gated(namespace, name, number)
+            self.gated(
+                namespace,
+                name,
+                number,
+                wait_for="job/migrate, service/cache" if number % 5 == 4 else "",
+                checks="none" if number % 10 == 9 else "",
+            )
             self.policy(namespace, f"keep-{name}", number)
             self.member(namespace, number)
             self.placed(namespace, name, number, count)

@@ -6,6 +6,8 @@ import msgspec
 
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.release import CHECKS_KEY
+from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import decode_pod
 from harbourmaster.lifecycle.model import (
     AppVersion,
@@ -16,6 +18,7 @@ from harbourmaster.lifecycle.model import (
     Workload,
     WorkloadVersion,
 )
+from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.workloads import names_of
 from helpers.dashboard_stores import Stores
 
@@ -172,9 +175,18 @@ class LifecycleStores(Stores):
         }
         self.put("metrics", self._made(Metric, name, namespace, 9999, spec=spec, status=status))
 
-    def gated(self, namespace, app, number=0, name=None):
+    def waiting(self, namespace, name, wait_for, **states):
+        """A pod without checks at its gate; ``states`` are of the objects, by their names."""
+        self.gated(namespace, "shop", name=name, wait_for=wait_for, checks="none")
+        for item in waits_of({WAIT_FOR_KEY: wait_for}).items:
+            state, text = states.get(item.name, ("Pending", "does not exist"))
+            report = ItemReport(item.text, state, text)
+            self.waits.items.setdefault(namespace, {})[item] = report
+
+    def gated(self, namespace, app, number=0, name=None, wait_for="", checks=""):
         """A pod at its gate, of a workload of the app."""
         workload = ("web", "worker")[number % 2]
+        waits = {WAIT_FOR_KEY: wait_for, CHECKS_KEY: checks}
         raw = {
             "metadata": {
                 "name": name or f"{app}-{workload}-6f{number:04x}",
@@ -185,6 +197,7 @@ class LifecycleStores(Stores):
                     "keptn.sh/app": app,
                     "keptn.sh/workload": workload,
                     "keptn.sh/version": "1.4.2",
+                    **{key: value for key, value in waits.items() if value},
                 },
                 "ownerReferences": [
                     {

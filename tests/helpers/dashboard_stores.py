@@ -27,6 +27,22 @@ class StaticSource:
         self.is_forbidden = False
 
 
+class StaticWaits:
+    """What is known of the objects for which pods wait, by namespace."""
+
+    def __init__(self):
+        self.items = {}
+        self.found = {}
+        self.asked = []
+
+    def reports(self, namespace):
+        return self.items.get(namespace, {})
+
+    def cycles(self, namespace):
+        self.asked.append(namespace)
+        return self.found.get(namespace, {})
+
+
 class Stores:
     """``put`` and ``remove`` tell open pages, as mirrors do."""
 
@@ -51,6 +67,7 @@ class Stores:
     def __init__(self, now=None, max_age=0.0):
         self.now = now or utc_now()
         self.sources = {each: StaticSource() for each in self.SOURCES}
+        self.waits = StaticWaits()
         self.pods = Store()
         self.sources["labels"] = StaticSource(self.pods)
         self.raw_pods = {}
@@ -69,7 +86,9 @@ class Stores:
     async def world(self, *, counts=True, pod=""):
         found = await self.counter.counts() if counts else MatchCounts()
         raw = self.raw_pods.get(pod)
-        return PageSources(**self.sources, counts=found, rules=self.rules, pod=raw)
+        return PageSources(
+            **self.sources, waits=self.waits, counts=found, rules=self.rules, pod=raw
+        )
 
     def put(self, source, obj, key=None):
         key = key or obj.metadata.key

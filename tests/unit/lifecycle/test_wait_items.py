@@ -9,7 +9,7 @@ from harbourmaster.api import resources
 from harbourmaster.api.resources import of_kind
 from harbourmaster.gates.waits import KINDS, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
-from harbourmaster.lifecycle.wait_cycles import WaitGraph, workload_of_pod
+from harbourmaster.lifecycle.wait_cycles import wait_cycles
 from harbourmaster.lifecycle.wait_items import report_on, resources_of, wait_report
 from harbourmaster.lifecycle.wait_targets import field_of, target_of
 
@@ -278,8 +278,7 @@ def test_a_text_names_three_items():
 
 def cycles(*pods, **found):
     known = {each: report for pod in pods for each, report in reports(pod, **found).items()}
-    graph = WaitGraph(pods, known, Objects(**found))
-    return {workload_of_pod(pod): text for pod in pods if (text := graph.cycle(pod))}
+    return wait_cycles(pods, known, Objects(**found))
 
 
 A = waiting(

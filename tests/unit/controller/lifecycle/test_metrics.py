@@ -29,6 +29,7 @@ class Source:
             intervals={APP: {(*SHOP, "0"): 12.5}},
             durations={APP: {(*SHOP, "0"): 60.0}},
             gated_pods=3,
+            waits={"blocked": 2},
         )
 
     def now(self):
@@ -84,6 +85,10 @@ def test_the_state_of_now_is_shown_by_who_leads(registry, metrics):
     assert lines(registry, "keptn_app_deploymentinterval{")[0].endswith(" 12.5")
     assert lines(registry, "keptn_app_deploymentduration{")[0].endswith(" 60.0")
     assert lines(registry, "harbourmaster_gated_pods") == ["harbourmaster_gated_pods 3.0"]
+    assert lines(registry, "harbourmaster_pods_waiting") == [
+        'harbourmaster_pods_waiting_for_objects{state="pending"} 0.0',
+        'harbourmaster_pods_waiting_for_objects{state="blocked"} 2.0',
+    ]
     metrics.lead(None)
     assert lines(registry, "keptn_app_active{") == []
 
