@@ -162,8 +162,8 @@ class GatedPods:
         """Release a pod that waits for objects alone, or return the seconds to its time-out."""
         report = await self._waits(pod)
         if report.is_over:
-            add = {RELEASED_KEY: EXPIRED} if report.is_expired else {WAITED_KEY: MET}
-            await self._release(pod, add)
+            done = {WAITED_KEY: MET} if pod.is_in_scheduler else None
+            await self._release(pod, {RELEASED_KEY: EXPIRED} if report.is_expired else done)
         return report.left
 
     async def _waits(self, pod: Pod) -> WaitReport:
@@ -298,6 +298,8 @@ class GatedPods:
             held: Any = {"drop": (PARENT_KEY,), "revision": of.resource_version}
             if of.is_in_scheduler:
                 return nudge(of.uid, annotations, add or {}, **held)
+            if not of.has_checks:
+                held["drop"] += (CHECKS_KEY,)
             return removal(of.uid, of.gates, annotations, add=add, **held)
 
         operations = patch(pod)
