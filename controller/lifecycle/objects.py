@@ -67,5 +67,7 @@ class Written(Generic[T]):
 
     def put(self, key: str, obj: T) -> None:
         """Note the object in an answer of the API server."""
-        until = asyncio.get_running_loop().time() + _PATIENCE
-        self._ahead[key] = (self._store.get(key), obj, until)
+        now = asyncio.get_running_loop().time()
+        # Nobody may ask again for what was deleted soon.
+        self._ahead = {name: held for name, held in self._ahead.items() if held[2] > now}
+        self._ahead[key] = (self._store.get(key), obj, now + _PATIENCE)

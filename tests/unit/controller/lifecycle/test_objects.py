@@ -68,6 +68,16 @@ async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
     assert written.get("a") is None
 
 
+async def test_nobody_need_ask_for_it_to_be_forgotten(monkeypatch):
+    written = Written(Store())
+    written.put("a", 1)
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now + 6)
+    written.put("b", 2)
+    assert set(written._ahead) == {"b"}
+
+
 async def test_a_watch_that_is_behind_lets_nothing_be_made_twice(api, client, monkeypatch):
     stage(api, monkeypatch)
     context = context_of(client)
