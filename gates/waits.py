@@ -19,7 +19,7 @@ from harbourmaster.api.resources import Resource
 from harbourmaster.api.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 WAIT_FOR_KEY: Final = "gates.harbourmaster.dev/wait-for"
 """Annotation of a pod; as a label of a namespace, DISABLED or REQUIRED."""
@@ -39,6 +39,8 @@ ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("Keep", "Release", "Fail")
 MAX_ITEMS: Final = 32
 MAX_TEXT: Final = 4096
 """Characters of the annotation."""
+_COMPARED: Final = 32
+"""Characters of words that are compared or parsed; each takes time."""
 KINDS: Final[Mapping[str, Resource]] = {
     "job": resources.JOBS,
     "deployment": resources.DEPLOYMENTS,
@@ -72,7 +74,7 @@ _ITEM: Final = re.compile(
     r"(?:#(?P<test>condition|field)=(?P<path>[^:]+)(?::(?P<value>.+))?)?",
     re.ASCII,
 )
-_CUSTOM: Final = re.compile(r"([a-z0-9-]+)\.(v[0-9]+(?:(?:alpha|beta)[0-9]+)?)(?:\.([a-z0-9.-]+))?")
+_CUSTOM: Final = re.compile(r"([a-z0-9-]+)\.(v[0-9]+(?:(?:alpha|beta)[0-9]+)?)\.([a-z0-9.-]+)")
 _SHAPE: Final = "write KIND/NAME, for example job/migrate or pod/app=cache"
 
 
@@ -110,7 +112,7 @@ def waits_of(annotations: Mapping[str, str]) -> Waits | None:
     text = annotations.get(WAIT_FOR_KEY)
     if text is None:
         return None
-    limits = (annotations.get(key, "")[: MAX_TEXT + 1] for key in (TIMEOUT_KEY, ON_TIMEOUT_KEY))
+    limits = (annotations.get(key, "")[: _COMPARED + 1] for key in (TIMEOUT_KEY, ON_TIMEOUT_KEY))
     return _parsed(text[: MAX_TEXT + 1], *limits)
 
 
@@ -122,8 +124,10 @@ def kind_of(entry: str) -> tuple[str, Resource]:
     if found is None:
         to_do = "write PLURAL.VERSION.GROUP, for example widgets.v1.example.com"
         raise ValueError(f'"{entry}" is not a kind: {to_do}')
-    plural, version, group = found[1], found[2], found[3] or ""
-    return f"{plural}.{group}" if group else plural, Resource(group, version, plural, plural)
+    plural, version, group = found.groups()
+    if known := _WORDS.get(f"{plural}.{group}"):
+        return known, KINDS[known]
+    return f"{plural}.{group}", Resource(group, version, plural, plural)
 
 
 # All pods of a workload have the same texts.
@@ -140,12 +144,13 @@ def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
         faults.append(_fault(f"{len(parts)} items", f"name at most {MAX_ITEMS}"))
     for part in dict.fromkeys(parts[:MAX_ITEMS]):
         try:
-            items.append(_item(part))
+            items.append(_item(part, suggests=not faults))
         except ValueError as error:
             faults.append(str(error))
     seconds = 0.0
     try:
-        seconds = parse_duration(timeout) if timeout else 0.0
+        if len(timeout) <= _COMPARED:
+            seconds = parse_duration(timeout) if timeout else 0.0
     except ValueError as error:
         fault, _, to_do = str(error).partition(": ")
         faults.append(_fault(fault, to_do, TIMEOUT_KEY))
@@ -159,15 +164,16 @@ def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
     return Waits(tuple(items), seconds, chosen or "Keep", tuple(faults))
 
 
-def _item(part: str) -> WaitItem:
-    """Raises ValueError with a fault."""
+def _item(part: str, *, suggests: bool) -> WaitItem:
+    """Raises ValueError with a fault; ``suggests``: with what may be meant, which takes time."""
     found = _ITEM.fullmatch(part)
     if found is None:
         raise ValueError(_fault(f'"{_cut(part)}" is not an object', _SHAPE))
     word, name = found["kind"], found["name"]
     kind = _WORDS.get(word) or word
     if kind not in KINDS and "." not in kind:
-        to_do = did_you_mean(word, _WORDS) or f"use {_listed(KINDS)} or PLURAL.GROUP"
+        near = did_you_mean(word, _WORDS) if suggests and len(word) <= _COMPARED else ""
+        to_do = near or f"use {', '.join(KINDS)} or PLURAL.GROUP"
         raise ValueError(_fault(f'"{_cut(word)}" is not a kind', to_do))
     key, is_label, label = name.partition("=") if kind == "pod" else (name, "", "")
     wrong = [*qualified_name(key), *label_value(label)] if is_label else dns_subdomain(name)
@@ -177,8 +183,10 @@ def _item(part: str) -> WaitItem:
     test, value = found["test"] or "", found["value"] or ""
     if test and kind == "secret":
         # Events and reports quote what is found, to people who cannot read Secrets.
-        wrong_part = f'"{_cut(part)}" asks for more than that a Secret exists'
+        wrong_part = f'"{_cut(part)}" tests the content of a Secret'
         raise ValueError(_fault(wrong_part, "write secret/NAME"))
+    if test == "field" and is_label:
+        raise ValueError(_fault(f'"{_cut(part)}" tests a field of many pods', "name one pod"))
     if test == "field" and not value:
         to_do = "write #field=PATH:VALUE, for example #field=status.phase:Active"
         raise ValueError(_fault(f'"{_cut(part)}" has no value', to_do))
@@ -196,10 +204,6 @@ def _item(part: str) -> WaitItem:
 
 def _fault(wrong: str, to_do: str, key: str = WAIT_FOR_KEY) -> str:
     return f"{wrong}: metadata.annotations[{key}]: {to_do}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words)
 
 
 def _cut(text: str) -> str:

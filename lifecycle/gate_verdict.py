@@ -235,7 +235,7 @@ def _ungated(pod: Pod) -> GateVerdict:
         why = pod.annotations.get(RELEASED_REASON_KEY) or "no reason is given"
         return GateVerdict("released", f"nothing: {who} released it without its checks: {why}")
     if pod.annotations.get(WAITED_KEY) == MET:
-        return GateVerdict("released", "nothing: all that it waited for is there")
+        return GateVerdict("released", "nothing: all its waits are met")
     if pod.annotations.get(REMOVED_KEY):
         return GateVerdict("released", "nothing: its gate was removed")
     return GateVerdict("not-gated", "nothing: it has no gate of ours")

@@ -12,13 +12,13 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.mistakes import Mistake, key_mistakes, owner_mistakes
 from harbourmaster.gates.release import CHECKS_KEY, NONE, RELEASED_KEY, is_told_passed
-from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
+from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, Waits, waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.scheduling import is_refusal
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
-    from harbourmaster.gates.waits import WaitItem, Waits
+    from harbourmaster.gates.waits import WaitItem
 
 PENDING_PODS: Final = "spec.nodeName=,status.phase=Pending"
 REVISION_LABEL: Final = "controller-revision-hash"
@@ -126,6 +126,8 @@ class Pod(Struct, frozen=True, gc=False):
     """The scheduler's last message, if it quotes our refusal."""
     elsewhere: str = ""
     """If it does not wait for us: the scheduler in which it may wait for its checks."""
+    waits: Waits | None = None
+    """What it waits for besides its checks."""
     mistakes: tuple[Mistake, ...] = ()
     """What of it was meant for gates and has no effect; it counts only where there are gates."""
 
@@ -150,11 +152,6 @@ class Pod(Struct, frozen=True, gc=False):
         return self.annotations.get(CHECKS_KEY, "")
 
     @property
-    def waits(self) -> Waits | None:
-        """What it waits for besides its checks."""
-        return waits_of(self.annotations)
-
-    @property
     def has_waited(self) -> bool:
         """Whether it waits for its checks alone, or for nothing."""
         return self.waits is None or self.annotations.get(WAITED_KEY) == MET
@@ -162,7 +159,7 @@ class Pod(Struct, frozen=True, gc=False):
     @property
     def has_checks(self) -> bool:
         """Whether it waits for checks, too, and not for objects alone."""
-        return self.told != NONE
+        return self.told != NONE or self.annotations.get(PARENT_KEY) == UNRESOLVED
 
     @property
     def key(self) -> str:
@@ -218,6 +215,7 @@ def _whole(found: PodObject, scheduler: str) -> Pod:
         owner_references=metadata.owner_references,
         gates=gates,
         is_in_scheduler=is_in_scheduler,
+        waits=waits_of(metadata.annotations),
         refusal=_refusal(found) if is_in_scheduler else "",
         mistakes=_mistakes(found),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     _Workload = tuple[str, str]
 
-MAX_STEPS: Final = 100_000
+MAX_STEPS: Final = 20_000
 _SHOWN: Final = 8
 """Workloads of a cycle that its text names."""
 _NAME: Final = ""
@@ -37,12 +37,13 @@ def wait_cycles(
     by_workload: dict[_Workload, Pod] = {}
     for pod in pods:
         by_workload.setdefault(workload_of_pod(pod), pod)
-    by_label: defaultdict[tuple[str, str], list[_Workload]] = defaultdict(list)
+    by_label: defaultdict[tuple[str, str], set[_Workload]] = defaultdict(set)
     for workload, pod in by_workload.items():
         for label in (*pod.labels.items(), (_NAME, pod.name)):
-            by_label[label].append(workload)
+            by_label[label].add(workload)
     # Pods of many workloads may wait for the same.
     waited_for: dict[WaitItem, Collection[_Workload]] = {}
+    steps = 0
     edges: dict[_Workload, list[Collection[_Workload]]] = {}
     for workload, pod in by_workload.items():
         edges[workload] = []
@@ -52,6 +53,9 @@ def wait_cycles(
                 is_met = report is not None and report.state == "Met"
                 found = () if is_met else _waited_for(item, by_workload, by_label, targets)
                 waited_for[item] = sorted(found)
+                steps += 1 + len(waited_for[item])
+                if steps > MAX_STEPS:
+                    return {}
             if waited_for[item]:
                 edges[workload].append(waited_for[item])
     return _cycles(edges)
@@ -68,7 +72,7 @@ def workload_of_pod(pod: Pod) -> tuple[str, str]:
 def _waited_for(
     item: WaitItem,
     pods: Mapping[_Workload, Pod],
-    by_label: Mapping[tuple[str, str], Collection[_Workload]],
+    by_label: Mapping[tuple[str, str], set[_Workload]],
     targets: Targets,
 ) -> Iterable[_Workload]:
     """The workloads of waiting pods on which an item depends."""
@@ -79,8 +83,7 @@ def _waited_for(
         service = targets.named(resources.SERVICES, item.name)
         labels = service.selector if service is not None else {}
     if labels:
-        least = min((by_label.get(each, ()) for each in labels.items()), key=len)
-        return [key for key in least if labels.items() <= pods[key].labels.items()]
+        return set.intersection(*(by_label.get(each, set()) for each in labels.items()))
     return by_label.get((_NAME, item.name), ()) if item.kind == "pod" else ()
 
 

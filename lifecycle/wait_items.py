@@ -11,7 +11,7 @@ from harbourmaster.api import resources
 from harbourmaster.api.durations import format_duration
 from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.gates.waits import TIMED_OUT, TIMEOUT_KEY, WAITED_KEY
-from harbourmaster.lifecycle.wait_targets import SERVICE_LABEL, field_of
+from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, SERVICE_LABEL, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -37,15 +37,28 @@ class Targets(Protocol):
     def all(self, resource: Resource) -> Collection[Target]:
         """All objects of a kind."""
 
-    def obstacle(self, resource: Resource) -> str:
-        """Why the objects of a kind are not known; empty where they are."""
+    def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
+        """The objects of a kind with that label."""
+
+    def obstacle(self, resource: Resource) -> Obstacle | None:
+        """Why the objects of a kind are not known; None where they are."""
+
+
+class Obstacle(NamedTuple):
+    """Why objects are not known: they are ``missing`` as a kind, ``forbidden``, or not read yet."""
+
+    kind: Literal["missing", "forbidden", "unread"]
+    text: str
+
+
+LOOKED_UP: Final = Obstacle("unread", "is being looked up")
 
 
 class ItemReport(Struct, frozen=True, gc=False):
     """How one item stands."""
 
     item: str
-    state: Literal["Met", "Pending", "Blocked"]
+    state: Literal["Met", "Pending", "Blocked", "Unknown"]
     text: str = ""
     """Why it is not met, to be read after the item."""
 
@@ -92,10 +105,10 @@ def report_on(
         text = f'kind "{item.kind}" cannot be waited for: add it to lifecycle.waitKinds'
         return ItemReport(item.text, "Blocked", text)
     for each in resources_of(item, kinds):
-        if obstacle := targets.obstacle(each):
-            return ItemReport(item.text, "Pending", obstacle)
+        if (obstacle := targets.obstacle(each)) is not None:
+            return _behind(item, obstacle)
     if item.label is not None:
-        found = [each for each in targets.all(resource) if has_label(each, item)]
+        found = targets.labelled(resource, *item.label)
         return labelled(item, [not unmet(item, resource, each, targets) for each in found])
     target = targets.named(resource, item.name)
     if target is None:
@@ -107,26 +120,30 @@ def report_on(
     text = unmet(item, resource, target, targets)
     if not text:
         return ItemReport(item.text, "Met")
-    is_blocked = target.is_failed and not item.test
+    is_blocked = target.is_failed and not item.test and not target.is_ending
     return ItemReport(item.text, "Blocked" if is_blocked else "Pending", text)
 
 
 def unmet(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
-    """Why an object does not have what the item asks; empty where it has."""
+    """Why an object does not have what the item asks; empty where it has.
+
+    What a field has is not told: who reads events may not be allowed to read the object.
+    """
+    if target.is_ending:
+        return "is being deleted"
     if item.test == "condition":
         status, reason = target.conditions.get(item.path, ("missing", ""))
         because = f" ({reason})" if reason else ""
         is_met = status.lower() == item.value.lower()
         return "" if is_met else f"condition {item.path} is {status}{because}"
     if item.test == "field":
-        found = field_of(target.document, item.path) if target.document else None
-        return "" if found == item.value else f"{item.path} is {found or 'missing'}"
+        if not target.document:
+            return f"is too large to test a field: more than {MAX_DOCUMENT // 1024} KiB"
+        found = field_of(target.document, item.path)
+        return "" if found == item.value else f"{item.path} is not {item.value}"
     if resource == resources.SERVICES:
-        slices = targets.all(resources.SLICES)
-        is_met = any(
-            each.labels.get(SERVICE_LABEL) == target.name and each.is_ready for each in slices
-        )
-        return "" if is_met else "has no ready endpoint"
+        slices = targets.labelled(resources.SLICES, SERVICE_LABEL, target.name)
+        return "" if any(each.is_ready for each in slices) else "has no ready endpoint"
     return "" if target.is_ready else target.text
 
 
@@ -138,10 +155,12 @@ def wait_report(
     if waits is None or pod.has_waited:
         return WaitReport()
     items = tuple(
-        reports.get(each) or ItemReport(each.text, "Pending", "is being looked up")
+        reports.get(each) or ItemReport(each.text, "Unknown", LOOKED_UP.text)
         for each in waits.items
     )
-    left = waits.timeout - age if waits.timeout else None
+    # What is not known may have been met in time.
+    is_known = all(each.state != "Unknown" for each in items)
+    left = waits.timeout - age if waits.timeout and is_known else None
     is_expired = left is not None and left <= 0
     limit = f"longer than {format_duration(waits.timeout)} ({TIMEOUT_KEY})"
     blocked = next((told([each]) for each in items if each.state == "Blocked"), cycle)
@@ -159,6 +178,14 @@ def wait_report(
     return WaitReport(items, False, blocked, is_expired and not waits.faults, wait)
 
 
+def _behind(item: WaitItem, obstacle: Obstacle) -> ItemReport:
+    if obstacle.kind == "missing":
+        return ItemReport(item.text, "Met" if item.is_optional else "Pending", obstacle.text)
+    return ItemReport(
+        item.text, "Blocked" if obstacle.kind == "forbidden" else "Unknown", obstacle.text
+    )
+
+
 def labelled(item: WaitItem, met: Collection[bool]) -> ItemReport:
     """On an item for pods by their label; ``met``: whether each is as it should. One is enough."""
     if any(met) or (item.is_optional and not met):
@@ -166,8 +193,3 @@ def labelled(item: WaitItem, met: Collection[bool]) -> ItemReport:
     wanted = f"{item.path} {item.value}" if item.test else "ready"
     text = f"none of {len(met)} pods is {wanted}" if met else "no pod has this label"
     return ItemReport(item.text, "Pending", text)
-
-
-def has_label(target: Target, item: WaitItem) -> bool:
-    """Whether a pod is one of those that an item names by their label."""
-    return item.label is not None and target.labels.get(item.label[0]) == item.label[1]

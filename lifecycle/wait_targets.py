@@ -10,10 +10,12 @@ from msgspec import Struct
 from harbourmaster.api import resources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from harbourmaster.api.resources import Resource
 
+MAX_DOCUMENT: Final = 128 * 1024
+"""Bytes of an object of which fields are tested; each test decodes it."""
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 """On an EndpointSlice: the name of its Service."""
 
@@ -34,14 +36,21 @@ class Target(Struct, frozen=True, gc=False, kw_only=True):
     """Status and reason by type."""
     selector: dict[str, str] = {}
     """Of a Service: the labels of its pods."""
+    is_ending: bool = False
     document: bytes = b""
-    """The whole object, where a wait asks for a field of it."""
+    """The whole object, where a wait asks for a field of it; empty for one that is too large."""
 
 
-def target_of(resource: Resource, raw: msgspec.Raw | bytes, *, whole: bool = False) -> Target:
-    """The target from its JSON; ``whole``: with the document. Raises msgspec.DecodeError."""
+def target_of(
+    resource: Resource, raw: msgspec.Raw | bytes, *, whole: Collection[str] = ()
+) -> Target:
+    """The target from its JSON; ``whole``: the names of those with their document.
+
+    Raises msgspec.DecodeError.
+    """
     found = _Found(msgspec.json.decode(raw))
     metadata = found.part("metadata")
+    is_kept = metadata.text("name") in whole and memoryview(raw).nbytes <= MAX_DOCUMENT
     conditions = {str(each.get("type")): each for each in found.part("status").rows("conditions")}
     is_ready, text = _READY.get(resource, _exists)(found, conditions)
     failed = conditions.get("Failed", {})
@@ -61,7 +70,8 @@ def target_of(resource: Resource, raw: msgspec.Raw | bytes, *, whole: bool = Fal
             for name, each in conditions.items()
         },
         selector=_selector(found) if resource == resources.SERVICES else {},
-        document=bytes(raw) if whole else b"",
+        is_ending=bool(metadata.text("deletionTimestamp")),
+        document=bytes(raw) if is_kept else b"",
     )
 
 
@@ -146,12 +156,6 @@ def _observed(found: _Found, is_available: bool, text: str) -> tuple[bool, str]:
     return is_available, text
 
 
-def _pod(found: _Found, conditions: _Conditions) -> tuple[bool, str]:
-    if found.part("metadata").text("deletionTimestamp"):
-        return False, "is being deleted"
-    return _has("Ready", "is not ready")(found, conditions)
-
-
 def _slice(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
     # An endpoint that says nothing is ready.
     ready = (_Found(each.get("conditions")).fields.get("ready") for each in found.rows("endpoints"))
@@ -168,7 +172,7 @@ _READY: Final[Mapping[Resource, Callable[[_Found, _Conditions], tuple[bool, str]
     resources.DEPLOYMENTS: _deployment,
     resources.STATEFUL_SETS: _stateful_set,
     resources.DAEMON_SETS: _daemon_set,
-    resources.PODS: _pod,
+    resources.PODS: _has("Ready", "is not ready"),
     resources.SLICES: _slice,
     resources.DEFINITIONS: _has("Established", "is not established"),
 }

@@ -81,7 +81,7 @@ class GateCache:
                 return known
         gating = gate(pod, labels, namespace, parents, self.rules, waits_for)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
-        notes = pod_notes(pod, labels, is_foreign=gating is UNSUPPORTED)
+        notes = pod_notes(pod, labels, is_foreign=gating.reason == UNSUPPORTED.reason)
         if self.rules.denies_unknown and (refusal := key_refusal(pod.metadata, notes)):
             gating = replace(gating, refusal=refusal, notes=gating.notes + notes)
         entry = CachedGating(gating, containers, notes + owner_notes(gating.lineage))

@@ -20,7 +20,7 @@ from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
-from harbourmaster.gates.waits import WAIT_FOR_KEY, waits_of
+from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import is_absent
@@ -118,6 +118,7 @@ class WaitsFor(NamedTuple):
 
 
 FOR_CHECKS: Final = WaitsFor()
+NOTHING: Final = WaitsFor(checks=False)
 
 
 class _TooLargeError(Exception):
@@ -140,7 +141,7 @@ _UNTRACKED: Final = Gating(reason="neither the pod nor its owner names a workloa
 _RELEASED: Final = Gating(reason="gate of pod is already removed")
 _CRITICAL: Final = Gating(reason="critical add-ons are never gated")
 _NAMES_NODE: Final = Gating(
-    notes=(Note("gate-node-name", "the pod names its node, so it can't wait for its checks"),),
+    notes=(Note("gate-node-name", "the pod names its node, so it can't wait"),),
 )
 _FORBIDDEN: Final = Note(
     "gate-wait-forbidden",
@@ -161,8 +162,9 @@ def gate(
     waits_for: WaitsFor = FOR_CHECKS,
 ) -> Gating:
     """Decide on a pod. Raises MalformedError where a field that counts has a wrong type."""
-    has_checks = waits_for.checks
-    checked = _checked(pod, labels, namespace, parents, rules) if has_checks else UNSUPPORTED
+    checked = UNSUPPORTED
+    if waits_for.checks:
+        checked = _checked(pod, labels, namespace, parents, rules, forbids=not waits_for.objects)
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None or not names_objects(meta.annotations):
         return checked
@@ -202,9 +204,15 @@ def _waiting(
 
 
 def _checked(
-    pod: Reviewed, labels: dict[str, str], namespace: str, parents: Parents, rules: GateRules
+    pod: Reviewed,
+    labels: dict[str, str],
+    namespace: str,
+    parents: Parents,
+    rules: GateRules,
+    *,
+    forbids: bool,
 ) -> Gating:
-    """Decide on a pod of a namespace with gates for checks."""
+    """Decide on a pod of a namespace with gates for checks; ``forbids``: to wait for objects."""
     meta, spec = pod.metadata, pod.spec
     if meta is None or spec is None:
         return UNSUPPORTED
@@ -238,13 +246,13 @@ def _checked(
                 )
             if tracking is None and lineage.is_known:
                 return replace(_UNTRACKED, lineage=lineage)
-        added, notes = _provisional(owner) if tracking is None else _tracked(tracking, annotations)
+        added, notes = _provisional(owner) if tracking is None else _tracked(tracking)
     except _TooLargeError:
         added, notes = PROVISIONAL, (_TOO_LARGE,)
     if spec.node_name:
         return _NAMES_NODE
     gates, named = spec.scheduling_gates, spec.scheduler_name or ""
-    present = _Present(annotations, meta.annotations, gates, named)
+    present = _Present(annotations, meta.annotations, gates, named, forbids)
     gating = _placed(present, added, notes, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
 
@@ -271,9 +279,17 @@ class _Present(Struct, frozen=True):
     """The annotations as they came."""
     gates: list[Any] | None
     scheduler_name: str
+    forbids_waits: bool = False
+    """Whether it is not to wait for objects, whatever it names."""
 
 
-def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Gating:
+def fixed(
+    data: bytes | Raw,
+    namespace: str,
+    note: Note,
+    rules: GateRules,
+    waits_for: WaitsFor = FOR_CHECKS,
+) -> Gating:
     """The patch of a pod on which nothing could be decided: the controller does it (decision D7).
 
     Only a pod that certainly need not wait, or can't, gets none. ``note`` says what went wrong.
@@ -282,13 +298,13 @@ def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Ga
     pod = decode(_skeletons, data, "")
     meta, spec = pod.metadata or {}, pod.spec or {}
     raw = meta.get("annotations", _EMPTY)
-    if not names_objects(raw):
-        if is_absent(meta.get("ownerReferences", _EMPTY)):
+    annotations = _tried(annotations_of, ReviewedMeta(annotations=raw)) or {}
+    if not waits_for.objects or waits_of(annotations) is None:
+        if not waits_for.checks or is_absent(meta.get("ownerReferences", _EMPTY)):
             return UNSUPPORTED
         owners = _tried(owners_of, ReviewedMeta(owner_references=meta["ownerReferences"]))
         if owners is not None and supported_owner(owners) is None:
             return UNSUPPORTED
-    annotations = _tried(annotations_of, ReviewedMeta(annotations=raw)) or {}
     if annotations.get(REMOVED_KEY):
         return _RELEASED
     if namespace in SYSTEM_NAMESPACES:
@@ -303,7 +319,8 @@ def fixed(data: bytes | Raw, namespace: str, note: Note, rules: GateRules) -> Ga
     found = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
     named = _tried(_text, spec.get("schedulerName", _EMPTY)) or ""
     told = Note(note.code, f"{note.text}; the pod waits until the controller has decided")
-    gating = _placed(_Present(annotations, raw, found, named), PROVISIONAL, (told,), rules)
+    present = _Present(annotations, raw, found, named, not waits_for.objects)
+    gating = _placed(present, PROVISIONAL, (told,), rules)
     return gating if gating.waits else replace(gating, notes=(note, *gating.notes))
 
 
@@ -327,6 +344,11 @@ def _placed(
                 return _foreign(named, rules)
             waits, scheduler_name = WITH_SCHEDULER, ours
     held = present.annotations
+    if held.get(CHECKS_KEY) == NONE:
+        # It has some, whatever its template says.
+        added = {CHECKS_KEY: WAITING, **added}
+    if present.forbids_waits and WAIT_FOR_KEY in held:
+        added = {WAITED_KEY: MET, **added}
     missing = {key: value for key, value in added.items() if held.get(key) != value}
     operations = placement(
         missing,
@@ -339,7 +361,7 @@ def _placed(
 
 def _foreign(named: str, rules: GateRules) -> Gating:
     shown, ours = cut(named, MAX_WARNING // 4), rules.scheduler_name
-    text = f'the pod names the scheduler "{shown}", so it can\'t wait for its checks with {ours}'
+    text = f'the pod names the scheduler "{shown}", so it can\'t wait with {ours}'
     refusal = ""
     if rules.denies_foreign:
         refusal = f"{text}: leave out spec.schedulerName, or set onForeignScheduler: ignore"
@@ -352,18 +374,12 @@ def _provisional(owner: OwnerReference) -> tuple[Mapping[str, str], tuple[Note, 
     return PROVISIONAL, (Note("gate-owner-unknown", text),)
 
 
-def _tracked(
-    tracking: Tracking, annotations: Mapping[str, str]
-) -> tuple[Mapping[str, str], tuple[Note, ...]]:
-    added = tracking.annotations
-    if annotations.get(CHECKS_KEY) == NONE:
-        # It has some, whatever its template says.
-        added = {**added, CHECKS_KEY: WAITING}
+def _tracked(tracking: Tracking) -> tuple[Mapping[str, str], tuple[Note, ...]]:
     if not tracking.missing_container:
-        return added, ()
+        return tracking.annotations, ()
     shown = cut(tracking.missing_container, MAX_WARNING // 2)
     text = f'{CONTAINER_KEY}: the pod has no container "{shown}", its version is a hash'
-    return added, (Note("gate-container-missing", text),)
+    return tracking.annotations, (Note("gate-container-missing", text),)
 
 
 def _importance_fields(spec: dict[str, Raw]) -> ReviewedSpec:

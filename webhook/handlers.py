@@ -31,7 +31,7 @@ from harbourmaster.webhook.engine import (
     fused,
     noted,
 )
-from harbourmaster.webhook.gating import WaitsFor, fixed, names_objects
+from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed, names_objects
 from harbourmaster.webhook.key_notes import key_refusal, object_notes
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.review import (
@@ -300,9 +300,10 @@ def _may_change(request: RequestHead, kind: Kind) -> bool:
 def _undecided(request: Request, engine: Engine, note: Note, *, may_patch: bool) -> Verdict:
     """What is done where nothing could be decided: no policy, but where gates are, a gate."""
     try:
-        if may_patch and _may_be_gated(request, engine):
+        waits_for = _waits_for(request, engine) if may_patch else NOTHING
+        if any(waits_for):
             rules = engine.gates.rules
-            gating = fixed(request.object, request.namespace or "", note, rules)
+            gating = fixed(request.object, request.namespace or "", note, rules, waits_for)
             if gating.patch or gating.notes:
                 return fused(gating, None)
     except Exception as error:  # noqa: BLE001 - whatever it is, no pod passes a gate by it
@@ -313,18 +314,18 @@ def _undecided(request: Request, engine: Engine, note: Note, *, may_patch: bool)
     return Verdict(SKIPPED, allowed(note.text, (note,)), notes=(note,))
 
 
-def _may_be_gated(request: Request, engine: Engine) -> bool:
+def _waits_for(request: Request, engine: Engine) -> WaitsFor:
     kind = KINDS.get(_key(request))
     if kind is None or kind.is_template or not request.has_object:
-        return False
+        return NOTHING
     name = request.namespace or ""
     snapshot = engine.snapshot
     namespace = None if name in snapshot.excluded else snapshot.namespace(name)
     if namespace is None or not _may_change(request, kind):
-        return False
-    return engine.has_gates(name, namespace) or (
-        names_objects(request.object) and engine.waits_for_objects(name, namespace)
-    )
+        return NOTHING
+    names = names_objects(request.object)
+    objects = names and engine.waits_for_objects(name, namespace)
+    return WaitsFor(engine.has_gates(name, namespace), objects)
 
 
 def _validate(request: Request) -> Verdict:

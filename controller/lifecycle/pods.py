@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.durations import format_duration
 from harbourmaster.api.patches import JsonPatch
@@ -36,6 +37,7 @@ from harbourmaster.gates.release import (
     EXPIRED,
     NONE,
     RELEASED_KEY,
+    WAITING,
     annotation,
     may_go,
     nudge,
@@ -69,7 +71,7 @@ MOST_TOLD: Final = 20
 
 
 _AT_TIMEOUT: Final = {
-    "Keep": "it waits on",
+    "Keep": "it keeps waiting",
     "Release": "it is released",
     "Fail": "it stays blocked",
 }
@@ -168,16 +170,23 @@ class GatedPods:
 
     async def _waits(self, pod: Pod) -> WaitReport:
         """How its waits stand; what follows from their time-out is done."""
-        if pod.waits is None:
+        waits = pod.waits
+        if waits is None:
             return WaitReport()
         age = (self._context.now() - parse(pod.creation_timestamp)).total_seconds()
+        is_told = self._expired.get(pod.key) == pod.uid
+        if is_told and waits.on_timeout == "Fail":
+            # As it is marked, if the watch is behind.
+            marked = {**pod.annotations, WAITED_KEY: TIMED_OUT}
+            pod = replace(pod, annotations=marked)
         report = wait_report(pod, self._context.caches.waits.reports(pod.namespace), age)
-        if report.is_expired and self._expired.get(pod.key) != pod.uid:
-            on_timeout = pod.waits.on_timeout
-            if on_timeout == "Fail" and WAITED_KEY not in pod.annotations:
+        is_marked = pod.annotations.get(WAITED_KEY) == TIMED_OUT
+        if report.is_expired and not is_told and not is_marked:
+            on_timeout = waits.on_timeout
+            if on_timeout == "Fail":
                 await self._mark(pod, TIMED_OUT)
             self._expired[pod.key] = pod.uid
-            limit = f"longer than {format_duration(pod.waits.timeout)} ({TIMEOUT_KEY})"
+            limit = f"longer than {format_duration(waits.timeout)} ({TIMEOUT_KEY})"
             text = f"waited {limit} for {report.text}: {_AT_TIMEOUT[on_timeout]}"
             self._emit(pod, Obstacle("Gate", "Expired", text))
         return report
@@ -253,7 +262,10 @@ class GatedPods:
         if tracking.missing_container:
             text = f"no container {tracking.missing_container}, so the version is a hash"
             self._tell(live, Obstacle("CreateWorkload", "ContainerMissing", text))
-        await self._patch(live, _completion(live, tracking.annotations))
+        added = tracking.annotations
+        if live.told == NONE:
+            added = {**added, CHECKS_KEY: WAITING}
+        await self._patch(live, _completion(live, added))
         return None
 
     async def _tracking(self, pod: Pod, containers: Sequence[Container]) -> Tracking | None:

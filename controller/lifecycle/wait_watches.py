@@ -18,10 +18,11 @@ from harbourmaster.kube.caches import Cache
 from harbourmaster.lifecycle.gated_pods import items_of_pod
 from harbourmaster.lifecycle.wait_cycles import wait_cycles, workload_of_pod
 from harbourmaster.lifecycle.wait_items import (
+    LOOKED_UP,
     MISSING,
     NAMED,
     ItemReport,
-    has_label,
+    Obstacle,
     labelled,
     report_on,
     resources_of,
@@ -49,17 +50,23 @@ V = TypeVar("V")
 BY_ITEM: Final = "item"
 """Of waiting pods: (namespace, item) for which they wait."""
 MOST_ITEMS: Final = 1000
-"""Different items of a namespace; pods that name further ones stay blocked."""
+"""Different items of a namespace; pods that name further ones are blocked."""
+MOST_COSTLY: Final = 100
+"""The same of items for Services, by label or by field, which take more time."""
+LINGER: Final = 60.0
+"""Seconds for which a watch is kept that nobody needs any more."""
 _COMPARED: Final = 500
 """Workloads of a namespace among which cycles are searched."""
-_TOO_MANY: Final = f"is one of more than {MOST_ITEMS} items in this namespace: wait for fewer"
+_TOO_MANY: Final = "is one item too many in this namespace: wait for fewer different objects"
+BY_LABEL: Final = "label"
+"""Of watched pods and EndpointSlices: their labels, as pairs."""
 
 
 class _Watch(Struct, eq=False):
     cache: Cache[Target]
     task: asyncio.Task[None]
-    is_whole: bool
-    """Whether it keeps documents, because an item asks for a field."""
+    whole: frozenset[str]
+    """The names of objects that it keeps whole, because an item tests a field."""
     known: dict[str, Target] = {}
     """The objects that were reported on last, by key."""
 
@@ -92,6 +99,9 @@ class WaitWatches:
         # Items: how many pods have each, which are about a place, or about an object there.
         self._counts: Counter[_Held] = Counter()
         self._items: defaultdict[_Place, set[_Held]] = defaultdict(set)
+        self._costly: Counter[str] = Counter()
+        # By namespace, those that are too many.
+        self._excess: defaultdict[str, dict[_Held, None]] = defaultdict(dict)
         self._marked: defaultdict[tuple[_Place, Hashable], set[_Held]] = defaultdict(set)
         # Of items by label: the pods that have it, and whether they are as they should.
         self._labelled: defaultdict[_Held, dict[str, bool]] = defaultdict(dict)
@@ -99,6 +109,7 @@ class WaitWatches:
         # Those that were found since something changed.
         self._cycles: dict[str, Mapping[tuple[str, str], str]] = {}
         self._watches: dict[_Place, _Watch] = {}
+        self._idle: dict[_Place, float] = {}
         self._due = asyncio.Event()
         pods.subscribe(self._pods_changed)
 
@@ -143,38 +154,45 @@ class WaitWatches:
 
     async def run(self) -> None:
         """Watch what is needed, until cancelled."""
+        loop = asyncio.get_running_loop()
         try:
             while True:
                 await self._due.wait()
                 self._due.clear()
                 for place in self._watches.keys() - self._items.keys():
-                    self._watches.pop(place).task.cancel()
+                    left = self._idle.setdefault(place, loop.time()) + LINGER - loop.time()
+                    if left > 0:
+                        loop.call_later(left, self._due.set)
+                    else:
+                        self._watches.pop(place).task.cancel()
+                        del self._idle[place]
                 for place, items in self._items.items():
-                    is_whole = any(item.test == "field" for _, item in items)
+                    self._idle.pop(place, None)
+                    whole = frozenset(item.name for _, item in items if item.test == "field")
                     before = self._watches.get(place)
-                    if before is None or before.is_whole < is_whole:
+                    if before is None or not whole <= before.whole:
                         if before is not None:
                             before.task.cancel()
-                        self._watches[place] = self._watch(place, is_whole=is_whole)
+                        self._watches[place] = self._watch(place, whole)
         finally:
             for each in self._watches.values():
                 each.task.cancel()
             self._watches.clear()
 
-    def _watch(self, place: _Place, *, is_whole: bool) -> _Watch:
+    def _watch(self, place: _Place, whole: frozenset[str]) -> _Watch:
         resource, namespace = place
         options: dict[str, Any] = {
             "namespace": namespace,
             "name": f"waited-{resource.plural}",
             "metrics": self._metrics,
             # All that is asked of them is whether they exist.
-            "metadata_only": resource in {resources.CONFIG_MAPS, resources.SECRETS}
-            and not is_whole,
+            "metadata_only": resource in {resources.CONFIG_MAPS, resources.SECRETS} and not whole,
             "on_state": lambda: self._look_at(self._items.get(place, ())),
         }
-        decode = partial(target_of, resource, whole=is_whole)
-        cache: Cache[Target] = Cache(self._client, resource, decode, **options)
-        watch = _Watch(cache, asyncio.create_task(cache.run()), is_whole)
+        decode = partial(target_of, resource, whole=whole)
+        indexes = {BY_LABEL: _labels} if resource in {resources.PODS, resources.SLICES} else None
+        cache: Cache[Target] = Cache(self._client, resource, decode, indexes, **options)
+        watch = _Watch(cache, asyncio.create_task(cache.run()), whole)
         cache.subscribe(partial(self._targets_changed, place, watch))
         return watch
 
@@ -204,9 +222,18 @@ class WaitWatches:
         namespace, item = held
         if self._counts[held] > 1:
             return
-        if len(self._reports[namespace]) >= MOST_ITEMS:
+        is_costly = _is_costly(item)
+        many = len(self._reports[namespace]) - len(self._excess.get(namespace, ()))
+        if many >= MOST_ITEMS or (is_costly and self._costly[namespace] >= MOST_COSTLY):
             self._reports[namespace][item] = ItemReport(item.text, "Blocked", _TOO_MANY)
+            self._excess[namespace][held] = None
             return
+        self._admit(held)
+
+    def _admit(self, held: _Held) -> None:
+        """Look at an item, and have watched what it names."""
+        namespace, item = held
+        self._costly[namespace] += _is_costly(item)
         for place in self._places(held):
             self._items[place].add(held)
             self._marked[place, item.label or item.name].add(held)
@@ -222,10 +249,24 @@ class WaitWatches:
         self._labelled.pop(held, None)
         if not self._reports[namespace]:
             del self._reports[namespace]
+        excess = self._excess.get(namespace, {})
+        if held in excess:
+            del excess[held]
+            return
+        is_costly = _is_costly(item)
+        self._costly[namespace] -= is_costly
         for place in self._places(held):
             _discard(self._items, place, held)
             _discard(self._marked, (place, item.label or item.name), held)
             self._due.set()
+        if not self._costly[namespace]:
+            del self._costly[namespace]
+        following = next((each for each in excess if not is_costly or _is_costly(each[1])), None)
+        if following is not None:
+            del excess[following]
+            self._admit(following)
+        if not excess:
+            self._excess.pop(namespace, None)
 
     def _places(self, held: _Held) -> Iterator[_Place]:
         namespace, item = held
@@ -264,23 +305,35 @@ class WaitWatches:
         cache = self.watched(resources.PODS, namespace)
         if item.label is not None and cache is not None:
             found = self._labelled[held]
-            for key in list(cache.store.keys() | found.keys()) if keys is None else keys:
+            if keys is None:
+                found.clear()
+                alike = cache.store.by_index(BY_LABEL, item.label)
+                keys = [f"{namespace}/{each.name}" for each in alike]
+            for key in keys:
                 pod = cache.store.get(key)
                 found.pop(key, None)
-                if pod is not None and has_label(pod, item):
+                if pod is not None and pod.labels.get(item.label[0]) == item.label[1]:
                     found[key] = not unmet(item, resources.PODS, pod, targets)
-            if not targets.obstacle(resources.PODS):
+            if targets.obstacle(resources.PODS) is None:
                 report = labelled(item, found.values())
         report = report or report_on(item, self._kinds, targets)
         before = self._reports[namespace].get(item)
         self._reports[namespace][item] = report
-        return before != report
+        return before is None or before.state != report.state
 
 
 def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
     index[key].discard(value)
     if not index[key]:
         del index[key]
+
+
+def _is_costly(item: WaitItem) -> bool:
+    return item.label is not None or item.test == "field" or item.kind == "service"
+
+
+def _labels(target: Target) -> Iterable[tuple[str, str]]:
+    return target.labels.items()
 
 
 def _marks(resource: Resource, target: Target) -> Iterable[Hashable]:
@@ -308,16 +361,22 @@ class WatchedTargets:
         cache = self._watches.watched(resource, self._namespace)
         return cache.store.values() if cache is not None else ()
 
-    def obstacle(self, resource: Resource) -> str:
-        """Why the objects of a kind are not known; empty where they are."""
+    def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
+        """The objects of a kind with that label."""
+        cache = self._watches.watched(resource, self._namespace)
+        return cache.store.by_index(BY_LABEL, (key, value)) if cache is not None else ()
+
+    def obstacle(self, resource: Resource) -> Obstacle | None:
+        """Why the objects of a kind are not known; None where they are."""
         cache = self._watches.watched(resource, self._namespace)
         kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
         if cache is None:
-            return "is being looked up"
+            return LOOKED_UP
         if cache.error is not None and cache.is_forbidden:
-            return f"the controller is not allowed to watch {kind}: allow it get, list and watch"
+            text = f"the controller is not allowed to watch {kind}: allow it get, list and watch"
+            return Obstacle("forbidden", text)
         if cache.absent:
-            return f"the API server has no {kind}"
-        if not cache.synced.is_set():
-            return cache.error or "is being looked up"
-        return ""
+            return Obstacle("missing", f"the API server has no {kind}")
+        if cache.error is not None or not cache.synced.is_set():
+            return Obstacle("unread", cache.error or LOOKED_UP.text)
+        return None
