@@ -71,7 +71,7 @@ def test_kinds_have_the_names_that_kubectl_takes(word, kind):
         ("job/x", ("", "", "")),
         ("widgets.example.com/x#condition=Ready", ("condition", "Ready", "True")),
         ("widgets.example.com/x#condition=Ready:False", ("condition", "Ready", "False")),
-        ("pod/a=b#field=status.phase:Running", ("field", "status.phase", "Running")),
+        ("pod/a=b#condition=Ready", ("condition", "Ready", "True")),
         ("pod/x#field=.status.phase:Running", ("field", "status.phase", "Running")),
         (
             "configmap/x#field=data.url:https://example.com",
@@ -112,6 +112,8 @@ def test_an_item_that_is_named_twice_counts_once():
         ("pod/=x", '"=x" is not a label'),
         ("pod/app=a=b", '"app=a=b" is not a label'),
         ("pod/x#field=status.phase", "has no value"),
+        ("pod/a=b#field=status.phase:Running", "tests a field of many pods"),
+        ("secret/x#field=data.key:x", "tests the content of a Secret"),
         (f"job/{'x' * 254}", "is not a name"),
     ],
 )
@@ -137,7 +139,7 @@ def test_a_time_out_is_a_duration(given, seconds):
     assert (found.timeout, found.faults) == (seconds, ())
 
 
-@pytest.mark.parametrize("given", ["10", "0s", "-1m", "soon", "9999999h" * 20])
+@pytest.mark.parametrize("given", ["10", "0s", "-1m", "soon", "9999999h" * 20, "1s" * 20])
 def test_another_time_out_is_a_fault(given):
     (fault,) = waits("job/x", timeout=given).faults
     assert f"metadata.annotations[{TIMEOUT_KEY}]" in fault
@@ -169,6 +171,7 @@ def test_lists_are_bounded():
     [
         ("jobs.batch", ("job", resources.JOBS)),
         ("secrets", ("secret", resources.SECRETS)),
+        ("jobs.v1.batch", ("job", resources.JOBS)),
         ("widgets.v1.example.com", ("widgets.example.com", "/apis/example.com/v1")),
         ("widgets.v1beta2.a.example.com", ("widgets.a.example.com", "/apis/a.example.com/v1beta2")),
     ],
@@ -183,7 +186,10 @@ def test_settings_name_kinds(entry, expected):
         assert resource is expected[1]
 
 
-@pytest.mark.parametrize("entry", ["", "widgets.example.com", "Widgets.v1.example.com", "a/b"])
+@pytest.mark.parametrize(
+    "entry",
+    ["", "widgets.example.com", "Widgets.v1.example.com", "a/b", "persistentvolumeclaims.v1"],
+)
 def test_settings_name_no_other_kinds(entry):
     with pytest.raises(ValueError, match=r"is not a kind: write PLURAL\.VERSION\.GROUP"):
         kind_of(entry)
@@ -208,3 +214,9 @@ def test_mistakes_are_told_at_their_place(annotations, told):
     for mistake, expected in zip(found, told, strict=True):
         assert expected in mistake.text
         assert "spec.template.metadata.annotations" in mistake.text
+
+
+def test_what_is_meant_is_looked_for_once():
+    faults = waits("deploymnet/a, jbos/b").faults
+    assert 'did you mean "deployment"?' in faults[0]
+    assert "did you mean" not in faults[1]

@@ -10,8 +10,14 @@ from harbourmaster.api.resources import of_kind
 from harbourmaster.gates.waits import KINDS, ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.wait_cycles import wait_cycles
-from harbourmaster.lifecycle.wait_items import report_on, resources_of, wait_report
-from harbourmaster.lifecycle.wait_targets import field_of, target_of
+from harbourmaster.lifecycle.wait_items import (
+    LOOKED_UP,
+    Obstacle,
+    report_on,
+    resources_of,
+    wait_report,
+)
+from harbourmaster.lifecycle.wait_targets import MAX_DOCUMENT, field_of, target_of
 
 WIDGETS = of_kind("example.com", "Widget")
 ALL = {**KINDS, "widgets.example.com": WIDGETS}
@@ -23,7 +29,10 @@ class Objects:
 
     def __init__(self, **found):
         self.found = {
-            resource: [target_of(resource, msgspec.json.encode(each), whole=True) for each in given]
+            resource: [
+                target_of(resource, msgspec.json.encode(each), whole=[each["metadata"]["name"]])
+                for each in given
+            ]
             for resource in (*ALL.values(), resources.SLICES)
             if (given := found.get(resource.plural))
         }
@@ -35,8 +44,11 @@ class Objects:
     def all(self, resource):
         return self.found.get(resource, ())
 
+    def labelled(self, resource, key, value):
+        return [each for each in self.all(resource) if each.labels.get(key) == value]
+
     def obstacle(self, resource):
-        return self.unread.get(resource.plural, "")
+        return self.unread.get(resource.plural)
 
 
 def thing(name="x", *, labels=None, generation=1, deleted=False, spec=None, **status):
@@ -97,7 +109,6 @@ MET = [
     ("widgets.example.com/x#field=status.count:3", {"widgets": [thing(count=3)]}),
     ("widgets.example.com/x#field=status.on:true", {"widgets": [thing(on=True)]}),
     ("widgets.example.com/x#field=status.a.1.b:c", {"widgets": [thing(a=[{}, {"b": "c"}])]}),
-    ("pod/a=b#field=status.phase:Running", {"pods": [thing(labels={"a": "b"}, phase="Running")]}),
     ("job/x#condition=Failed", {"jobs": [thing(**condition("Failed"))]}),
     ("optional:job/x", {}),
     ("optional:pod/a=b", {"pods": [thing(**condition("Ready"))]}),
@@ -131,11 +142,11 @@ PENDING = [
         thing(**condition("Ready", "False", reason="Broken"))
     ]}, "condition Ready is False (Broken)"),
     ("widgets.example.com/x#field=status.phase:Active", {"widgets": [thing(phase="New")]},
-     "status.phase is New"),
+     "status.phase is not Active"),
     ("widgets.example.com/x#field=status.phase:Active", {"widgets": [thing()]},
-     "status.phase is missing"),
+     "status.phase is not Active"),
     ("widgets.example.com/x#field=status.a.5:c", {"widgets": [thing(a=["c"])]},
-     "status.a.5 is missing"),
+     "status.a.5 is not c"),
     ("widgets.example.com/x#condition=Ready", {"widgets": [thing(conditions="strange")]},
      "condition Ready is missing"),
 ]  # fmt: skip
@@ -175,9 +186,52 @@ def test_a_kind_that_settings_do_not_name_blocks():
 @pytest.mark.parametrize("unread", ["services", "endpointslices"])
 def test_nothing_is_met_while_its_objects_are_not_known(unread):
     found = Objects(services=[thing()], endpointslices=[endpoints("x", {})])
-    found.unread = {unread: "is being looked up"}
+    found.unread = {unread: LOOKED_UP}
     for text in ("service/x", "optional:service/y"):
-        assert report_on(item(text), ALL, found).state == "Pending"
+        assert report_on(item(text), ALL, found).state == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "state"),
+    [
+        ("forbidden", "widgets.example.com/x", "Blocked"),
+        ("missing", "widgets.example.com/x", "Pending"),
+        ("missing", "optional:widgets.example.com/x", "Met"),
+        ("unread", "optional:widgets.example.com/x", "Unknown"),
+    ],
+)
+def test_what_a_kind_that_can_not_be_read_means(kind, text, state):
+    found = Objects(widgets=[thing()])
+    found.unread = {"widgets": Obstacle(kind, "why")}
+    assert report_on(item(text), ALL, found).state == state
+
+
+def test_a_time_out_does_not_count_what_is_not_known():
+    pod = waiting(timeout="10s", on_timeout="Fail")
+    given = wait_report(pod, {}, 60.0)
+    assert (given.is_over, given.is_expired, given.blocked, given.left) == (False, False, "", None)
+
+
+def test_no_field_of_a_large_object_is_tested_nor_told():
+    large = thing(note="x" * MAX_DOCUMENT, phase="Active")
+    given = report("widgets.example.com/x#field=status.phase:Active", widgets=[large])
+    assert given.text == "is too large to test a field: more than 128 KiB"
+    given = report("widgets.example.com/x#field=status.phase:New", widgets=[thing(phase="hidden")])
+    assert given.text == "status.phase is not New"
+
+
+@pytest.mark.parametrize(
+    ("text", "plural", "status"),
+    [
+        ("job/x", "jobs", condition("Complete")),
+        ("job/x", "jobs", condition("Failed")),
+        ("configmap/x", "configmaps", {}),
+        ("widgets.example.com/x#condition=Ready", "widgets", condition("Ready")),
+    ],
+)
+def test_an_object_that_is_being_deleted_does_not_count(text, plural, status):
+    given = report(text, **{plural: [thing(deleted=True, **status)]})
+    assert (given.state, given.text) == ("Pending", "is being deleted")
 
 
 def test_what_is_read_for_a_service():

@@ -97,7 +97,17 @@ def test_where_it_is_forbidden_checks_still_count():
     ]
     tracked = {**keys(workload="w", version="1", app="a"), **WAITS}
     found = admit(pod(tracked), namespaces=namespaces)
-    assert (found.gates, found.annotations) == ([GATE], tracked)
+    assert found.gates == [GATE]
+    # Nobody makes it wait for objects after its checks.
+    assert found.annotations == {**tracked, "gates.harbourmaster.dev/waited": "met"}
+
+
+def test_a_template_can_not_say_that_there_are_no_checks_while_its_owner_is_unknown():
+    found = admit(pod({CHECKS: "none"}))
+    assert found.annotations == {
+        CHECKS: "waiting",
+        "gates.harbourmaster.dev/parent": "unresolved",
+    }
 
 
 def test_a_released_pod_is_not_gated_again():

@@ -7,7 +7,7 @@ import pytest
 from harbourmaster.controller.lifecycle import wait_watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.measures import Measures
-from harbourmaster.gates.waits import TIMED_OUT, WAIT_FOR_KEY, WAITED_KEY
+from harbourmaster.gates.waits import TIMED_OUT, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import Pod
 from helpers.gated import GATE
 
@@ -32,7 +32,13 @@ def searches(monkeypatch):
 
 def put(caches, name, wait_for, namespace="prod", **annotations):
     annotations[WAIT_FOR_KEY] = wait_for
-    pod = Pod(name=name, namespace=namespace, annotations=annotations, gates=(GATE,))
+    pod = Pod(
+        name=name,
+        namespace=namespace,
+        annotations=annotations,
+        gates=(GATE,),
+        waits=waits_of(annotations),
+    )
     caches.pods.store.put(pod.key, pod)
     caches.pods.changed(frozenset((pod.key,)))
 

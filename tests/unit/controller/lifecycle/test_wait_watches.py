@@ -35,6 +35,7 @@ COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 @pytest.fixture(autouse=True)
 def _staged(monkeypatch):
     monkeypatch.setattr(caches_module, "PENDING_PODS", "")
+    monkeypatch.setattr(wait_watches, "LINGER", 0.0)
 
 
 def waiter(name, *items, namespace=PROD, **options):
@@ -131,6 +132,36 @@ async def test_nothing_is_watched_while_no_pod_waits_and_again_after_the_last(ap
     assert world.waits.reports(PROD) == {}
 
 
+async def test_a_watch_is_kept_for_the_pods_that_follow(api, world, monkeypatch):
+    monkeypatch.setattr(wait_watches, "LINGER", 3600.0)
+    make(api, waiter("one", "job/a"))
+    await world.until_text("job/a", "does not exist")
+    api.remove(PODS, "one", PROD)
+    await world.changes.until(lambda: not world.waits.needed)
+    make(api, waiter("two", "job/a"))
+    await world.until_text("job/a", "does not exist")
+    assert world.watched() == {("jobs", PROD): 1}
+    lists = [each for each in api.requests if "jobs" in str(each) and "watch" not in str(each)]
+    assert len(lists) == 1
+
+
+async def test_items_beyond_the_limit_take_the_place_of_others_that_go(api, world, monkeypatch):
+    monkeypatch.setattr(wait_watches, "MOST_ITEMS", 2)
+    make(api, waiter("one", "job/a", "job/b"), waiter("two", "job/c"))
+    await world.until_text("job/c", "one item too many")
+    assert world.states()["job/c"] == "Blocked"
+    api.remove(PODS, "one", PROD)
+    await world.until_text("job/c", "does not exist")
+    assert world.states() == {"job/c": "Pending"}
+
+
+async def test_costly_items_have_a_limit_of_their_own(api, world, monkeypatch):
+    monkeypatch.setattr(wait_watches, "MOST_COSTLY", 1)
+    make(api, waiter("one", "pod/a=b", "pod/a=c", "job/x"))
+    await world.until_text("job/x", "does not exist")
+    assert sorted(world.states().values()) == ["Blocked", "Pending", "Pending"]
+
+
 async def test_fifty_pods_share_one_watch_by_kind_and_namespace(api, world):
     make(api, *(waiter(f"a-{number}", f"job/j{number}", "service/s") for number in range(25)))
     make(
@@ -180,7 +211,7 @@ async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may
     api.forbid("*", DEPLOYMENTS)
     make(api, waiter("one", "deployment/db"))
     await world.until_text("deployment/db", "not allowed to watch deployments.apps: allow it")
-    assert world.states() == {"deployment/db": "Pending"}
+    assert world.states() == {"deployment/db": "Blocked"}
     api.heal()
     world.waits.watched(DEPLOYMENTS, PROD).wake()
     await world.until_text("deployment/db", "is not observed yet")
