@@ -104,6 +104,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "GateOwnerUnsupported": ("GateOwnerUnsupported",),
     "GateOrphaned": ("GateOrphaned",),
     "GateReleased": ("GateReleased",),
+    "GateWaitInvalid": ("GateWaitInvalid",),
     "PreCheckDeadlineExceeded": ("PreCheckDeadlineExceeded",),
 }
 """By Keptn's reason, which is a phase and a state in one word: those of the documentation."""

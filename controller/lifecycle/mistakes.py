@@ -23,6 +23,7 @@ _STATES: Final = {
     "gate-key-unknown": "KeyUnknown",
     "gate-list-empty": "ListEmpty",
     "gate-owner-unsupported": "OwnerUnsupported",
+    "gate-wait-invalid": "WaitInvalid",
 }
 """Of the phase Gate, by the code of the admission warning."""
 

@@ -19,11 +19,13 @@ from harbourmaster.api.resources import (
     CONFIG_MAPS,
     EVALUATIONS,
     JOBS,
+    PODS,
     TASK_DEFINITIONS,
     TASKS,
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.gates.waits import WAIT_FOR_KEY
 from harbourmaster.playground.installation import Installation
 from helpers import previous
 from helpers.cluster import eventually
@@ -417,6 +419,14 @@ async def of_refused(flow):
     await flow.until_all(TASKS, waits)
 
 
+async def of_waits(flow):
+    """A pod that waits for a Deployment and a Service."""
+    waits = {WAIT_FOR_KEY: "deployment/waited, service/waited, crd/none"}
+    await flow.create(deployment("patient", waits))
+    needed = {"metadata": {"annotations": waits}, "status": {"phase": "Pending"}}
+    await flow.until_all(PODS, needed, 1)
+
+
 async def lifecycle(plane, harbour, proxy):
     """All that the controller does for deployments; what the plugin was asked meanwhile."""
     async with connected(plane.kubeconfig) as client, harbour.flow(client, "rights") as flow:
@@ -425,7 +435,14 @@ async def lifecycle(plane, harbour, proxy):
         await of_unknown_owners(flow, proxy)
         await of_others(flow, proxy)
         async with asyncio.TaskGroup() as group:
-            for part in (of_tasks, of_refused, of_evaluations, of_made_apps, of_written_apps):
+            for part in (
+                of_tasks,
+                of_refused,
+                of_evaluations,
+                of_made_apps,
+                of_written_apps,
+                of_waits,
+            ):
                 group.create_task(part(flow))
         return set(judged(flow))
 
