@@ -62,7 +62,7 @@ class Wanted(Struct, frozen=True):
     since: str
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def names_of(app: str, workload: str, version: str) -> Names:
     """From the sanitised values of a pod."""
     app = resource_name(NAME_LIMIT, NAME_LEAST, app)
