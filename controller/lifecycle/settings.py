@@ -74,7 +74,7 @@ class LifecycleSettings(
     wait_kinds: Annotated[
         tuple[str, ...],
         "kinds of objects for which pods may wait, as RESOURCE.GROUP if built in, else "
-        "RESOURCE.VERSION.GROUP; the controller needs get, list and watch on each",
+        "RESOURCE.VERSION.GROUP; the controller needs list and watch on each",
     ] = (
         "jobs.batch",
         "deployments.apps",

@@ -373,7 +373,7 @@ class WatchedTargets:
         if cache is None:
             return LOOKED_UP
         if cache.error is not None and cache.is_forbidden:
-            text = f"the controller is not allowed to watch {kind}: allow it get, list and watch"
+            text = f"the controller is not allowed to watch {kind}: allow it list and watch"
             return Obstacle("forbidden", text)
         if cache.absent:
             return Obstacle("missing", f"the API server has no {kind}")
