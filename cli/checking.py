@@ -25,6 +25,7 @@ from harbourmaster.cli.reviews import (
     name_of,
     namespace_of,
     object_in,
+    pod_in,
     refusals,
     subject_of,
     warnings,
@@ -141,7 +142,7 @@ def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bo
     for each in told:
         # An API server refuses what has fields of the wrong type.
         text = each.removeprefix(f"{kind[2]}: ")
-        yield text != each, text
+        yield text != each or each.endswith("; the pod is not scheduled"), text
 
 
 def _names(value: Any, owner: str, at: str = "") -> Iterator[tuple[str, str, str]]:  # noqa: ANN401
@@ -183,7 +184,7 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     """Those that it adds or changes, with their values."""
     warnings: list[str] = []
     gated: bool = False
-    """Whether its pods wait for their checks."""
+    """Whether its pods wait at a gate."""
     denied: list[str] = []
     """Why it is refused; the unknown fields, too."""
 
@@ -261,10 +262,11 @@ def _made(manifest: dict[str, Any], engine: Engine) -> Expected:
     if verdict is None:
         return Expected()
     decision = verdict
-    if manifest["kind"] in SUPPORTED:
-        owner = {"apiVersion": "apps/v1", "kind": STATEFUL_SET, "name": name_of(manifest) or ""}
-        template = object_in(object_in(manifest, "spec"), "template")
-        metadata = {**object_in(manifest, "metadata"), **object_in(template, "metadata")}
+    template, kind = pod_in(manifest, manifest["kind"]), manifest["kind"]
+    if template is not manifest:
+        kind = STATEFUL_SET if kind in SUPPORTED else kind
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name_of(manifest) or ""}
+        metadata = {"namespace": namespace_of(manifest), **object_in(template, "metadata")}
         metadata["ownerReferences"] = [owner]
         pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         decision = rendered(pod, engine)[1] or verdict

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
+from harbourmaster.cli.live.waits import waits_told
 from harbourmaster.cli.reviews import (
     creation_of,
     kind_of,
@@ -14,8 +15,10 @@ from harbourmaster.cli.reviews import (
     namespace_of,
     object_in,
     patched,
+    pod_in,
     refusals,
 )
+from harbourmaster.gates.waits import waits_of
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.serving.documents import Problem
@@ -43,6 +46,8 @@ def render(arguments: Arguments) -> int:
             failed = True
             continue
         after, verdict = rendered(item.value, engine)
+        if told := _waits(item.value, engine):
+            print(item.problem(told), file=sys.stderr)
         if verdict is not None:
             for warning in verdict.response.warnings:
                 print(item.problem(warning), file=sys.stderr)
@@ -76,6 +81,15 @@ def rendered(manifest: dict[str, Any], engine: Engine) -> tuple[dict[str, Any], 
     obj = {**manifest, "metadata": metadata} if kind[2] == POLICY else manifest
     _, decision = answer(creation_of(obj, kind, namespace), engine)
     return patched(manifest, decision.verdict), decision.verdict
+
+
+def _waits(manifest: dict[str, Any], engine: Engine) -> str:
+    """For which objects its pods will wait, and how long; empty for none."""
+    pod = pod_in(manifest, str(manifest.get("kind")))
+    annotations = object_in(object_in(pod, "metadata"), "annotations")
+    waits = waits_of({key: each for key, each in annotations.items() if isinstance(each, str)})
+    told = waits_told(waits, engine, namespace_of(manifest)) if waits and not waits.faults else ""
+    return told and f"{'it' if pod is manifest else 'its pods'} {told}"
 
 
 def _difference(item: Document, after: dict[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.patches import Operation, apply
+from harbourmaster.api.resources import CRON_JOBS, PODS
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import DEPLOYMENT, ROLLOUT
 from harbourmaster.policies.model import is_policy_kind
@@ -44,6 +45,13 @@ def name_of(manifest: Json) -> str | None:
     """Its name, if it has one."""
     name = object_in(manifest, "metadata").get("name")
     return name if isinstance(name, str) else None
+
+
+def pod_in(manifest: Json, kind: str) -> Json:
+    """The pod itself, or the template of a workload of that kind; empty for others."""
+    if kind == CRON_JOBS.kind:
+        manifest = object_in(object_in(manifest, "spec"), "jobTemplate")
+    return manifest if kind == PODS.kind else object_in(object_in(manifest, "spec"), "template")
 
 
 def namespace_of(manifest: Json) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
+from harbourmaster.api.resources import CRON_JOBS, PODS, WORKLOAD_VERSIONS
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
+    add_installation,
     add_namespace,
     add_output,
     add_subject,
     reason,
     reference,
 )
-from harbourmaster.cli.why.commands import KINDS
+from harbourmaster.cli.why.commands import KINDS, RESOURCES
 from harbourmaster.gates.gate import SCHEDULER_NAME
-from harbourmaster.gates.owners import SUPPORTED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -32,20 +32,18 @@ _EXAMPLES: Final = """examples:
   harbourmaster gate release deployment/cart -n shop --reason "incident 4711, checks are down"
   harbourmaster gate clear-nodes shop/shop-cart-3.1
 """
-RELEASED: Final = {
-    name: each for name, each in KINDS.items() if each == PODS or each.kind in SUPPORTED
-}
+RELEASED: Final = {name: each for name, each in KINDS.items() if each in {*RESOURCES} - {CRON_JOBS}}
 """Types whose pods can be released, by every name."""
 
 
 def add_parser(commands: Commands) -> None:
     """Add ``gate`` with its actions, each with the function that does it."""
-    text = "list pods that wait for their checks, or release one"
+    text = "list pods that wait for checks or objects, or release one"
     gate = add_command(commands, "gate", text, examples=_EXAMPLES)
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "list waiting pods with their age and reason"
     show = add_command(actions, "list", text, run="gate.show:show")
-    add_connection(show)
+    add_installation(show)
     _add_scheduler(show)
     add_namespace(show, all_too=True)
     add_output(show, "text", "wide", "json", "yaml", "name")

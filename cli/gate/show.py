@@ -24,8 +24,10 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
     say,
 )
+from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
+from harbourmaster.cli.live.waits import live_waits, waiting_pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.owners import supported_owner, workload_above
@@ -51,6 +53,7 @@ from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
+from harbourmaster.lifecycle.wait_items import ItemReport
 from harbourmaster.lifecycle.workloads import names_of_pod
 
 if TYPE_CHECKING:
@@ -58,16 +61,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.live.waits import WaitFacts
     from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.client import Client
     from harbourmaster.lifecycle.gated_pods import Pod
 
+    _WaitsByPlace = dict[str, WaitFacts]
+
 TRIES: Final = 3
 """How often a pod is tried again after it was changed by somebody else."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
-BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed"))
+BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed", "wait-blocked"))
 """Codes of pods that will not go on without a person."""
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_UNITS: Final = {"d": 86400, "h": 3600, "m": 60}
 
 
 class WaitingPod(Struct, frozen=True, rename="camel"):
@@ -82,10 +88,11 @@ class WaitingPod(Struct, frozen=True, rename="camel"):
     code: Code
     waits_for: str
     orphaned: bool
+    items: tuple[ItemReport, ...] = ()
 
 
 _WANTED: Final = "wanted"
-_COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code")
+_COPIED: Final = ("namespace", "pod", "age", "app", "workload", "version", "code", "items")
 """Fields of a report that are printed."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 
@@ -113,25 +120,14 @@ async def _show(arguments: Arguments, client: Client) -> int:
     given: str | None = arguments.namespace
     namespace = client.connection.namespace if given is None else given
     unread: list[str] = []
-    reader = ClusterReader(client)
+    live = Installation(client, arguments.installed_in)
     try:
-        pick = partial(_waiting_pod, arguments.scheduler)
-        pods = await reader.listed(
-            PODS,
-            pick,
-            namespace or None,
-            field_selector=PENDING_PODS,
-            label_selector=arguments.selector or "",
-        )
-        versions = await reader.items(
-            WORKLOAD_VERSIONS, _decode_version, namespace or None, skipped=unread.append
-        )
+        found = await waiting_in(live, arguments.scheduler, namespace, arguments.selector, unread)
     except ApiError as error:
         complain(str(error))
         return LEFT
     for line in unread:
         complain(line)
-    found = waiting(pods, versions, datetime.now(UTC))
     lines: list[str | tuple[str, Tone]]
     if arguments.output == "name":
         lines = [f"pod/{one.pod}" for one in found]
@@ -146,22 +142,39 @@ async def _show(arguments: Arguments, client: Client) -> int:
     return LEFT if unread else DONE
 
 
-def waiting(
-    pods: Iterable[Pod], versions: Iterable[WorkloadVersion], now: datetime
+async def waiting_in(
+    live: Installation, scheduler: str, namespace: str, selector: str | None, unread: list[str]
 ) -> list[WaitingPod]:
-    """The pods as they are shown, the oldest first."""
+    """The waiting pods of a namespace, or of all; ``unread`` gets lines. Raises an ApiError."""
+    pick, place = partial(waiting_pod, scheduler), namespace or None
+    read = partial(live.listed, PODS, pick, place, field_selector=PENDING_PODS)
+    pods = await read(label_selector=selector or "")
+    # Cycles of waits may go through pods that are not selected.
+    others = await read(label_selector="")
+    versions = await live.items(WORKLOAD_VERSIONS, _decode_version, place, skipped=unread.append)
+    places = {each.namespace for each in pods if not each.has_waited}
+    waits = {each: await live_waits(live, each, others) for each in places}
+    unread += dict.fromkeys(live.faults)
+    return waiting(pods, versions, datetime.now(UTC), waits)
+
+
+def waiting(
+    pods: Iterable[Pod], versions: Iterable[WorkloadVersion], now: datetime, waits: _WaitsByPlace
+) -> list[WaitingPod]:
+    """The pods as they are shown, the oldest first; ``waits`` by namespace."""
     by_key = {each.metadata.key: each for each in versions}
-    waits = []
+    shown = []
     for pod in pods:
         described = workload_of(pod.annotations, pod.labels)
         name = names_of_pod(described).version if described is not None else ""
         # One list of versions is enough for thousands of pods; ``why`` tells more of a single one.
         facts = Facts(version=by_key.get(f"{pod.namespace}/{name}"), unread=_UNREAD)
+        if pod.namespace in waits:
+            facts = waits[pod.namespace].of(pod, facts)
         found = gate_report(pod, facts, GateWaitRules(), now)
         copied = {each: getattr(found, each) for each in _COPIED}
-        is_orphaned = found.code == "orphaned"
-        waits.append(WaitingPod(waits_for=found.text, orphaned=is_orphaned, **copied))
-    return sorted(waits, key=lambda one: (-one.age, one.namespace, one.pod))
+        shown.append(WaitingPod(waits_for=found.text, orphaned=found.code == "orphaned", **copied))
+    return sorted(shown, key=lambda one: (-one.age, one.namespace, one.pod))
 
 
 def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
@@ -185,18 +198,8 @@ def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
 
 def short_age(seconds: int) -> str:
     """As kubectl shows ages: one or two units."""
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    if seconds < 2 * _HOUR:
-        return f"{seconds // _MINUTE}m"
-    if seconds < 2 * _DAY:
-        return f"{seconds // _HOUR}h"
-    return f"{seconds // _DAY}d"
-
-
-def _waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
-    pod = decode_pod(raw, scheduler)
-    return pod if pod.is_ours else None
+    unit = next((each for each in _UNITS if seconds >= 2 * _UNITS[each]), "s")
+    return f"{seconds // _UNITS.get(unit, 1)}{unit}"
 
 
 async def _release(arguments: Arguments, client: Client) -> int:
@@ -213,17 +216,17 @@ async def _release(arguments: Arguments, client: Client) -> int:
         return await _refused(client, error, resource, (namespace, name), "released")
     if not names:
         lists = f"harbourmaster gate list -n {namespace} lists those that wait"
-        complain(f"no pod of {resource.kind} {namespace}/{name} waits for its checks: {lists}")
+        complain(f"no pod of {resource.kind} {namespace}/{name} waits: {lists}")
         return LEFT
     return max([await _release_one(arguments, client, who, namespace, each) for each in names])
 
 
 def _of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> str | None:
     """The name of a waiting pod of the workload with this kind and name."""
-    pod = _waiting_pod(scheduler, raw)
-    owner = supported_owner(pod.owner_references) if pod is not None else None
-    if pod is None or owner is None:
+    pod = waiting_pod(scheduler, raw)
+    if pod is None or not pod.owner_references:
         return None
+    owner = supported_owner(pod.owner_references) or pod.owner_references[-1]
     above = workload_above(owner, metadata_in(raw).labels)
     return pod.name if workload in {(owner.kind, owner.name), above} else None
 
@@ -241,15 +244,11 @@ async def _release_one(
         complain(f"{shown}: not released: it does not have the gate {GATE} and {where}")
         return LEFT
     say(f"released {shown} for {who}")
-    note = f"released without its checks by {who}: {arguments.reason}"
+    what = "its checks" if pod.has_checks else "what it waited for"
+    note = f"released without {what} by {who}: {arguments.reason}"
     how = {"type": "Warning", "reason": "GateReleased", "action": "Release"}
-    regarding = {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "uid": pod.uid,
-    }
+    own = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    regarding = {"apiVersion": PODS.api_version, "kind": PODS.kind, **own}
     try:
         await client.create(EVENTS, event_of(regarding, namespace, note, **how), namespace)
     except ApiError as error:
@@ -292,11 +291,7 @@ async def _let_go(
     client: Client, arguments: Arguments, namespace: str, name: str, who: str
 ) -> Pod | None:
     """Release the pod; returns it as it was, None if it does not wait. Raises ApiError."""
-    add = {
-        RELEASED_KEY: BY_HAND,
-        RELEASED_BY_KEY: who,
-        RELEASED_REASON_KEY: arguments.reason,
-    }
+    add = {RELEASED_KEY: BY_HAND, RELEASED_BY_KEY: who, RELEASED_REASON_KEY: arguments.reason}
     for attempt in range(TRIES):
         raw = await client.get(PODS, name, namespace)
         pod = decode_pod(raw, arguments.scheduler)

@@ -10,7 +10,8 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.known_keys import KNOWN_KEYS
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY
 from harbourmaster.gates.owners import SUPPORTED
-from harbourmaster.gates.release import OURS, removal
+from harbourmaster.gates.release import CHECKS_KEY, NONE, OURS, removal
+from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.rescheduling.reservation import clear, decode_held
 
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 MIRRORED: Final = f"gates.{OUR_DOMAIN}/enabled"
 """The label on namespaces that mirrors Keptn's annotation."""
-_WRITTEN: Final = frozenset(key for key in KNOWN_KEYS if key.startswith(OURS))
+_THEIRS: Final = {WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY}
+_WRITTEN: Final = frozenset(key for key in KNOWN_KEYS - _THEIRS if key.startswith(OURS))
 
 
-def gated_pod(raw: msgspec.Raw | bytes) -> Workload | None:
-    """The pod if it carries the gate."""
+def gated_pod(raw: msgspec.Raw | bytes, *, keptn: bool = False) -> Workload | None:
+    """The pod if it carries the gate; ``keptn``: if it has no checks, so that Keptn keeps it."""
     pod = decode_workload(raw)
-    return pod if GATE in pod.gates else None
+    is_left = keptn and pod.metadata.annotations.get(CHECKS_KEY) != NONE
+    return pod if GATE in pod.gates and not is_left else None
 
 
 def ungate(pod: Workload) -> list[dict[str, Any]] | None:
@@ -41,7 +44,7 @@ def ungate(pod: Workload) -> list[dict[str, Any]] | None:
 
 
 def our_annotations(pod: Metadata, *, keptn: bool) -> list[str]:
-    """What we wrote on a pod: no key of ours is for users to write there.
+    """What we wrote on a pod: of our keys, users write there those of waits alone.
 
     Keptn reads REMOVED_KEY at each update of a pod: without it, Keptn adds its gate, which the API
     server refuses (keptn-spec 2.3).
@@ -54,7 +57,8 @@ def is_recreated(pod: Workload) -> bool:
     """Whether it has its scheduler from us, and an owner that makes another without it."""
     metadata = pod.metadata
     annotations = metadata.annotations
-    if PARENT_KEY not in annotations and not workload_of(annotations, metadata.labels):
+    named = workload_of(annotations, metadata.labels)
+    if named is None and annotations.keys().isdisjoint((PARENT_KEY, CHECKS_KEY)):
         # It was never gated, so its own template names the scheduler.
         return False
     owner = metadata.controller

@@ -23,13 +23,15 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import unreadable
-from harbourmaster.cli.reviews import object_in
+from harbourmaster.cli.reviews import object_in, pod_in
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.inheritance import inherit, own
 from harbourmaster.gates.metadata import Metadata
 from harbourmaster.gates.owners import DAEMON_SET, DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET
+from harbourmaster.gates.release import CHECKS_KEY, NONE
 from harbourmaster.gates.version import Container
+from harbourmaster.gates.waits import waits_of
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts, phases_before
@@ -79,7 +81,7 @@ class GateFacts:
     async def of(self, pod: Pod) -> Facts:
         """What is known of a pod's checks. Raises ApiError where its version can't be read."""
         described = workload_of(pod.annotations, pod.labels)
-        if described is None:
+        if described is None or not pod.has_checks:
             return Facts()
         names = names_of_pod(described)
         # Without a version nothing can be said; to say that there is none would be wrong.
@@ -207,7 +209,7 @@ def definitions_of(described: WorkloadMetadata | None) -> list[str]:
 
 
 _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))
-_KINDS: Final = _PARENTS | {REPLICA_SET, PODS.kind}
+_CHECKED: Final = _PARENTS | {REPLICA_SET, PODS.kind}
 
 
 class Template(NamedTuple):
@@ -228,9 +230,7 @@ def _keys_in(manifest: dict[str, Any]) -> Metadata:
 
 def template_of(subject: Subject) -> Template:
     """The pod itself, or the template of a workload. Raises DecodeError."""
-    pod = decode_anything(subject.raw)
-    if subject.kind != PODS.kind:
-        pod = object_in(object_in(pod, "spec"), "template")
+    pod = pod_in(decode_anything(subject.raw), subject.kind)
     containers = object_in(pod, "spec").get("containers") or ()
     return Template(_keys_in(pod), msgspec.convert(containers, tuple[Container, ...]))
 
@@ -238,9 +238,10 @@ def template_of(subject: Subject) -> Template:
 def template_pod(
     subject: Subject, owners: Sequence[Subject] = (), *, version_from_tag: bool
 ) -> Pod | None:
-    """The pod, without name and owner; None where nobody would gate it. Raises DecodeError."""
-    if subject.kind not in _KINDS:
-        return None
+    """The pod; that of a template has no name. None where nobody would gate it.
+
+    Raises DecodeError.
+    """
     template = template_of(subject)
     metadata = template.keys
     parent = next((each for each in (subject, *owners) if each.kind in _PARENTS), None)
@@ -249,11 +250,18 @@ def template_pod(
     if tracking is None and parent is not None:
         inherited = _keys_in(decode_anything(parent.raw))
         tracking = inherit(metadata, inherited, lambda: template.containers, **options)
-    if tracking is None:
+    added = {CHECKS_KEY: NONE}
+    if tracking is not None and subject.kind in _CHECKED:
+        added = tracking.annotations
+    elif waits_of(metadata.annotations) is None:
         return None
+    is_pod = subject.kind == PODS.kind
+    owner = OwnerReference(kind=subject.kind, name=subject.name)
     return Pod(
+        name=subject.name if is_pod else "",
         namespace=subject.namespace,
-        annotations={**metadata.annotations, **tracking.annotations},
+        annotations={**metadata.annotations, **added},
+        owner_references=() if is_pod else (owner,),
         labels=metadata.labels,
         has_annotations=True,
         gates=(GATE,),

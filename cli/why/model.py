@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from harbourmaster.cli import terminal
 from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.waits import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,6 +91,8 @@ class WhyContext(Struct, frozen=True):
     """Whether lists are printed to their ends."""
     given: frozenset[str] | None = None
     """Of a manifest: kinds and names of what is created with it; of Namespaces, with gates."""
+    files: Objects | None = None
+    """The same objects, of its namespace."""
 
     @property
     def is_pod(self) -> bool:

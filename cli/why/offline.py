@@ -24,7 +24,8 @@ from harbourmaster.cli.live.cluster import (
 from harbourmaster.cli.live.files import STANDARD_INPUT, read_paths
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
-from harbourmaster.cli.reviews import kind_of, name_of, object_in
+from harbourmaster.cli.live.waits import Objects, waits_in_files
+from harbourmaster.cli.reviews import kind_of, name_of, namespace_of, object_in
 from harbourmaster.cli.why.asking import (
     AdmissionInputs,
     as_asked,
@@ -77,6 +78,8 @@ class _Question(Struct, frozen=True):
     manifest: Subject | None = None
     given: frozenset[str] = frozenset()
     """As in ``WhyContext``."""
+    files: tuple[dict[str, Any], ...] = ()
+    """What is created with it."""
 
 
 def manifests(arguments: Arguments) -> int:
@@ -117,7 +120,8 @@ def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
         if isinstance(item, Problem):
             yield str(item)
         else:
-            found.append(item.value)
+            metadata = {"namespace": namespace, **object_in(item.value, "metadata")}
+            found.append({**item.value, "metadata": metadata})
     given = frozenset(
         f"{each.get('kind')} {name_of(each)}"
         for each in found
@@ -125,20 +129,27 @@ def _created(paths: list[Path], namespace: str) -> Iterator[_Question | str]:
         or object_in(object_in(each, "metadata"), "annotations").get(OPT_IN_KEY) == OPT_IN
     )
     for manifest in filter(is_asked_about, found):
-        yield _question(manifest, namespace, given)
+        yield _question(manifest, given, tuple(found))
 
 
-def _question(manifest: dict[str, Any], namespace: str, given: frozenset[str]) -> _Question:
-    asked = as_asked(manifest)
-    place = str(object_in(manifest, "metadata").get("namespace") or namespace)
-    group, _, kind = kind_of(manifest)
+def _subject(manifest: dict[str, Any]) -> Subject:
+    kind, place = kind_of(manifest), namespace_of(manifest)
+    raw = msgspec.json.encode(manifest)
+    return Subject(kind[0], kind[2], place, name_of(manifest) or "", raw)
+
+
+def _question(
+    manifest: dict[str, Any], given: frozenset[str], files: tuple[dict[str, Any], ...]
+) -> _Question:
+    asked, place = as_asked(manifest), namespace_of(manifest)
     return _Question(
         review_of(asked.manifest, place),
         None,
         Background(whose=asked.whose, is_live=False, remarks=asked.remarks),
         f"as if it were created now, in the namespace {place}",
-        Subject(group, kind, place, name_of(manifest) or "", msgspec.json.encode(manifest)),
+        _subject(manifest),
         given,
+        files,
     )
 
 
@@ -208,14 +219,21 @@ def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
     subject, known = question.manifest, question.given
     if subject is None:
         return None
+    made = partial(template_pod, version_from_tag=inputs.settings.version_from_tag)
     try:
-        wanted = template_pod(subject, version_from_tag=inputs.settings.version_from_tag)
+        wanted = made(subject)
         reason = planned(subject, wanted, inputs, known)
     except msgspec.DecodeError as error:
         text, step = f"the manifest is invalid: {describe(error)}", "correct what it names"
         return Section(name="gate", state="unknown", code="unread", summary=text, step=step)
     pod = wanted or Pod(namespace=subject.namespace)
-    report = gate_report(pod, Facts(), GateWaitRules(), datetime.now(UTC))
+    facts = Facts()
+    if pod.waits is not None:
+        others = map(_subject, filter(is_asked_about, question.files))
+        pods = [made(each) for each in others if each.namespace == subject.namespace]
+        objects = Objects(question.files, subject.namespace)
+        facts = waits_in_files([pod, *filter(None, pods)], objects).of(pod, facts)
+    report = gate_report(pod, facts, GateWaitRules(), datetime.now(UTC))
     checks = definitions_of(workload_of(pod.annotations, pod.labels))
     missing = tuple(f"{each} in these files" for each in checks if each not in known)
     return told(GateDetail(report=report, missing=missing), reason, datetime.now(UTC))
@@ -243,7 +261,8 @@ async def _by_cluster(arguments: Arguments, questions: Sequence[_Question], clie
             inputs = await inputs_of(live, namespace)
         if question.manifest is not None:
             now = datetime.now(UTC)
-            context = WhyContext(question.manifest, live, now, given=question.given)
+            objects = Objects(question.files, question.manifest.namespace)
+            context = WhyContext(question.manifest, live, now, given=question.given, files=objects)
             gate = await section_of("gate", context)
         show(arguments, _report(arguments, question, inputs, gate))
     return DONE

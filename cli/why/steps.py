@@ -25,6 +25,8 @@ _STEPS: Final = {
     "waits-for-app": f"wait for the checks of its app; {_RELEASE}",
     "checks-failed": f"a new keptn.sh/version of the workload is checked again; {_RELEASE}",
     "checks-pending": f"wait for its checks; {_RELEASE}",
+    "waits-for-objects": f"wait for the objects, or create those that do not exist; {_RELEASE}",
+    "waits-forbidden": "ask an administrator to allow it",
     "to-be-gated": "apply the manifest",
     "definition-missing": "create the definitions that are missing, then apply the manifest",
     "namespace-excluded": "use another namespace, or change what excludes this one",
@@ -37,8 +39,8 @@ _STEPS: Final = {
     "break-glass": f"harbourmaster doctor --break-glass off, then {_RESTART}",
     "version-not-raised": "raise keptn.sh/version: kubectl -n {namespace} edit {workload}",
     # Checks, by the codes of their admission warnings.
-    "gate-key-unknown gate-list-empty evaluation-target-invalid": "correct it: "
-    "kubectl -n {namespace} edit {workload}",
+    "gate-key-unknown gate-list-empty gate-wait-invalid evaluation-target-invalid "
+    "wait-blocked": "correct it: kubectl -n {namespace} edit {workload}",
     "gate-opt-in-unknown": f"kubectl annotate --overwrite namespace {{namespace}} "
     f"{OPT_IN_KEY}={OPT_IN}",
     "no-checks": "name checks in keptn.sh/pre-deployment-tasks or …-evaluations of {workload}",

@@ -17,6 +17,7 @@ from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.live.waits import waits_told
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.cli.why.asking import inputs_of
 from harbourmaster.cli.why.gate_facts import template_of
@@ -24,12 +25,14 @@ from harbourmaster.cli.why.model import State, Subject
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.gates.metadata import OPT_IN_KEY
 from harbourmaster.gates.owners import supported_owner
+from harbourmaster.gates.release import RELEASED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod, recorded_owners
 from harbourmaster.policies.unmatched import first_mismatch
 from harbourmaster.registration.break_glass import ANNOTATION, OPEN
+from harbourmaster.webhook.engine import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,10 +60,19 @@ def planned(
         text = f"the webhook's settings allow no gates in namespace {namespace}"
         return "namespace-excluded", "note", text
     space = snapshot.namespace(namespace)
+    has_gates = f"Namespace {namespace}" in given or (space is not None and space.has_gates)
+    waits = wanted.waits if wanted is not None else None
+    if wanted is not None and waits is not None:
+        told = waits_told(waits, Engine(snapshot, inputs.settings), namespace)
+        if not told:
+            return "waits-forbidden", "fault", f"namespace {namespace} lets no pod wait for objects"
+        who = "it" if subject.kind == PODS.kind else "its pods"
+        also = "; and for their checks" if has_gates and wanted.has_checks else ""
+        return "to-be-gated", "note", f"{who} {told}{also}"
     owners = metadata_in(subject.raw).owner_references
     state: State
     is_never = subject.kind == PODS.kind and supported_owner(owners) is None
-    if f"Namespace {namespace}" not in given and (space is None or not space.has_gates):
+    if not has_gates:
         state = "fine" if is_never or wanted is None else "note"
         return "not-opted-in", state, f"namespace {namespace} has not opted in"
     if is_never:
@@ -86,11 +98,15 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
         code = "not-reviewed" if unsent.startswith(_NO_WEBHOOK) else "namespace-excluded"
         return code, "note", unsent
     found = planned(subject, wanted, inputs, context.given or frozenset())
+    is_checked = wanted is not None and wanted.has_checks
     if found[0] != "to-be-gated" or context.given is not None or raw is None:
         return found
+    if not context.is_pod and not (is_checked and space is not None and space.has_gates):
+        # How its pods stand is told by the objects alone.
+        return found if is_checked else None
     since = next(iter(written_at(raw, *_OPT_IN)), "")
     # Times are whole seconds.
-    if since and metadata_in(subject.raw).creation_timestamp <= since:
+    if is_checked and since and metadata_in(subject.raw).creation_timestamp <= since:
         text = f"admitted before namespace {subject.namespace} opted in ({since})"
         return "admitted-before", "fault", text
     configurations = await live.configurations(MUTATING_WEBHOOKS)
@@ -110,7 +126,7 @@ async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
     """Of which other image the checks passed that let the subject go; None for its own."""
     live, namespace = context.live, context.subject.namespace
     described = workload_of(pod.annotations, pod.labels)
-    if described is None:
+    if described is None or pod.annotations.get(RELEASED_KEY):
         return None
     name = names_of_pod(described).version
     read = live.read(WORKLOAD_VERSIONS, name, Decoder(WorkloadVersion).decode, namespace)

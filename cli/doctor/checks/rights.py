@@ -148,7 +148,7 @@ def _place(namespace: str, ours: str) -> str:
 
 
 def required(settings: ControllerSettings, namespace: str) -> set[Right]:
-    """What the manifests grant, as far as these settings need it."""
+    """What the manifests grant, as far as these settings need it, and what pods wait for."""
     files = sorted(DEPLOY.glob("rbac/*.yaml"))
     if REGISTRATION in settings.running:
         files += sorted(DEPLOY.glob("rbac/registration/*.yaml"))
@@ -158,12 +158,14 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
         if getattr(settings, part).enabled
     ]
     objects = [each for file in files for each in _objects(file)]
+    kinds = settings.lifecycle.kinds_to_wait_for.values() if objects else ()
+    wanted = product(kinds, ("get", "list", "watch"))
+    found = {Right(CONTROLLER, verb, each.group, each.plural) for each, verb in wanted}
     roles = {
         (each["kind"], each["metadata"]["name"]): each
         for each in objects
         if each["kind"] in {"Role", "ClusterRole"}
     }
-    found: set[Right] = set()
     for binding in objects:
         if not binding["kind"].endswith("Binding"):
             continue

@@ -15,6 +15,7 @@ from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import unknown, warning
 from harbourmaster.cli.doctor.checks.canary import OWNED
+from harbourmaster.cli.gate.show import waiting_in
 from harbourmaster.cli.live.cluster import collect
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.cli.reviews import patched
@@ -89,6 +90,16 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
                 yield unknown(f"namespace {space.name}", problem, "correct what the text names")
             for found in (one for some in alike.values() for one in look.at(some)):
                 yield found
+
+
+async def blocked(live: Installation) -> AsyncIterator[Finding]:
+    """Of pods that wait for objects that will not come without a person, one of each namespace."""
+    scheduler = (await live.known_settings()).scheduler.of_pods
+    found = await waiting_in(live, scheduler, "", None, [])
+    alike = {(one.namespace, one.waits_for): one for one in found if one.code == "wait-blocked"}
+    for one in alike.values():
+        key = f"{one.namespace}/{one.pod}"
+        yield warning(f"Pod {key}", sentence(one.waits_for), f"harbourmaster why pod {key}")
 
 
 def _signature(pod: Json) -> bytes:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse
 from harbourmaster.cli.gate.show import BLOCKED, short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import unreadable
+from harbourmaster.cli.live.waits import live_waits, waiting_pod
 from harbourmaster.cli.why.events import Event, event_lines, events_of
 from harbourmaster.cli.why.gate_facts import GateFacts, owned, template_pod
 from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.ungated import why_unchecked, why_ungated
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.gates.release import RELEASED_KEY
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules, blocked, sentence
 from harbourmaster.lifecycle.gate_waits import REASONS
-from harbourmaster.lifecycle.gated_pods import decode_pod, decode_whole
+from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +40,8 @@ _TONES: Final[dict[str, Tone]] = {
     "Succeeded": "good",
     "Warning": "good",
     "Failed": "bad",
+    "Met": "good",
+    "Blocked": "bad",
     "Pending": "waiting",
     "Progressing": "waiting",
 }
@@ -66,32 +70,37 @@ async def section(context: WhyContext) -> Section | None:
     scheduler = settings.scheduler.scheduler_name if unknown else settings.scheduler.of_pods
     from_tag = lifecycle.version_from_tag
     wanted = template_pod(context.subject, context.owners, version_from_tag=from_tag)
-    pod = decode_whole(raw, scheduler) if context.is_pod else wanted
+    is_made = not context.is_pod or (context.given is not None and wanted is not None)
+    pod = wanted if is_made else decode_whole(raw, scheduler)
     if pod is None:
         return None
-    places = (live.namespace, *lifecycle.definition_namespaces)
-    reader = GateFacts(live, pod.namespace, places)
+    reader = GateFacts(live, pod.namespace, (live.namespace, *lifecycle.definition_namespaces))
     try:
         # Of a pod that does not wait for us nothing more need be known.
         facts = await reader.of(pod) if pod.is_ours else Facts()
     except ApiError as error:
-        what = f"what {context.subject.shown} waits for"
-        summary = unreadable(error, what)
+        summary = unreadable(error, f"what {context.subject.shown} waits for")
         return Section(name="gate", state="unknown", code="unread", summary=summary)
-    rules = GateWaitRules() if unknown or not context.is_pod else lifecycle.wait_rules
-    if not context.is_pod and facts.version is not None:
+    if pod.is_ours and not pod.has_waited:
+        pick = partial(waiting_pod, scheduler)
+        # Without permission to list pods, no cycle of waits is found.
+        listed = live.listed(PODS, pick, pod.namespace, field_selector=PENDING_PODS)
+        others = await live.attempt(listed, [])
+        waits = await live_waits(live, pod.namespace, [pod, *others], context.files)
+        facts = waits.of(pod, facts)
+    rules = GateWaitRules() if unknown or is_made else lifecycle.wait_rules
+    if is_made and facts.version is not None:
         pod = owned(pod, facts.version)
     report = gate_report(pod, facts, rules, context.now)
-    is_new = not context.is_pod and facts.version is None
-    reason: Reason | None = None
+    is_new = is_made and facts.version is None
     missing: list[str] = []
     if report.code == "not-gated" or is_new:
         reason = await why_ungated(context, wanted)
-    elif report.code == "released" and not pod.annotations.get(RELEASED_KEY):
-        reason = await why_unchecked(context, pod)
-    if is_new and reason is None:
+    else:
+        reason = await why_unchecked(context, pod) if report.code == "released" else None
+    if is_new and reason is None and pod.has_checks:
         return None
-    if is_new:
+    if is_new and pod.has_checks:
         missing = await reader.missing(workload_of(pod.annotations, pod.labels))
     events: tuple[Event, ...] = ()
     if report.is_waiting:
@@ -106,13 +115,15 @@ async def section(context: WhyContext) -> Section | None:
         events=events,
         elsewhere=decode_pod(raw, scheduler).elsewhere,
     )
-    return told(detail, reason, context.now, is_pod=context.is_pod)
+    return told(detail, reason, context.now, is_pod=not is_made)
 
 
 def told(
     detail: GateDetail, reason: Reason | None, now: datetime, *, is_pod: bool = False
 ) -> Section:
     """The section; ``reason`` is known besides the report and comes before it."""
+    if reason and reason[0] == "to-be-gated" and detail.report.code == "wait-blocked":
+        reason = None
     if reason and reason[0] == "to-be-gated" and detail.missing:
         text = f"{reason[2]}; not found: {', '.join(detail.missing)}"
         reason = ("definition-missing", "fault", text)
@@ -142,7 +153,8 @@ def _judged(report: GateReport, *, is_pod: bool) -> Reason:
     if not is_pod:
         is_due = report.code == "released"
         told = f" wait for {report.text}" if text.startswith("waits for ") else f": {text}"
-        told = " can be released: their checks passed" if is_due else told
+        passed = "all that they wait for is there" if report.items else "their checks passed"
+        told = f" can be released: {passed}" if is_due else told
         return report.code, "fine" if is_due else state, f"its pods{told}"
     if report.is_waiting:
         place = "at our gate" if report.place == "gate" else "in its scheduler"
@@ -165,6 +177,9 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
     if report.foreign_gates:
         names = ", ".join(report.foreign_gates)
         yield Line(f"{names}: set by others, who must remove them", label="other gates")
+    for one in report.items:
+        parts = (one.item, one.state, one.text)
+        yield Line(": ".join(filter(None, parts)), label="object", tone=_TONES[one.state])
     for each in report.checks:
         yield from _check(each, now)
     yield from event_lines(detail.events)
@@ -180,16 +195,17 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
 
 def _deadline(detail: GateDetail) -> str:
     report, unknown = detail.report, detail.deadline_unknown
-    if unknown:
+    if unknown and not report.deadline:
         # The section on policies says what is not installed.
         is_said = unknown.startswith(NOT_INSTALLED)
         return f"unknown: {'the settings could not be read' if is_said else unknown}"
     if not report.deadline:
         return "none (lifecycle.maxGateAgeSeconds is 0)"
     passed = "has passed" if report.is_overdue else "then"
-    goes = report.on_expiry == "Release"
-    what = "it is released without its checks" if goes else "it is reported, and stays"
-    return f"{report.deadline}, {passed}: {what} (onExpiry {report.on_expiry})"
+    ends = {"Release": "released without its checks", "Fail": "Blocked"}
+    what = ends.get(report.on_expiry, "reported, and stays")
+    by = "" if report.items else f" (onExpiry {report.on_expiry})"
+    return f"{report.deadline}, {passed}: it is {what}{by}"
 
 
 def _check(found: CheckReport, now: datetime) -> Iterator[Line]:

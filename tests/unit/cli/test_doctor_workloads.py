@@ -9,6 +9,7 @@ from harbourmaster.api.resources import (
     APPS,
     CLUSTER_POLICIES,
     DEPLOYMENTS,
+    JOBS,
     KEPTN_METRICS,
     METRICS_PROVIDERS,
     MUTATING_WEBHOOKS,
@@ -18,9 +19,11 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.gates.release import HELD_BY_KEY
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.gates.release import CHECKS_KEY, HELD_BY_KEY, NONE
+from harbourmaster.gates.waits import WAIT_FOR_KEY
 from helpers.broken_installations import ASKED, policy
-from helpers.examined import NAME, ExaminedCluster, examined
+from helpers.examined import HOME, NAME, ExaminedCluster, examined
 
 CHECKS = {
     "keptn.sh/workload": "cart",
@@ -265,3 +268,27 @@ async def test_policies_that_require_what_no_node_has_are_told(cluster):
     ((subject, text, _),) = await warned(cluster, "workloads")
     assert subject == "ClusterPodSchedulingPolicy west"
     assert "zone" in text
+
+
+async def test_pods_whose_waits_are_blocked_are_warned_of_once(cluster):
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+    job = {"name": "seed", "namespace": "shop"}
+    cluster.put(JOBS, {"metadata": job, "status": {"conditions": [failed]}})
+    for name, text in (("a-1", "job/seed"), ("a-2", "job/seed"), ("b-1", "jbo/x"), ("c", "cm/x")):
+        annotations = {WAIT_FOR_KEY: text, CHECKS_KEY: NONE}
+        metadata = {"name": name, "namespace": "shop", "annotations": annotations}
+        cluster.put(PODS, {"metadata": metadata, "spec": GATES, "status": {"phase": "Pending"}})
+    found = {one.rpartition("/")[0]: text for one, text, _ in await warned(cluster, "waits")}
+    assert len(await warned(cluster, "waits")) == 2
+    texts = [text for _, text, _ in await warned(cluster, "waits")]
+    assert any("job/seed: failed: BackoffLimitExceeded" in each for each in texts), found
+    assert any('"jbo" is not a kind' in each for each in texts)
+
+
+async def test_a_kind_that_the_controller_may_not_watch_is_a_fault(cluster):
+    deployment = cluster.objects[DEPLOYMENTS, HOME, CONTROLLER]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    flags = ["--lifecycle-wait-kinds=pods,widgets.v1.example.com"]
+    container["args"] = [*container.get("args", []), *flags]
+    cluster.refused.add(("watch", "widgets"))
+    assert "watch widgets.example.com" in str(await warned(cluster, "rights"))

@@ -250,3 +250,21 @@ def test_an_object_whose_kind_is_no_string_fails(run):
     code, out, _ = run([{**workload(), "kind": ["a"]}])
     assert code == 1
     assert "objects.yaml:1: error: kind: expected a string" in out
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "CronJob", "Deployment"])
+def test_pods_that_wait_for_objects_are_gated(made, kind):
+    waits = {"gates.harbourmaster.dev/wait-for": "job/migrate"}
+    given = workload(kind)
+    above = {**workload(kind, name="above"), "spec": workload(kind)["spec"]}
+    spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
+    (given if kind == "Pod" else spec["template"])["metadata"]["annotations"] = waits
+    found = made(given, above)
+    assert found[f"{kind} web"]["gated"]
+    assert f"{kind} above" not in found
+
+
+def test_a_wait_of_the_workload_itself_gates_no_pod(made):
+    given = workload()
+    given["metadata"]["annotations"] = {"gates.harbourmaster.dev/wait-for": "job/migrate"}
+    assert "gated" not in made(given).get("Deployment web", {})

@@ -42,7 +42,7 @@ def version(status=None, owner="rs-1", **spec):
 def shown(obj, *versions):
     found = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
     decoded = [msgspec.convert(one, WorkloadVersion) for one in versions]
-    (one,) = waiting(found, decoded, NOW)
+    (one,) = waiting(found, decoded, NOW, {})
     return one
 
 
@@ -229,6 +229,7 @@ async def test_the_list_as_json(api, run):
         "code": "waits-for-version",
         "waitsFor": "its workload version, which is not there yet",
         "orphaned": False,
+        "items": [],
     }
 
 
@@ -341,7 +342,7 @@ async def test_a_workload_of_which_no_pod_waits_is_one_line(api, run):
     code, out, err = await run("release", "deployment/waiter", "--reason", REASON)
     assert (code, out) == (1, "")
     assert err == (
-        "harbourmaster: no pod of Deployment prod/waiter waits for its checks: "
+        "harbourmaster: no pod of Deployment prod/waiter waits: "
         "harbourmaster gate list -n prod lists those that wait\n"
     )
 

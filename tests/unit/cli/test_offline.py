@@ -433,3 +433,23 @@ def test_no_command_prints_terminal_controls_of_names_files_or_keys(
     shown = (out + err).decode()
     assert "owned" in shown
     assert shown.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("kind", "who"), [("Pod", "it"), ("Job", "its pods"), ("CronJob", "its pods")]
+)
+@pytest.mark.parametrize("timeout", [None, "10m"])
+def test_render_tells_what_pods_will_wait_for(tmp_path, policies, capsys, kind, who, timeout):
+    waits = {"gates.harbourmaster.dev/wait-for": "job/migrate, optional:cm/a"}
+    if timeout:
+        waits["gates.harbourmaster.dev/wait-timeout"] = timeout
+    given = workload(kind)
+    spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
+    (given if kind == "Pod" else spec["template"])["metadata"]["annotations"] = waits
+    file = tmp_path / "w.yaml"
+    file.write_text(yaml.safe_dump(given))
+    assert main(["render", "--policies", policies, "-f", str(file)]) == 0
+    printed = capsys.readouterr()
+    limit = ", 10m0s at most, then Keep" if timeout else ""
+    assert printed.err.rstrip().endswith(f": {who} will wait for job/migrate, cm/a{limit}")
+    assert ("keptn-prechecks-gate" in printed.out) == (kind == "Pod")

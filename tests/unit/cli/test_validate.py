@@ -369,3 +369,18 @@ def test_keys_are_strings_as_kubectl_reads_them(validate):
     assert validate(text)[0] == 0
     code, out, _ = validate(text.replace("true", "null"))
     assert (code, out.splitlines()[0]) == (1, "1: error: line 3: a key is null")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "CronJob", "Deployment"])
+@pytest.mark.parametrize("annotations", [{}, {"keptn.sh/lifecycle-toolkit": "enabled"}])
+def test_a_wait_that_cannot_be_read_is_an_error_in_any_namespace(findings, kind, annotations):
+    given = workload(kind)
+    spec = given["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else given["spec"]
+    found = given if kind == "Pod" else spec["template"]
+    found["metadata"]["annotations"] = {"gates.harbourmaster.dev/wait-for": "jbo/migrate"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    space["metadata"]["annotations"] = annotations
+    ((severity, subject, field, message, _),) = findings(space, given)
+    assert (severity, subject) == ("error", f"{kind} web")
+    assert field.endswith("metadata.annotations[gates.harbourmaster.dev/wait-for]")
+    assert message == '"jbo" is not a kind'

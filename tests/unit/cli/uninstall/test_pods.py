@@ -8,7 +8,14 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
-from harbourmaster.gates.release import EXPIRED, RELEASED_KEY
+from harbourmaster.gates.release import CHECKS_KEY, EXPIRED, NONE, RELEASED_KEY
+from harbourmaster.gates.waits import (
+    MET,
+    ON_TIMEOUT_KEY,
+    TIMEOUT_KEY,
+    WAIT_FOR_KEY,
+    WAITED_KEY,
+)
 from helpers.uninstalling import calls, done, names, put, run
 
 
@@ -68,6 +75,24 @@ async def test_gates_are_left_to_a_registered_keptn(api, client):
     told = await done(client)
     assert "gates: left to Keptn, whose webhook is registered" in told
     assert gates(api, "ledger") == [GATE]
+
+
+async def test_pods_that_wait_for_objects_alone_are_not_left_to_keptn(api, client):
+    entry = calls("keptn-system", "lifecycle-webhook-service", "mpod.keptn.sh")
+    put(api, MUTATING_WEBHOOKS, "keptn", labels={}, webhooks=[entry])
+    pod(api, "ledger", GATE)
+    pod(api, "waits", GATE, annotations={CHECKS_KEY: NONE, WAIT_FOR_KEY: "job/migrate"})
+    assert "gates: released 1 pod" in await done(client)
+    assert (gates(api, "ledger"), gates(api, "waits")) == ([GATE], [])
+
+
+async def test_what_users_wrote_of_waits_stays(api, client):
+    asked = {WAIT_FOR_KEY: "job/migrate", TIMEOUT_KEY: "10m", ON_TIMEOUT_KEY: "Fail"}
+    pod(api, "waits", GATE, annotations={**asked, CHECKS_KEY: NONE})
+    pod(api, "over", annotations={**asked, CHECKS_KEY: NONE, WAITED_KEY: MET})
+    assert "gates: released 1 pod" in await done(client)
+    assert gates(api, "waits") == []
+    assert annotations(api) == {"waits": asked, "over": asked}
 
 
 @pytest.mark.parametrize(("keptn", "kept"), [(True, {RELEASED: "true"}), (False, {})])

@@ -1,0 +1,170 @@
+"""How the objects stand for which pods wait: as the caller may read them, or as files have them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from harbourmaster.api.durations import format_duration
+from harbourmaster.api.resources import PODS, SERVICES, SLICES, of_kind
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.live.reader import is_kind_missing, together, unreadable
+from harbourmaster.cli.reviews import kind_of, namespace_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.waits import KINDS
+from harbourmaster.kube.discovery import Discovery
+from harbourmaster.kube.errors import ApiError, NotFoundError
+from harbourmaster.lifecycle.gated_pods import decode_pod
+from harbourmaster.lifecycle.wait_cycles import wait_cycles, workload_of_pod
+from harbourmaster.lifecycle.wait_items import MISSING, ItemReport, report_on
+from harbourmaster.lifecycle.wait_targets import SERVICE_LABEL, Target, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.gates.waits import WaitItem, Waits
+    from harbourmaster.lifecycle.check_facts import Facts
+    from harbourmaster.lifecycle.gated_pods import Pod
+    from harbourmaster.webhook.engine import Engine
+
+
+_ABSENT: Final = "is of a kind that the API server does not have"
+
+
+class Objects:
+    """Objects of one namespace that are known: the ``Targets`` of reports."""
+
+    def __init__(self, manifests: Iterable[dict[str, Any]] = (), namespace: str = "") -> None:
+        self._found: defaultdict[Resource, dict[str, Target]] = defaultdict(dict)
+        self.kinds = dict(KINDS)
+        """As items name them; those of the manifests, too."""
+        names = {(each.group, each.kind): name for name, each in KINDS.items()}
+        for each in manifests:
+            group, version, kind = kind_of(each)
+            made = of_kind(group, kind, version)
+            name = names.get((group, kind), f"{made.plural}.{group}")
+            resource = self.kinds.setdefault(name, made)
+            if not resource.namespaced or namespace_of(each) == namespace:
+                self.take(resource, target_of(resource, msgspec.json.encode(each), whole=True))
+
+    def take(self, resource: Resource, target: Target) -> None:
+        """Have an object among them."""
+        self._found[resource][target.name] = target
+
+    def named(self, resource: Resource, name: str) -> Target | None:
+        """The object of that name."""
+        return self._found[resource].get(name)
+
+    def all(self, resource: Resource) -> Collection[Target]:
+        """All of a kind that are known."""
+        return self._found[resource].values()
+
+    def obstacle(self, _resource: Resource) -> str:
+        """Of what cannot be read nobody asks for a report."""
+        return ""
+
+
+class WaitFacts(NamedTuple):
+    """What is known of the waits of a namespace's pods."""
+
+    items: dict[WaitItem, ItemReport]
+    cycles: dict[tuple[str, str], str]
+
+    def of(self, pod: Pod, facts: Facts) -> Facts:
+        """The facts about one of the pods with these."""
+        return replace(facts, items=self.items, cycle=self.cycles.get(workload_of_pod(pod), ""))
+
+
+def waits_in_files(pods: Collection[Pod], objects: Objects) -> WaitFacts:
+    """As far as the files have the objects; ``pods`` are those that they make."""
+    for each in pods:
+        objects.take(PODS, Target(name=each.name, labels=each.labels, is_ready=False))
+    reports = {}
+    for item in _items(pods):
+        objects.kinds.setdefault(item.kind, of_kind("", item.kind))
+        found = report_on(item, objects.kinds, objects, suggests=True)
+        text = found.text.replace(MISSING, "is not in these files", 1)
+        reports[item] = replace(found, text=text)
+    return WaitFacts(reports, wait_cycles(pods, reports, objects))
+
+
+def waiting_pod(scheduler: str, raw: msgspec.Raw) -> Pod | None:
+    """The pod if it waits for us, or did and has no node yet."""
+    pod = decode_pod(raw, scheduler)
+    return pod if pod.is_ours else None
+
+
+async def live_waits(
+    live: Installation, namespace: str, pods: Iterable[Pod], files: Objects | None = None
+) -> WaitFacts:
+    """As the cluster has the objects, or ``files``, which are created with the pods.
+
+    ``pods`` are all that wait there, and may be others. What cannot be read is among the faults of
+    ``live``. Raises the ApiError by which no cluster can be read at all.
+    """
+    pods = [each for each in pods if each.namespace == namespace and not each.has_waited]
+    items, objects = _items(pods), files or Objects()
+    settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
+    kinds = objects.kinds if unknown else settings.lifecycle.kinds_to_wait_for
+    if unknown and any(each.kind not in kinds for each in items):
+        served = await live.attempt(Discovery(live.client).listable(), ())
+        kinds |= {f"{each.plural}.{each.group}": each for each in served if each.namespaced}
+
+    async def report(item: WaitItem) -> ItemReport:
+        text = _ABSENT if unknown and item.kind not in kinds else ""
+        if item.kind in kinds:
+            text = await _read(live, namespace, item, kinds[item.kind], objects)
+        known = report_on(item, kinds, objects, suggests=True)
+        return ItemReport(item.text, "Pending", text) if text else known
+
+    reports = dict(zip(items, await together(*map(report, items)), strict=True))
+    return WaitFacts(reports, wait_cycles(pods, reports, objects))
+
+
+def waits_told(waits: Waits, engine: Engine, namespace: str) -> str:
+    """For what admission lets pods wait and how long; empty where it does not."""
+    space = engine.snapshot.namespace(namespace)
+    items = ", ".join(each.text for each in waits.items)
+    limit = f", {format_duration(waits.timeout)} at most, then {waits.on_timeout}"
+    is_allowed = space is None or engine.waits_for_objects(namespace, space)
+    return f"will wait for {items}{limit if waits.timeout else ''}" if is_allowed else ""
+
+
+def _items(pods: Iterable[Pod]) -> list[WaitItem]:
+    return list(dict.fromkeys(item for each in pods if each.waits for item in each.waits.items))
+
+
+async def _read(
+    live: Installation, namespace: str, item: WaitItem, resource: Resource, objects: Objects
+) -> str:
+    """Put what an item is about among the objects; returns why that cannot be read."""
+    place = namespace if resource.namespaced else None
+    kind, selector = PODS, "=".join(item.label or ())
+    if resource == SERVICES and not item.test:
+        kind, selector = SLICES, f"{SERVICE_LABEL}={item.name}"
+    try:
+        if selector:
+            pick = partial(target_of, kind, whole=True)
+            for each in await live.listed(kind, pick, place, label_selector=selector):
+                objects.take(kind, each)
+        if item.name:
+            raw = await live.get(resource, item.name, place)
+            objects.take(resource, target_of(resource, raw, whole=True))
+    except NotFoundError as error:
+        if is_kind_missing(error):
+            return _ABSENT
+        # Without permission to list there is no suggestion.
+        with suppress(ApiError):
+            for near in await live.metadata(resource, place):
+                objects.take(resource, objects.named(resource, near.name) or Target(name=near.name))
+    except ApiError as error:
+        live.faults.append(unreadable(error, item.text))
+        return live.faults[-1].removeprefix(f"{item.text} ")
+    return ""
