@@ -25,6 +25,8 @@ from helpers.load.gates import (
 )
 
 NODES = 10
+OTHER = "load-2"
+"""Half of the other pods wait there."""
 BOUND_BY = ("kube-scheduler", "kwok")
 """What a control plane needs for ``measure_jobs``: nobody sees to Jobs, so they never end."""
 
@@ -55,12 +57,18 @@ async def measure_jobs(plane, others, singles):
     await asyncio.to_thread(plane.create_nodes, NODES)
     async with controlled(plane) as (client, bulk, controller):
         names = [f"s{index}" for index in range(singles)]
-        jobs = [*names, *(f"o{index}" for index in range(others))]
-        await bulk.create(JOBS, [job(each) for each in jobs])
+        spaces = {NAMESPACE: list(names), OTHER: []}
+        await bulk.home(OTHER)
+        for index in range(others):
+            spaces[(NAMESPACE, OTHER)[index % 2]].append(f"o{index}")
+        for space, jobs in spaces.items():
+            await bulk.create(JOBS, [job(each) for each in jobs], space)
         free = podsdocument(client)
         bound = Seen(client, PODS, lambda found: found["spec"].get("nodeName"))
         async with running(free.run(), bound.run()):
-            await bulk.create(PODS, [waiting_pod(each, f"job/{each}") for each in jobs])
+            for space, jobs in spaces.items():
+                pods = [waiting_pod(each, f"job/{each}") for each in jobs]
+                await bulk.create(PODS, pods, space)
             await settled(controller)
             released, placed = [], []
             for count, name in enumerate(names, 1):
@@ -77,8 +85,8 @@ async def measure_jobs(plane, others, singles):
 async def measure_availability(plane, count):
     """Let so many pods wait for one Deployment, and then have it be available."""
     async with controlled(plane) as (client, bulk, controller):
-        spec = {key: value for key, value in replica_set("db")["spec"].items()}
-        (stored,) = await bulk.create(DEPLOYMENTS, [document(DEPLOYMENTS, "db", spec)])
+        manifest = document(DEPLOYMENTS, "db", replica_set("db")["spec"])
+        (stored,) = await bulk.create(DEPLOYMENTS, [manifest])
         free = podsdocument(client)
         async with running(free.run()):
             pods = [waiting_pod(f"p{index}", "deployment/db") for index in range(count)]
