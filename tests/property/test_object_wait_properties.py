@@ -95,10 +95,18 @@ CHANGES = st.one_of(
 """An object that there is from now on, or the name of one that goes."""
 WAITERS = st.tuples(
     st.sampled_from(("one", "two", "three")),
-    st.lists(st.sampled_from(ITEMS), max_size=3, unique=True),
+    st.lists(st.sampled_from(ITEMS), max_size=2, unique=True),
 )
 """What a pod waits for from now on; nothing: it goes."""
-STEPS = st.lists(st.one_of(st.lists(CHANGES, min_size=1, max_size=3), WAITERS), max_size=12)
+STEPS = st.builds(
+    lambda first, then: first + then,
+    st.lists(WAITERS, min_size=2, max_size=3),
+    st.lists(
+        st.one_of(*[st.lists(CHANGES, min_size=2, max_size=6)] * 3, WAITERS),
+        min_size=3,
+        max_size=12,
+    ),
+)
 
 
 def holds(text, objects):
