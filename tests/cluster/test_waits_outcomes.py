@@ -23,6 +23,7 @@ from helpers.flow.waits import (
     until_waiting,
     waits,
 )
+from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -175,12 +176,12 @@ async def test_a_namespace_that_requires_waits_is_enabled_until_it_does_not(flow
             await asyncio.sleep(0.05)
 
     await label(flow, "required")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await until_label("true")
     await flow.create(pod("web", "cm/settings"))
     await until_waiting(flow, "web")
     await label(flow, None)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await until_label(None)
     await flow.create(of_kind("ConfigMap", "settings"))
     await flow.until_released("web")

@@ -27,6 +27,8 @@ from helpers.load.gates import (
 NODES = 10
 OTHER = "load-2"
 """Half of the other pods wait there."""
+MOST_EVENTS = 8
+"""Requests per second; the controller sends five events."""
 BOUND_BY = ("kube-scheduler", "kwok")
 """What a control plane needs for ``measure_jobs``: nobody sees to Jobs, so they never end."""
 
@@ -109,11 +111,12 @@ async def measure_availability(plane, count):
 
 
 async def settled(controller):
-    """Wait until the controller has looked at all: it makes no requests but for its events."""
-    before, now = -100.0, await requests(controller)
-    while now - before > 10:
-        await asyncio.sleep(2)
-        before, now = now, await requests(controller)
+    """Wait until the controller has looked at all: it makes few requests besides its events."""
+    rate = MOST_EVENTS + 1.0
+    while rate > MOST_EVENTS:
+        before, begun = await requests(controller), time.monotonic()
+        await asyncio.sleep(3)
+        rate = (await requests(controller) - before) / (time.monotonic() - begun)
 
 
 def waiting_pod(name, item):
