@@ -1,4 +1,4 @@
-"""Thousands of gated or waiting pods and hundreds of applications: how fast, how large, and how quiet.
+"""Thousands of waiting pods and hundreds of applications: how fast, how large, and how quiet.
 
 The short form has a tenth of them. Times are compared with several times the limit where others
 share the machine; the long form keeps to the limits of a machine of its own.

@@ -9,7 +9,9 @@ import pytest
 from harbourmaster.api.resources import CONFIG_MAPS, JOBS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle import caches as caches_module
-from harbourmaster.controller.lifecycle import watches
+from harbourmaster.controller.lifecycle import wait_watches, watches
+from harbourmaster.controller.lifecycle.wait_events import WaitEvents
+from harbourmaster.lifecycle.gated_pods import versions_of_pod
 from helpers.gated import (
     CREATED,
     GATE,
@@ -90,6 +92,25 @@ async def test_pods_that_wait_make_no_requests(api, client):
         await world.until(lambda: "other" not in waiting(api))
     assert len(waiting(api)) == 20
     assert [seen.path.rpartition("/")[2] for seen in api.seen("patch")] == ["other"]
+
+
+async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, monkeypatch):
+    made = []
+    right = wait_watches.wait_cycles
+    monkeypatch.setattr(
+        wait_watches, "wait_cycles", lambda *given: made.append(given) or right(*given)
+    )
+    make(api, waiter("goes", waits("cm/settings")), waiter("stays", waits("cm/none")))
+    config_map(api)
+    async with running(client) as world:
+        told = WaitEvents(world.context)
+        await world.until(lambda: world.caches.waits.needed)
+        reports = world.caches.waits.reports(PROD)
+        await world.until(lambda: "Met" in {each.state for each in reports.values()} or tick(world))
+        for name, count in (("goes", 0), ("stays", 1)):
+            (key, *_) = versions_of_pod(world.caches.pods.store.get(f"{PROD}/{name}"))
+            await told.reconcile("/".join(key))
+            assert len(made) == count
 
 
 @pytest.mark.parametrize("on_timeout", ON_TIMEOUT)

@@ -272,7 +272,8 @@ async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, w
     found = world.caches.pods.store.get(f"{PROD}/two")
     # As between a change of the store and the call of its listeners.
     reports = world.waits._reports.pop(PROD)
-    assert world.waits.graph(PROD).cycle(found) == "a cycle of waits: pod/two -> pod/one -> pod/two"
+    cycles = world.waits.cycles(found.namespace)
+    assert cycles["pod", "two"] == "a cycle of waits: pod/two -> pod/one -> pod/two"
     world.waits._reports[PROD] = reports
 
 
