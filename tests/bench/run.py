@@ -337,6 +337,7 @@ def report_cluster(found):
             ("from a Job's end to its pod's binding, p50", _ms(jobs["bound_p50"]), "-"),
             ("the same, p99", _ms(jobs["bound_p99"]), "500 ms"),
             ("from availability to the last release", f"{availability['seconds']:.1f} s", "30 s"),
+            ("seconds of a core meanwhile", f"{availability['cpu']:.1f}", "-"),
             ("requests for each pod meanwhile", f"{availability['requests_each']:.2f}", "-"),
             ("resident", f"{availability['memory_mb']:.0f} MB", "-"),
         ]

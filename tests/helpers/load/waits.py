@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -45,9 +46,13 @@ class Jobs(NamedTuple):
 
 
 class Availability(NamedTuple):
-    """Seconds until the last of the pods is let go, and the controller's requests for each."""
+    """Seconds until the last of the pods is let go, and the controller's requests for each.
+
+    ``cpu`` are the seconds of a core that the controller took, on a busy machine, too.
+    """
 
     seconds: float
+    cpu: float
     pods: int
     requests_each: float
     memory_mb: float
@@ -94,7 +99,7 @@ async def measure_availability(plane, count):
             pods = [waiting_pod(f"p{index}", "deployment/db") for index in range(count)]
             await bulk.create(PODS, pods)
             await settled(controller)
-            before = await requests(controller)
+            before, spent = await requests(controller), cpu_seconds(controller.pid)
             assert free.at == {}
             await client.patch(
                 DEPLOYMENTS,
@@ -106,8 +111,9 @@ async def measure_availability(plane, count):
             begun = time.monotonic()
             await free.until(count)
             seconds = max(free.at.values()) - begun
+            cpu = cpu_seconds(controller.pid) - spent
             each = (await requests(controller) - before) / count
-            return Availability(seconds, count, each, resident_mb(controller.pid), load())
+            return Availability(seconds, cpu, count, each, resident_mb(controller.pid), load())
 
 
 async def settled(controller):
@@ -157,6 +163,12 @@ def percentiles(values):
     """The median and the 99th of a hundred."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100 - 1]
+
+
+def cpu_seconds(pid):
+    """What a process has taken of all cores."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def load():
