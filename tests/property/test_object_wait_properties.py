@@ -35,6 +35,9 @@ ITEMS = (
 STATUSES = ("True", "False")
 
 
+NOTHING = st.just({})
+
+
 def conditions(*names):
     """Lists of conditions; some of these may be missing."""
     one = st.builds(
@@ -44,7 +47,7 @@ def conditions(*names):
     return st.lists(one, max_size=len(names), unique_by=lambda each: each["type"])
 
 
-def thing(status=st.just({}), **spec):
+def thing(status=NOTHING, **spec):
     """Objects of one of the names, with labels, maybe being deleted."""
     return st.builds(
         lambda name, label, deleted, generation, status, spec: {
