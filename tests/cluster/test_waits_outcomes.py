@@ -60,7 +60,7 @@ async def test_each_way_to_end_a_wait_at_its_time_out(flow, harbour):
     (gone,) = await flow.until_released("goes")
     assert annotations_of(gone)[RELEASED] == "expired"
     for part, outcome in zip(
-        parts, ("it waits on", "it is released", "it stays blocked"), strict=True
+        parts, ("it keeps waiting", "it is released", "it stays blocked"), strict=True
     ):
         text = f"waited longer than 2s (gates.harbourmaster.dev/wait-timeout) for {MISSING}: "
         await until_noted(flow, None, part, text + outcome)

@@ -35,6 +35,7 @@ COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
 @pytest.fixture(autouse=True)
 def _staged(monkeypatch):
     monkeypatch.setattr(caches_module, "PENDING_PODS", "")
+    monkeypatch.setattr(wait_watches, "LINGER", 0.0)
 
 
 def waiter(name, *items, namespace=PROD, **options):
@@ -262,6 +263,26 @@ async def test_a_changed_annotation_changes_what_is_watched(api, world):
     assert world.states() == {"cm/b": "Pending"}
     await api.until_watched(2)
     assert world.watched() == {("configmaps", PROD): 1}
+
+
+async def test_items_that_are_too_many_are_followed_once_others_go(api, world, monkeypatch):
+    monkeypatch.setattr(wait_watches, "MOST_ITEMS", 2)
+    for name in "abcd":
+        make(api, waiter(name, f"job/{name}"))
+        await world.changes.until(lambda name=name: f"job/{name}" in world.states())
+    await world.until_text("job/b", "does not exist")
+    both = {"job/a": "Pending", "job/b": "Pending"}
+    assert world.states() == {**both, "job/c": "Blocked", "job/d": "Blocked"}
+    api.put(JOBS, job("c", COMPLETE))
+    api.remove(PODS, "a", PROD)
+    await world.until_states({"job/b": "Pending", "job/c": "Met", "job/d": "Blocked"})
+    await world.changes.until(lambda: frozenset((f"{PROD}/c",)) in world.told)
+    api.remove(PODS, "d", PROD)
+    await world.until_states({"job/b": "Pending", "job/c": "Met"})
+    for name in "bc":
+        api.remove(PODS, name, PROD)
+    await world.changes.until(lambda: not world.states())
+    assert world.waits.needed == set()
 
 
 async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, world):
