@@ -181,7 +181,7 @@ async def test_a_kind_that_may_not_be_watched_is_said_and_is_watched_once_it_may
     api.forbid("*", DEPLOYMENTS)
     make(api, waiter("one", "deployment/db"))
     await world.until_text("deployment/db", "not allowed to watch deployments.apps: allow it")
-    assert world.states() == {"deployment/db": "Pending"}
+    assert world.states() == {"deployment/db": "Blocked"}
     api.heal()
     world.waits.watched(DEPLOYMENTS, PROD).wake()
     await world.until_text("deployment/db", "is not observed yet")
