@@ -88,8 +88,12 @@ class WaitEvents:
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
         if held[0].waits is not None:
-            cycle = caches.waits.cycles(namespace).get(workload_of_pod(held[0]), "")
-            facts = replace(facts, items=caches.waits.explained(held[0]), cycle=cycle)
+            items = caches.waits.explained(held[0])
+            # Pods that are about to go are in no cycle, and they are many at once.
+            is_open = any(each.state != "Met" for each in items.values())
+            cycles = caches.waits.cycles(namespace) if is_open else {}
+            cycle = cycles.get(workload_of_pod(held[0]), "")
+            facts = replace(facts, items=items, cycle=cycle)
         wait = gate_wait(gate_report(held[0], facts, context.settings.wait_rules, context.now()))
         found = (supported_owner(each.owner_references) or _last_owner(each) for each in held)
         owners = {owner.uid: owner for owner in found if owner is not None}.values()

@@ -229,16 +229,16 @@ class WaitWatches:
             self._excess[namespace][held] = None
             return
         self._admit(held)
+        self._look(held)
 
     def _admit(self, held: _Held) -> None:
-        """Look at an item, and have watched what it names."""
+        """Have watched what an item names."""
         namespace, item = held
         self._costly[namespace] += _is_costly(item)
         for place in self._places(held):
             self._items[place].add(held)
             self._marked[place, item.label or item.name].add(held)
             self._due.set()
-        self._look(held)
 
     def _drop(self, held: _Held) -> None:
         self._counts[held] -= 1
@@ -265,6 +265,8 @@ class WaitWatches:
         if following is not None:
             del excess[following]
             self._admit(following)
+            # Nothing else wakes its pods, if it is met already.
+            self._look_at((following,))
         if not excess:
             self._excess.pop(namespace, None)
 

@@ -1,7 +1,7 @@
 """``make bench``: speed and memory, as a table for people and JSON for programs, in build/bench.
 
 Each figure is the median of five runs; ``servers`` says how those are compared that are.
-With ``--cluster`` a real control plane and our controller share both cores for ten minutes.
+With ``--cluster`` a real control plane and our controller share both cores for some twenty minutes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,17 @@ from servers import (  # noqa: E402
 
 from harbourmaster.playground.control_plane import ControlPlane  # noqa: E402
 from helpers.load.gates import measure_apps, measure_release  # noqa: E402
+from helpers.load.waits import BOUND_BY, measure_availability, measure_jobs  # noqa: E402
 from helpers.objects import body, cluster_policy, large_deployment, policy  # noqa: E402
 
 RUNS = 5
 VERSIONS = 1000
 """That wait for a task, each with five gated pods."""
 APPS = 500
+WAITING = 1000
+"""Pods that wait for a Job each, while those end for which SINGLE further ones wait."""
+SINGLE = 100
+WAITING_FOR_ONE = 5000
 QUIET = 10.0
 
 
@@ -156,17 +161,19 @@ def memory_and_start(folder):
     }
 
 
-def gates_and_phases(folder):
+def on_control_planes(folder):
     """Once each, for they take minutes: pods that are let go, and applications without checks."""
     found = {}
     measures = {
-        "release": lambda plane: measure_release(plane, VERSIONS, QUIET),
-        "apps": lambda plane: measure_apps(plane, APPS),
+        "release": ((), lambda plane: measure_release(plane, VERSIONS, QUIET)),
+        "apps": ((), lambda plane: measure_apps(plane, APPS)),
+        "jobs": (BOUND_BY, lambda plane: measure_jobs(plane, WAITING, SINGLE)),
+        "availability": ((), lambda plane: measure_availability(plane, WAITING_FOR_ONE)),
     }
-    for name, measure in measures.items():
+    for name, (optional, measure) in measures.items():
         place = folder / name
         place.mkdir()
-        with ControlPlane(place, optional=()) as plane:
+        with ControlPlane(place, optional=optional) as plane:
             found[name] = asyncio.run(measure(plane))._asdict()
     return found
 
@@ -312,6 +319,33 @@ def report_cluster(found):
             ("resident, the larger of both", f"{memory:.0f} MB", "300 MB"),
         ]
     )
+    jobs, availability = found["jobs"], found["availability"]
+    yield ""
+    yield (
+        f"## Controller, {WAITING:,} pods that wait for a Job each, "
+        f"or {WAITING_FOR_ONE:,} for one Deployment"
+    )
+    yield ""
+    loads = f"{jobs['load']} after the Jobs and {availability['load']} after the Deployment"
+    yield f"The load average was {loads}."
+    yield ""
+    yield from table(
+        [
+            ("what", "measured", "asked"),
+            ("from a Job's end to its pod's release, p50", _ms(jobs["released_p50"]), "-"),
+            ("the same, p99", _ms(jobs["released_p99"]), "-"),
+            ("from a Job's end to its pod's binding, p50", _ms(jobs["bound_p50"]), "-"),
+            ("the same, p99", _ms(jobs["bound_p99"]), "500 ms"),
+            ("from availability to the last release", f"{availability['seconds']:.1f} s", "30 s"),
+            ("seconds of a core meanwhile", f"{availability['cpu']:.1f}", "-"),
+            ("requests for each pod meanwhile", f"{availability['requests_each']:.2f}", "-"),
+            ("resident", f"{availability['memory_mb']:.0f} MB", "-"),
+        ]
+    )
+
+
+def _ms(seconds):
+    return f"{seconds * 1e3:.0f} ms"
 
 
 def main():
@@ -348,7 +382,7 @@ def main():
         found["process"] = memory_and_start(folder)
         if options.cluster:
             print("control plane ...", flush=True)  # noqa: T201
-            found["cluster"] = gates_and_phases(Path(name))
+            found["cluster"] = on_control_planes(Path(name))
     text = "\n".join(report(found)) + "\n"
     (target / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
     (target / "bench.md").write_text(text)

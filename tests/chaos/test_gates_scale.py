@@ -1,4 +1,4 @@
-"""Thousands of gated pods and hundreds of applications: how fast, how large, and how quiet.
+"""Thousands of waiting pods and hundreds of applications: how fast, how large, and how quiet.
 
 The short form has a tenth of them. Times are compared with several times the limit where others
 share the machine; the long form keeps to the limits of a machine of its own.
@@ -12,10 +12,12 @@ import os
 import pytest
 
 from helpers.load.gates import measure_apps, measure_release
+from helpers.load.waits import BOUND_BY, measure_availability, measure_jobs
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 IS_LONG = bool(os.environ.get("HARBOURMASTER_CHAOS_LONG"))
+WAITING, SINGLE, FOR_ONE = (1000, 100, 5000) if IS_LONG else (200, 20, 500)
 VERSIONS, APPS, QUIET = (1000, 500, 10.0) if IS_LONG else (100, 50, 3.0)
 GUARD = 1 if IS_LONG else 5
 RELEASE_SECONDS = 0.5
@@ -23,6 +25,9 @@ DRAIN_SECONDS = 60 / 5000
 """For each pod."""
 RECONCILE_SECONDS = 300 / 500
 """For each application of five workloads."""
+AVAILABLE_SECONDS = 30 / 5000
+"""For each pod that waits for a Deployment."""
+REQUESTS_EACH = 1.5
 REQUESTS = 1.0
 MEMORY_MB = 300
 
@@ -44,4 +49,21 @@ async def test_applications_of_five_workloads_are_reconciled(throwaway_control_p
     found = await measure_apps(plane, APPS)
     print(f"\n{found}")  # noqa: T201 - figures to note
     assert found.seconds <= RECONCILE_SECONDS * APPS * GUARD
+    assert found.memory_mb <= MEMORY_MB
+
+
+async def test_pods_that_wait_for_jobs_are_bound_soon_after_their_end(throwaway_control_plane):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=BOUND_BY)
+    found = await measure_jobs(plane, WAITING, SINGLE)
+    print(f"\n{found}")  # noqa: T201 - figures to note
+    assert found.bound_p99 <= RELEASE_SECONDS * GUARD
+    assert found.memory_mb <= MEMORY_MB
+
+
+async def test_pods_that_wait_for_one_deployment_go_together(throwaway_control_plane):
+    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    found = await measure_availability(plane, FOR_ONE)
+    print(f"\n{found}")  # noqa: T201 - figures to note
+    assert found.seconds <= AVAILABLE_SECONDS * found.pods * GUARD
+    assert found.requests_each <= REQUESTS_EACH
     assert found.memory_mb <= MEMORY_MB

@@ -28,6 +28,7 @@ from helpers.flow.manifests import (
     of_kind,
 )
 from helpers.flow.namespace import gates
+from helpers.flow.waits import WAITED, waits
 from helpers.handshakes import strict_client
 from helpers.second_scheduler import NAME, account, authority_of, configuration, second_scheduler
 
@@ -121,6 +122,25 @@ async def described(harbour, pod):
     metadata = pod["metadata"]
     arguments = ("describe", "pod", metadata["name"], f"--namespace={metadata['namespace']}")
     return (await asyncio.to_thread(harbour.plane.kubectl, *arguments)).stdout
+
+
+async def test_a_pod_that_waits_for_objects_is_scheduled_once_they_are_there(
+    harbour, scheduler, flow
+):
+    checked = {**keptn("ledger"), **waits("cm/settings")}
+    await flow.create(deployment("ledger", checked), deployment("bare", waits("cm/settings")))
+    for part in ("ledger", "bare"):
+        held = await until_said(flow, part, "waits for objects: cm/settings")
+        assert gates(held) == []
+        assert held["spec"]["schedulerName"] == NAME
+        await touch(flow, held)
+    await flow.create(of_kind("ConfigMap", "other"), deployment("free", waits("cm/other")))
+    await until_bound(flow, "free")
+    assert not any(is_bound(one) for part in ("ledger", "bare") for one in flow.pods(part))
+    await flow.create(of_kind("ConfigMap", "settings"))
+    for part in ("ledger", "bare"):
+        (found,) = await until_bound(flow, part)
+        assert found["metadata"]["annotations"][WAITED] == "met"
 
 
 async def test_a_pod_waits_and_runs_as_soon_as_its_checks_passed(harbour, scheduler, flow):

@@ -81,7 +81,7 @@ async def stay_waiting(flow, *parts):
 
 
 async def until_noted(flow, reason, name, text):
-    """Wait for an event of this reason (None: any) on an object that has this text; return its note."""
+    """Wait for an event on an object with this text, of any reason or of one; return its note."""
 
     def found():
         like = {} if reason is None else {"reason": reason}

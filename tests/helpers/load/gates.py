@@ -184,17 +184,17 @@ class Bulk:
         self._client = client
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def home(self):
+    async def home(self, namespace=NAMESPACE):
         """The namespace, and the ServiceAccount without which it takes no pods."""
-        await self._client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        await self._client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, NAMESPACE)
+        await self._client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        await self._client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
 
-    async def create(self, resource, objects):
+    async def create(self, resource, objects, namespace=NAMESPACE):
         """Create all of them; return them as they are stored, in their order."""
 
         async def one(document):
             async with self._turn:
-                return await self._client.create(resource, document, NAMESPACE)
+                return await self._client.create(resource, document, namespace)
 
         answers = await asyncio.gather(*map(one, objects))
         return [msgspec.json.decode(each) for each in answers]

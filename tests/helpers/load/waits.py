@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,10 @@ from helpers.load.gates import (
 )
 
 NODES = 10
+OTHER = "load-2"
+"""Half of the other pods wait there."""
+MOST_EVENTS = 8
+"""Requests per second; the controller sends five events."""
 BOUND_BY = ("kube-scheduler", "kwok")
 """What a control plane needs for ``measure_jobs``: nobody sees to Jobs, so they never end."""
 
@@ -41,9 +46,13 @@ class Jobs(NamedTuple):
 
 
 class Availability(NamedTuple):
-    """Seconds until the last of the pods is let go, and the controller's requests for each."""
+    """Seconds until the last of the pods is let go, and the controller's requests for each.
+
+    ``cpu`` are the seconds of a core that the controller took, on a busy machine, too.
+    """
 
     seconds: float
+    cpu: float
     pods: int
     requests_each: float
     memory_mb: float
@@ -55,12 +64,18 @@ async def measure_jobs(plane, others, singles):
     await asyncio.to_thread(plane.create_nodes, NODES)
     async with controlled(plane) as (client, bulk, controller):
         names = [f"s{index}" for index in range(singles)]
-        jobs = [*names, *(f"o{index}" for index in range(others))]
-        await bulk.create(JOBS, [job(each) for each in jobs])
+        spaces = {NAMESPACE: list(names), OTHER: []}
+        await bulk.home(OTHER)
+        for index in range(others):
+            spaces[(NAMESPACE, OTHER)[index % 2]].append(f"o{index}")
+        for space, jobs in spaces.items():
+            await bulk.create(JOBS, [job(each) for each in jobs], space)
         free = podsdocument(client)
         bound = Seen(client, PODS, lambda found: found["spec"].get("nodeName"))
         async with running(free.run(), bound.run()):
-            await bulk.create(PODS, [waiting_pod(each, f"job/{each}") for each in jobs])
+            for space, jobs in spaces.items():
+                pods = [waiting_pod(each, f"job/{each}") for each in jobs]
+                await bulk.create(PODS, pods, space)
             await settled(controller)
             released, placed = [], []
             for count, name in enumerate(names, 1):
@@ -77,14 +92,14 @@ async def measure_jobs(plane, others, singles):
 async def measure_availability(plane, count):
     """Let so many pods wait for one Deployment, and then have it be available."""
     async with controlled(plane) as (client, bulk, controller):
-        spec = {key: value for key, value in replica_set("db")["spec"].items()}
-        (stored,) = await bulk.create(DEPLOYMENTS, [document(DEPLOYMENTS, "db", spec)])
+        manifest = document(DEPLOYMENTS, "db", replica_set("db")["spec"])
+        (stored,) = await bulk.create(DEPLOYMENTS, [manifest])
         free = podsdocument(client)
         async with running(free.run()):
             pods = [waiting_pod(f"p{index}", "deployment/db") for index in range(count)]
             await bulk.create(PODS, pods)
             await settled(controller)
-            before = await requests(controller)
+            before, spent = await requests(controller), cpu_seconds(controller.pid)
             assert free.at == {}
             await client.patch(
                 DEPLOYMENTS,
@@ -96,16 +111,18 @@ async def measure_availability(plane, count):
             begun = time.monotonic()
             await free.until(count)
             seconds = max(free.at.values()) - begun
+            cpu = cpu_seconds(controller.pid) - spent
             each = (await requests(controller) - before) / count
-            return Availability(seconds, count, each, resident_mb(controller.pid), load())
+            return Availability(seconds, cpu, count, each, resident_mb(controller.pid), load())
 
 
 async def settled(controller):
-    """Wait until the controller has looked at all: it makes no requests but for its events."""
-    before, now = -100.0, await requests(controller)
-    while now - before > 10:
-        await asyncio.sleep(2)
-        before, now = now, await requests(controller)
+    """Wait until the controller has looked at all: it makes few requests besides its events."""
+    rate = MOST_EVENTS + 1.0
+    while rate > MOST_EVENTS:
+        before, begun = await requests(controller), time.monotonic()
+        await asyncio.sleep(3)
+        rate = (await requests(controller) - before) / (time.monotonic() - begun)
 
 
 def waiting_pod(name, item):
@@ -146,6 +163,12 @@ def percentiles(values):
     """The median and the 99th of a hundred."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100 - 1]
+
+
+def cpu_seconds(pid):
+    """What a process has taken of all cores."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def load():

@@ -295,6 +295,26 @@ async def test_a_changed_annotation_changes_what_is_watched(api, world):
     assert world.watched() == {("configmaps", PROD): 1}
 
 
+async def test_items_that_are_too_many_are_followed_once_others_go(api, world, monkeypatch):
+    monkeypatch.setattr(wait_watches, "MOST_ITEMS", 2)
+    for name in "abcd":
+        make(api, waiter(name, f"job/{name}"))
+        await world.changes.until(lambda name=name: f"job/{name}" in world.states())
+    await world.until_text("job/b", "does not exist")
+    both = {"job/a": "Pending", "job/b": "Pending"}
+    assert world.states() == {**both, "job/c": "Blocked", "job/d": "Blocked"}
+    api.put(JOBS, job("c", COMPLETE))
+    api.remove(PODS, "a", PROD)
+    await world.until_states({"job/b": "Pending", "job/c": "Met", "job/d": "Blocked"})
+    await world.changes.until(lambda: frozenset((f"{PROD}/c",)) in world.told)
+    api.remove(PODS, "d", PROD)
+    await world.until_states({"job/b": "Pending", "job/c": "Met"})
+    for name in "bc":
+        api.remove(PODS, name, PROD)
+    await world.changes.until(lambda: not world.states())
+    assert world.waits.needed == set()
+
+
 async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, world):
     make(api, waiter("one", "pod/two"))
     await world.until_text("pod/two", "does not exist")
@@ -303,10 +323,8 @@ async def test_a_cycle_is_answered_for_a_pod_whose_change_is_not_told_yet(api, w
     found = world.caches.pods.store.get(f"{PROD}/two")
     # As between a change of the store and the call of its listeners.
     reports = world.waits._reports.pop(PROD)
-    assert (
-        world.waits.cycles(found.namespace)["pod", found.name]
-        == "a cycle of waits: pod/two -> pod/one -> pod/two"
-    )
+    cycles = world.waits.cycles(found.namespace)
+    assert cycles["pod", "two"] == "a cycle of waits: pod/two -> pod/one -> pod/two"
     world.waits._reports[PROD] = reports
 
 

@@ -1,0 +1,279 @@
+"""Gated pods that wait for objects: when they go, what is written on them, and what is told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from harbourmaster.api.resources import CONFIG_MAPS, JOBS
+from harbourmaster.api.times import parse
+from harbourmaster.controller.lifecycle import caches as caches_module
+from harbourmaster.controller.lifecycle import wait_watches, watches
+from harbourmaster.controller.lifecycle.wait_events import WaitEvents
+from harbourmaster.lifecycle.gated_pods import versions_of_pod
+from helpers.gated import (
+    CREATED,
+    GATE,
+    MINE,
+    PROD,
+    PROVISIONAL,
+    REMOVED,
+    Dying,
+    annotations_of,
+    gates,
+    keptn,
+    let_pass,
+    make,
+    owned,
+    pod,
+    put,
+    stage,
+    tick,
+    until_death,
+    version_there,
+    waiting,
+)
+from helpers.lifecycle import running
+
+KEY = "gates.harbourmaster.dev/"
+WAITED = f"{KEY}waited"
+RELEASED = f"{KEY}released"
+OURS = "keptn-scheduler"
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+ON_TIMEOUT = ("Keep", "Release", "Fail")
+
+
+@pytest.fixture(autouse=True)
+def _staged(api, monkeypatch):
+    stage(api, monkeypatch)
+    monkeypatch.setattr(caches_module, "selector", lambda _name: "")
+
+
+def waits(*items, checks=False, **limits):
+    """Annotations; without ``checks`` those of a pod that waits for objects alone."""
+    found = {f"{KEY}wait-for": ",".join(items), **({} if checks else {f"{KEY}checks": "none"})}
+    return found | {f"{KEY}wait-{key.replace('_', '-')}": value for key, value in limits.items()}
+
+
+def waiter(name, annotations, **options):
+    """A bare pod."""
+    return pod(name, annotations, owners=[], **options)
+
+
+def config_map(api, name="settings"):
+    put(api, CONFIG_MAPS, {"metadata": {"name": name, "namespace": PROD}})
+
+
+def late(seconds):
+    """A clock so many seconds after the pods were made."""
+    return lambda: parse(CREATED) + timedelta(seconds=seconds)
+
+
+async def test_pods_go_once_all_that_they_wait_for_is_there(api, client):
+    config_map(api, "first")
+    make(api, waiter("one", waits("cm/first")), waiter("both", waits("cm/first", "cm/second")))
+    async with running(client, watches.GATES) as world:
+        await world.until(lambda: waiting(api) == ["both"])
+        config_map(api, "second")
+        await world.until(lambda: waiting(api) == [])
+    for name in ("one", "both"):
+        found = annotations_of(api, name)
+        assert found[REMOVED] == "true"
+        assert WAITED not in found
+        assert len(api.seen("patch", f"/pods/{name}$")) == 1
+
+
+async def test_pods_that_wait_make_no_requests(api, client):
+    make(api, *(waiter(f"p{number}", waits("cm/settings", timeout="1h")) for number in range(20)))
+    async with running(client, watches.GATES) as world:
+        await world.until(lambda: world.caches.waits.reports(PROD))
+        config_map(api, "other")
+        make(api, waiter("other", waits("cm/other")))
+        await world.until(lambda: "other" not in waiting(api))
+    assert len(waiting(api)) == 20
+    assert [seen.path.rpartition("/")[2] for seen in api.seen("patch")] == ["other"]
+
+
+async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, monkeypatch):
+    made = []
+    right = wait_watches.wait_cycles
+    monkeypatch.setattr(
+        wait_watches, "wait_cycles", lambda *given: made.append(given) or right(*given)
+    )
+    make(api, waiter("goes", waits("cm/settings")), waiter("stays", waits("cm/none")))
+    config_map(api)
+    async with running(client) as world:
+        told = WaitEvents(world.context)
+        await world.until(lambda: world.caches.waits.needed)
+        reports = world.caches.waits.reports(PROD)
+        await world.until(lambda: "Met" in {each.state for each in reports.values()} or tick(world))
+        for name, count in (("goes", 0), ("stays", 1)):
+            (key, *_) = versions_of_pod(world.caches.pods.store.get(f"{PROD}/{name}"))
+            await told.reconcile("/".join(key))
+            assert len(made) == count
+
+
+@pytest.mark.parametrize("on_timeout", ON_TIMEOUT)
+async def test_what_a_time_out_does_and_that_it_is_told_once(api, client, on_timeout):
+    make(api, waiter("one", waits("cm/settings", timeout="10m", on_timeout=on_timeout)))
+    async with running(client, watches.GATES, now=late(601)) as world:
+        await world.until(lambda: world.signals.kept or tick(world))
+        (told,) = world.signals.kept
+        assert told.reason == "GateExpired"
+        assert "longer than 10m" in told.text
+        config_map(api)
+        if on_timeout == "Fail":
+            config_map(api, "second")
+            make(api, waiter("two", waits("cm/second")))
+            await world.until(lambda: "two" not in waiting(api))
+            assert gates(api, "one") == [GATE]
+            assert annotations_of(api, "one")[WAITED] == "timed-out"
+        else:
+            await world.until(lambda: waiting(api) == [])
+        assert [each.reason for each in world.signals.kept] == ["GateExpired"]
+    released = annotations_of(api, "one").get(RELEASED)
+    assert released == ("expired" if on_timeout == "Release" else None)
+
+
+async def test_a_failed_wait_stays_failed_for_the_next_controller(api, client):
+    given = {**waits("cm/settings", timeout="10m", on_timeout="Fail"), WAITED: "timed-out"}
+    config_map(api)
+    make(api, waiter("one", given), waiter("two", waits("cm/settings")))
+    async with running(client, watches.GATES, now=late(1)) as world:
+        await world.until(lambda: waiting(api) == ["one"])
+    assert not api.seen("patch", "/pods/one")
+
+
+async def test_the_time_out_is_looked_at_by_itself(api, client):
+    # Its time is over in a moment, and nothing else happens until then.
+    begun = datetime.now(UTC)
+    start = parse(CREATED) + timedelta(seconds=599.8)
+    make(api, waiter("one", waits("cm/settings", timeout="10m", on_timeout="Release")))
+    clock = lambda: start + (datetime.now(UTC) - begun)  # noqa: E731 - it passes as ours does
+    async with running(client, watches.GATES, now=clock) as world:
+        await world.until(lambda: waiting(api) == [] or tick(world))
+    assert annotations_of(api, "one")[RELEASED] == "expired"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"items": ("jab/x",)},
+        {"items": ("cm/settings", "cm/")},
+        {"items": ("cm/settings",), "timeout": "soon"},
+        {"items": ("cm/settings",), "on_timeout": "Explode"},
+    ],
+)
+async def test_a_fault_of_the_annotation_keeps_the_pod(api, client, fault):
+    config_map(api)
+    items = fault.pop("items")
+    faulty = {"timeout": "1s", "on_timeout": "Release", **fault}
+    make(api, waiter("one", waits(*items, **faulty)), waiter("two", waits("cm/settings")))
+    async with running(client, watches.GATES, now=late(3600)) as world:
+        await world.until(lambda: waiting(api) == ["one"])
+    assert not api.seen("patch", "/pods/one")
+
+
+@pytest.mark.parametrize("first", ["checks", "objects"])
+async def test_with_checks_both_must_hold(api, client, first):
+    make(api, pod("waiter-1", {**keptn(), **waits("cm/settings", checks=True)}))
+    async with running(client, *MINE) as world:
+        await version_there(api, world)
+        steps = [lambda: let_pass(api), lambda: config_map(api)]
+        for step in steps if first == "checks" else reversed(steps):
+            assert waiting(api) == ["waiter-1"]
+            step()
+            config_map(api, "other")
+            make(api, waiter(f"other-{len(api.requests)}", waits("cm/other")))
+            await world.until(lambda: not [one for one in waiting(api) if one != "waiter-1"])
+        await world.until(lambda: waiting(api) == [])
+    assert WAITED not in annotations_of(api)
+
+
+@pytest.mark.parametrize("has_gates", [True, False])
+async def test_a_provisional_pod_without_checks_waits_for_objects_alone(api, client, has_gates):
+    make(api, pod("one", {**PROVISIONAL, **waits("cm/settings", checks=True)}))
+    async with running(client, *MINE, has_gates=lambda _name: has_gates) as world:
+        await world.until(lambda: annotations_of(api, "one").get(f"{KEY}checks") == "none")
+        assert gates(api, "one") == [GATE]
+        config_map(api)
+        await world.until(lambda: waiting(api) == [])
+
+
+async def test_in_a_scheduler_the_pod_is_marked_once_and_left_alone(api, client):
+    found = waiter("one", waits("cm/settings"), gates=())
+    found["spec"]["schedulerName"] = OURS
+    make(api, found)
+    async with running(client, watches.GATES, scheduler={}) as world:
+        await world.until(lambda: world.caches.waits.reports(PROD))
+        assert WAITED not in annotations_of(api, "one")
+        config_map(api)
+        await world.until(lambda: annotations_of(api, "one").get(WAITED) == "met")
+        await world.until(lambda: not world.caches.waits.needed)
+    assert len(api.seen("patch", "/pods/one")) == 1
+    assert REMOVED not in annotations_of(api, "one")
+
+
+async def test_a_pod_that_is_changed_meanwhile_goes_all_the_same(api, client):
+    config_map(api)
+    make(api, waiter("one", waits("cm/settings")))
+    api.fail_next("patch", "/pods/one", status=409)
+    async with running(client, watches.GATES) as world:
+        await world.until(lambda: waiting(api) == [])
+
+
+async def test_the_limit_of_age_counts_for_waits_as_well(api, client):
+    make(api, waiter("one", waits("cm/settings")))
+    settings = {"max_gate_age_seconds": 60.0, "on_expiry": "Release"}
+    async with running(client, watches.GATES, now=late(100), settings=settings) as world:
+        await world.until(lambda: waiting(api) == [])
+    assert annotations_of(api, "one")[RELEASED] == "expired"
+
+
+async def flow(api, client, at=0, *, after=False):
+    """Pods of each sort go or fail; with ``at`` the first process ends at that write."""
+    put(api, JOBS, {"metadata": {"name": "migrate", "namespace": PROD}, "status": COMPLETE})
+    owners = [owned("ReplicaSet", "waiter-rs", "rs-1")]
+    make(
+        api,
+        waiter("met", waits("job/migrate")),
+        waiter("fails", waits("cm/none", timeout="1s", on_timeout="Fail")),
+        waiter("goes", waits("cm/none", timeout="1s", on_timeout="Release")),
+        pod("both", {**keptn("a", "1"), **waits("job/migrate", checks=True)}, owners=owners),
+        pod("found", {**PROVISIONAL, **waits("job/migrate", checks=True)}, owners=owners),
+        waiter("held", waits("cm/none")),
+    )
+    dying = Dying(client, api, at=at, after=after)
+
+    def done():
+        return waiting(api) == ["fails", "held"] and WAITED in annotations_of(api, "fails")
+
+    async def steps(world):
+        await world.until(lambda: "a" in str(world.caches.workload_versions.store.keys()))
+        let_pass(api, "shop-a-1")
+        await world.until(done)
+
+    options = {"now": late(60), "workers": 1}
+    async with running(dying, *MINE, **options) as world:
+        await until_death(dying, steps(world))
+    if dying.died.is_set():
+        async with running(Dying(client, api), *MINE, **options) as world:
+            await steps(world)
+    return dying.writes
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "at", [*range(1, 4), *(pytest.param(at, marks=pytest.mark.full) for at in range(4, 13))]
+)
+async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at, after):
+    writes = await flow(api, client, at, after=after)
+    assert len(writes) >= at or at > 8, writes
+    found = {name: annotations_of(api, name) for name in ("met", "fails", "goes", "both", "found")}
+    assert WAITED not in found["met"]
+    assert found["fails"][WAITED] == "timed-out"
+    assert found["goes"][RELEASED] == "expired"
+    assert f"{KEY}checks" not in found["found"]
+    assert all(REMOVED in each for name, each in found.items() if name != "fails")
+    assert gates(api, "fails") == gates(api, "held") == [GATE]
