@@ -52,7 +52,9 @@ class Objects:
             name = names.get((group, kind), f"{made.plural}.{group}")
             resource = self.kinds.setdefault(name, made)
             if not resource.namespaced or namespace_of(each) == namespace:
-                self.take(resource, target_of(resource, msgspec.json.encode(each), whole=True))
+                name = each["metadata"].get("name", "")
+                encoded = msgspec.json.encode(each)
+                self.take(resource, target_of(resource, encoded, whole=(name,)))
 
     def take(self, resource: Resource, target: Target) -> None:
         """Have an object among them."""
@@ -66,9 +68,12 @@ class Objects:
         """All of a kind that are known."""
         return self._found[resource].values()
 
-    def obstacle(self, _resource: Resource) -> str:
+    def labelled(self, resource: Resource, key: str, value: str) -> Collection[Target]:
+        """Those of a kind with that label."""
+        return [each for each in self.all(resource) if each.labels.get(key) == value]
+
+    def obstacle(self, _resource: Resource) -> None:
         """Of what cannot be read nobody asks for a report."""
-        return ""
 
 
 class WaitFacts(NamedTuple):
@@ -151,12 +156,12 @@ async def _read(
         kind, selector = SLICES, f"{SERVICE_LABEL}={item.name}"
     try:
         if selector:
-            pick = partial(target_of, kind, whole=True)
+            pick = partial(target_of, kind)
             for each in await live.listed(kind, pick, place, label_selector=selector):
                 objects.take(kind, each)
         if item.name:
             raw = await live.get(resource, item.name, place)
-            objects.take(resource, target_of(resource, raw, whole=True))
+            objects.take(resource, target_of(resource, raw, whole=(item.name,)))
     except NotFoundError as error:
         if is_kind_missing(error):
             return _ABSENT

@@ -265,6 +265,7 @@ def template_pod(
         labels=metadata.labels,
         has_annotations=True,
         gates=(GATE,),
+        waits=waits_of(metadata.annotations),
     )
 
 
