@@ -159,7 +159,7 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
     ]
     objects = [each for file in files for each in _objects(file)]
     kinds = settings.lifecycle.kinds_to_wait_for.values() if objects else ()
-    wanted = product(kinds, ("get", "list", "watch"))
+    wanted = product(kinds, ("list", "watch"))
     found = {Right(CONTROLLER, verb, each.group, each.plural) for each, verb in wanted}
     roles = {
         (each["kind"], each["metadata"]["name"]): each
