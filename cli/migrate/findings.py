@@ -158,7 +158,7 @@ def _releases(observed: Observed) -> Iterator[MigrationFinding]:
 
 def _keptn(observed: Observed) -> Iterator[MigrationFinding]:
     # Once we are at work, a pod behind the gate is one of ours that waits for its checks.
-    served = observed.ours.does_keptns_work
+    served = observed.ours.is_at_work and not observed.ours.is_beside_keptn
     yield from _stuck(
         observed, [pod for pod in observed.stuck_pods() if pod.gate is None or not served]
     )

@@ -190,11 +190,6 @@ class Ours(Struct, frozen=True):
         """Whether any of its processes runs."""
         return self.is_ready or self.is_led
 
-    @property
-    def does_keptns_work(self) -> bool:
-        """Whether pods behind the gate are its own, and wait for their checks."""
-        return self.is_at_work and not self.is_beside_keptn
-
 
 class Observed(Struct, frozen=True):
     """All that was found. ``unread`` holds one line for each thing that could not be read."""

@@ -2,20 +2,172 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.arguments import (
     add_command,
     add_connection,
+    add_flags,
     add_lines,
+    add_manifests,
     add_output,
+    add_path,
+    add_several,
     add_subject,
 )
-from harbourmaster.cli.placement.new_commands import add_import, add_new
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Sequence
+
     from harbourmaster.cli.arguments import Commands
+
+_NAMESPACE: Final = "default"
+_NEW_EXAMPLES: Final = """examples:
+  harbourmaster placement new application shop -f shop.yaml -L 'location is DE' -M 'load < 5'
+  harbourmaster placement new cluster dresden --kubeconfig dresden.yaml --global-metric heat 0.45
+  harbourmaster placement new cluster wanted -L 'location in (DE, SK)'
+  harbourmaster placement new project halls --template 9c1e --metric heat 3
+"""
+
+
+class _Metric(argparse.Action):
+    """Collects NAME WEIGHT, with the scope that the option stands for."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        name, text = map(str, values or ("", ""))
+        try:
+            weight = float(text)
+        except ValueError:
+            parser.error(f"argument {option_string}: invalid weight {text}: expected NAME WEIGHT")
+        # One that is whole is written without a point.
+        number = int(weight) if weight.is_integer() else weight
+        found = [*getattr(namespace, self.dest), (name, number, self.const)]
+        setattr(namespace, self.dest, found)
+
+
+def add_new(actions: Commands) -> None:
+    """Add ``new`` to the actions of ``placement``."""
+    text = "print an object for kubectl apply, with the options of Krake's command line"
+    new = add_command(actions, "new", text, examples=_NEW_EXAMPLES)
+    kinds = new.add_subparsers(title="kinds", required=True, metavar="KIND")
+
+    application = _kind(
+        kinds, "application", "a set of manifests that runs in one cluster at a time"
+    )
+    text = "manifests of the application"
+    add_manifests(application, "--file", "manifests", text, required=True)
+    _constraints(application, "cluster", metrics=True)
+    text = "custom resource that the cluster must have"
+    _resources(application, "--cluster-resource-constraint", "resource_constraints", text)
+    add_flags(application, disable_migration="never move the application to another cluster")
+
+    cluster = _kind(
+        kinds,
+        "cluster",
+        "a member cluster; without a kubeconfig, a cluster that is still to be created",
+    )
+    source = cluster.add_mutually_exclusive_group()
+    add_path(source, "--kubeconfig", "FILE", "kubeconfig to print as a Secret with the Cluster")
+    source.add_argument(
+        "--kubeconfig-secret", metavar="NAME", help="existing Secret that contains the kubeconfig"
+    )
+    _constraints(cluster, "cloud", metrics=True)
+    _metrics(cluster)
+    text = "custom resource that the cluster has"
+    _resources(cluster, "--custom-resource", "custom_resources", text)
+    add_flags(
+        cluster,
+        inherit_metrics="inherit the metrics of the cloud",
+        inherit_labels="inherit the labels of the cloud",
+    )
+
+    magnum = _kind(kinds, "magnumcluster", "a cluster that OpenStack Magnum creates in a project")
+    _constraints(magnum, "project", metrics=False)
+    _metrics(magnum)
+    magnum.add_argument("--master-count", type=int, metavar="NUMBER")
+    magnum.add_argument("--node-count", type=int, metavar="NUMBER")
+
+    project = _kind(kinds, "project", "an OpenStack project in which Magnum creates clusters")
+    project.add_argument("--template", metavar="ID", help="ID of the Magnum cluster template")
+    _metrics(project)
+
+
+def add_import(commands: Commands) -> None:
+    """Add ``import`` with what can be imported."""
+    importing = add_command(commands, "import", "convert objects of another system")
+    systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
+    text = "print Krake's objects as placement objects, and differences on standard error"
+    krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
+    krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
+    _namespace(krake, "namespace for objects without one [%(default)s]")
+
+
+def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
+    parser = add_command(kinds, name, text, run=f"placement.new:{name}")
+    parser.add_argument("name", metavar="NAME")
+    _namespace(parser, "namespace of the object [%(default)s]")
+    form, text = "KEY=VALUE", "label of the object"
+    add_several(parser, "-l", "--label", dest="labels", type=_label, metavar=form, help=text)
+    unset = ("metrics", "label_constraints", "metric_constraints", "resource_constraints")
+    parser.set_defaults(**{field: [] for field in unset})
+    return parser
+
+
+def _resources(parser: ArgumentParser, flag: str, dest: str, text: str) -> None:
+    add_several(parser, "-R", flag, dest=dest, metavar="PLURAL.GROUP", help=text)
+
+
+def _namespace(parser: ArgumentParser, text: str) -> None:
+    parser.add_argument("-n", "--namespace", default=_NAMESPACE, metavar="NAME", help=text)
+
+
+def _constraints(parser: ArgumentParser, of: str, *, metrics: bool) -> None:
+    languages = [("-L", "label", "location is DE")]
+    if metrics:
+        languages.append(("-M", "metric", "load < 5"))
+    for letter, language, example in languages:
+        add_several(
+            parser,
+            *(letter, f"--{of}-{language}-constraint"),
+            dest=f"{language}_constraints",
+            metavar="EXPRESSION",
+            help=f"constraint on the {language}s of the {of}, such as '{example}'",
+        )
+
+
+def _metrics(parser: ArgumentParser) -> None:
+    for flags, scope, what in (
+        (("-m", "--metric"), "Namespaced", "a Metric of the same namespace"),
+        (("--global-metric",), "Global", "a GlobalMetric"),
+    ):
+        parser.add_argument(
+            *flags,
+            dest="metrics",
+            action=_Metric,
+            nargs=2,
+            const=scope,
+            metavar=("NAME", "WEIGHT"),
+            default=[],
+            help=f"{what} and its weight",
+        )
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"invalid label {text}: expected KEY=VALUE")
+    return key, value
+
 
 _EXAMPLES: Final = """examples:
   echo '{"id": 1, "kind": "label", "expression": "location==DE"}' | harbourmaster placement parse

@@ -160,12 +160,9 @@ class DeploymentPass:
         if not self._is_ending and (self._target is None or self._target is not session):
             doubtful.add(record.scheduled_to)
         for name in doubtful:
-            if found.get(name) is Reach.YES and not self._is_fault_of(name):
+            if found.get(name) is Reach.YES and not (self._fault and name == record.scheduled_to):
                 found[name] = Reach.UNKNOWN
         return found
-
-    def _is_fault_of(self, name: str) -> bool:
-        return bool(self._fault) and name == self.writer.record.scheduled_to
 
     def _known(self) -> Known | None:
         """What was applied, if it is this on this cluster."""

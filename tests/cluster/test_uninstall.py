@@ -12,9 +12,9 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.cluster import REQUEST_SECONDS
 from harbourmaster.cli.uninstall import run as uninstall
-from harbourmaster.cli.uninstall.releasing import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options, Removal
-from harbourmaster.cli.uninstall.stopping import Stopping
+from harbourmaster.cli.uninstall.run import Stopping
+from harbourmaster.cli.uninstall.undoing import MIRRORED
 from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client

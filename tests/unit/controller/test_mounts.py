@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, PODS, SECRETS
-from harbourmaster.controller.registration import mounts
-from harbourmaster.controller.registration.mounts import MARK
+from harbourmaster.controller.registration import controller
+from harbourmaster.controller.registration.controller import MARK
 from helpers.registered import HOME, NAME, SECRET
 
 WEBHOOK = {"app.kubernetes.io/name": "harbourmaster", "app.kubernetes.io/component": "webhook"}
@@ -135,7 +135,7 @@ async def test_mounts_that_fail_are_no_failed_reconcile_and_logged_once_for_each
 async def test_pods_that_could_not_be_marked_are_marked_at_the_next_look(
     setting, api, pod, mark, monkeypatch
 ):
-    monkeypatch.setattr(mounts, "AGAIN", 0.05)
+    monkeypatch.setattr(controller, "AGAIN", 0.05)
     pod("first")
     api.fail_next("patch", "/pods/first", None, status=409)
     setting.start()

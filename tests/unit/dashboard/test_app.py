@@ -14,7 +14,7 @@ from harbourmaster.dashboard.conflicts import MOST, MOST_OF_SET
 from harbourmaster.dashboard.guard import HEADERS
 from harbourmaster.dashboard.registry import PAGES
 from harbourmaster.dashboard.session import LIFETIME, LONGEST_TOKEN
-from harbourmaster.dashboard.waiting import AT_ONCE
+from harbourmaster.dashboard.tokens import AT_ONCE
 from harbourmaster.kube.errors import ForbiddenError, ServerError
 from helpers.patience import PATIENCE
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harbourmaster.dashboard.answers import PageRefused
-from harbourmaster.dashboard.waiting import AT_ONCE, MOST_WAITING, Turns
+from harbourmaster.dashboard.tokens import AT_ONCE, MOST_WAITING, Turns
 
 
 class Stage:

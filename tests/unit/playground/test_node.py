@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.node import cgroups, dns, host, machine
+from harbourmaster.playground.node import cgroups, host, inside, machine
 from harbourmaster.playground.node.cgroups import Groups
 from harbourmaster.playground.node.configuration import Worker
 from harbourmaster.playground.processes import Record, identity, write_records
@@ -196,7 +196,7 @@ def test_names_are_those_of_services_that_have_an_address(tmp_path):
     class Plane:
         port, admin = 0, None
 
-    names = dns.Names(
+    names = inside.Names(
         Plane(), tmp_path / "hosts", lambda: reloaded.append((tmp_path / "hosts").read_text())
     )
     for event in (

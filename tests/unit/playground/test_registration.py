@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.playground import registration
+from harbourmaster.playground import installation
 from harbourmaster.playground.errors import PlaygroundError
-from harbourmaster.playground.registration import CONFIGURATIONS, Trial, counted, missing
+from harbourmaster.playground.installation import CONFIGURATIONS, Trial, counted, missing
 
 METRICS = """\
 # TYPE harbourmaster_admission_duration_seconds histogram
@@ -34,13 +34,13 @@ def cluster(monkeypatch):
         def ask(self, url):
             if url in self.missing:
                 raise PlaygroundError("no answer")
-            return 200, f"{registration.REVIEWS} {self.reviews}\n"
+            return 200, f"{installation.REVIEWS} {self.reviews}\n"
 
     found = Cluster()
     found.counts = 1
     found.asked = []
-    monkeypatch.setattr(registration.api, "request", found.request)
-    monkeypatch.setattr(registration.api, "ask", found.ask)
+    monkeypatch.setattr(installation.api, "request", found.request)
+    monkeypatch.setattr(installation.api, "ask", found.ask)
     return found
 
 

@@ -27,8 +27,8 @@ from harbourmaster.cli.installed import (
 )
 from harbourmaster.cli.uninstall import commands
 from harbourmaster.cli.uninstall import run as uninstall
-from harbourmaster.cli.uninstall.releasing import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options
+from harbourmaster.cli.uninstall.undoing import MIRRORED
 from harbourmaster.kube.errors import UnreachableError
 from helpers.patience import PATIENCE
 from helpers.uninstalling import OURS, POLICY_CRD, calls, done, install, names, put, run
@@ -196,7 +196,7 @@ async def test_roles_of_others_stay_whatever_their_labels(api, client):
 async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
     api, client, monkeypatch
 ):
-    monkeypatch.setattr("harbourmaster.cli.uninstall.stopping.QUIET_SECONDS", 0.2)
+    monkeypatch.setattr("harbourmaster.cli.uninstall.run.QUIET_SECONDS", 0.2)
     install(api)
     put(api, LEASES, CONTROLLER, labels={}, spec={"holderIdentity": "elsewhere_x"})
     created = client.patch
