@@ -127,7 +127,7 @@ def report_on(
 def unmet(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
     """Why an object does not have what the item asks; empty where it has.
 
-    What a field has is not told: who reads events may not be allowed to read the object.
+    What a field has is not told: who reads events is perhaps not allowed to read the object.
     """
     if target.is_ending:
         return "is being deleted"
