@@ -141,7 +141,7 @@ async def test_a_custom_kind_is_waited_for_by_condition_and_by_field(flow, clien
 
 async def test_a_kind_without_the_right_is_told_and_met_once_it_is_granted(flow, client, apply):
     await flow.create(pod("web", "secret/token"))
-    await until_noted(flow, "GateWaiting", "web", "not allowed to watch secrets: allow it get")
+    await until_noted(flow, "GateBlocked", "web", "not allowed to watch secrets: allow it")
     await client.create(
         Resource("", "v1", "secrets", "Secret"), {"metadata": {"name": "token"}}, flow.namespace
     )
