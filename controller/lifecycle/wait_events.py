@@ -83,18 +83,21 @@ class WaitEvents:
         namespace, _, name = key.partition("/")
         version = caches.workload_versions.store.get(key)
         pods = caches.pods.store.by_index(BY_VERSION, (namespace, name))
-        held = [pod for pod in pods if _is_held(pod)]
-        if not held or (version is None and held[0].has_checks):
+        first = next((pod for pod in pods if _is_held(pod)), None)
+        if first is None or (version is None and first.has_checks):
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
-        if held[0].waits is not None:
-            items = caches.waits.explained(held[0])
+        if first.waits is not None:
+            items = caches.waits.explained(first)
             # Pods that are about to go are in no cycle, and they are many at once.
             is_open = any(each.state != "Met" for each in items.values())
             cycles = caches.waits.cycles(namespace) if is_open else {}
-            cycle = cycles.get(workload_of_pod(held[0]), "")
+            cycle = cycles.get(workload_of_pod(first), "")
             facts = replace(facts, items=items, cycle=cycle)
-        wait = gate_wait(gate_report(held[0], facts, context.settings.wait_rules, context.now()))
+        wait = gate_wait(gate_report(first, facts, context.settings.wait_rules, context.now()))
+        if wait is None:
+            return None, {}, EventStep()
+        held = [pod for pod in pods if _is_held(pod)]
         found = (supported_owner(each.owner_references) or _last_owner(each) for each in held)
         owners = {owner.uid: owner for owner in found if owner is not None}.values()
         visible = [self._visible_owner(namespace, owner) for owner in owners]
