@@ -93,7 +93,7 @@ async def measure_release(plane, versions, quiet):
             for name in names
             for index in range(PODS_EACH)
         ]
-        jobs, free = Seen(client, JOBS, lambda _job: True), podsdocument(client)
+        jobs, free = Seen(client, JOBS, lambda _job: True), released_pods(client)
         async with running(jobs.run(), free.run()):
             await bulk.create(PODS, pods)
             await jobs.until(versions)
@@ -252,7 +252,7 @@ class Seen:
         await self._changes.until(lambda: len(self.at) >= count, PATIENCE)
 
 
-def podsdocument(client):
+def released_pods(client):
     """The pods that are let go."""
     return Seen(client, PODS, lambda found: not found["spec"].get("schedulingGates"))
 

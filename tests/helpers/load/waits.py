@@ -19,7 +19,7 @@ from helpers.load.gates import (
     Seen,
     controlled,
     document,
-    podsdocument,
+    released_pods,
     replica_set,
     requests,
     resident_mb,
@@ -70,7 +70,7 @@ async def measure_jobs(plane, others, singles):
             spaces[(NAMESPACE, OTHER)[index % 2]].append(f"o{index}")
         for space, jobs in spaces.items():
             await bulk.create(JOBS, [job(each) for each in jobs], space)
-        free = podsdocument(client)
+        free = released_pods(client)
         bound = Seen(client, PODS, lambda found: found["spec"].get("nodeName"))
         async with running(free.run(), bound.run()):
             for space, jobs in spaces.items():
@@ -94,7 +94,7 @@ async def measure_availability(plane, count):
     async with controlled(plane) as (client, bulk, controller):
         manifest = document(DEPLOYMENTS, "db", replica_set("db")["spec"])
         (stored,) = await bulk.create(DEPLOYMENTS, [manifest])
-        free = podsdocument(client)
+        free = released_pods(client)
         async with running(free.run()):
             pods = [waiting_pod(f"p{index}", "deployment/db") for index in range(count)]
             await bulk.create(PODS, pods)
