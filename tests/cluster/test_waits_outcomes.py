@@ -147,7 +147,7 @@ async def test_a_fault_in_the_annotation_warns_and_blocks_until_the_template_is_
 async def test_a_namespace_whose_label_disables_waits_has_none(flow, harbour):
     await label(flow, "disabled")
 
-    async def is_free():
+    async def created():
         name = f"free-{uuid.uuid4().hex[:6]}"
         said = await asyncio.to_thread(
             harbour.plane.kubectl,
@@ -157,13 +157,14 @@ async def test_a_namespace_whose_label_disables_waits_has_none(flow, harbour):
             stdin=json.dumps(pod(name, "configmap/settings")),
         )
         found = await flow.until(lambda: flow.find(PODS, name))
-        return not gates(found) and "do not wait for objects" in said.stderr
+        return gates(found), said.stderr
 
     # The webhook learns of the label by a watch.
-    while not await is_free():
+    while (found := await created())[0]:
         pass
+    assert "do not wait for objects" in found[1]
     await label(flow, None)
-    while await is_free():
+    while not (await created())[0]:
         pass
 
 

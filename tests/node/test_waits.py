@@ -11,7 +11,7 @@ from helpers.node import BUSYBOX, figure
 
 PODS = 20
 WAITING_SECONDS = 60
-POLL = "until wget -q -T 1 -O /dev/null http://queue:8080/; do sleep 1; done"
+POLL = "until wget -q -T 1 -O /dev/null http://$QUEUE_SERVICE_HOST:8080/; do sleep 1; done"
 SERVE = "touch /tmp/index.html; exec httpd -f -p 8080 -h /tmp"
 
 

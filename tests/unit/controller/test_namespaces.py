@@ -123,7 +123,8 @@ async def test_a_label_set_by_hand_is_removed_and_the_event_names_the_annotation
     lead(controller)
     assert await events.until("GatesLabelRemoved") == (
         "label gates.harbourmaster.dev/enabled=true is removed, because it follows the annotation "
-        "keptn.sh/lifecycle-toolkit=enabled, which is missing: set the annotation instead"
+        "keptn.sh/lifecycle-toolkit=enabled, or the label "
+        "gates.harbourmaster.dev/wait-for=required, and both are missing: set one of them instead"
     )
     assert events.sent[0][:3] == ("Namespace", "prod", "Normal")
 
