@@ -439,7 +439,7 @@ async def test_the_annotation_of_a_namespace_is_mirrored(start, admin, home, kub
         kubectl("label", "namespace", name, f"{LABEL}=true")
         await until(None)
         note = await watched.until_note("GatesLabelRemoved", LABEL, name)
-        assert note.endswith("which is missing: set the annotation instead")
+        assert note.endswith("and both are missing: set one of them instead")
     finally:
         delete_namespace(kubectl, name)
 
