@@ -8,6 +8,7 @@ import re
 import pytest
 
 from harbourmaster.api.resources import JOBS
+from harbourmaster.controller.lifecycle.wait_watches import LINGER
 from helpers.flow.manifests import deployment, of_kind
 from helpers.flow.waits import job, pod, stay_waiting, until_noted, until_waiting, waits
 from helpers.patience import PATIENCE
@@ -102,7 +103,7 @@ async def test_one_watch_by_kind_serves_fifty_pods_and_ends_with_the_last(flow, 
     async def until_more(**more):
         expected = {kind: before[kind] + more.get(kind, 0) for kind in before}
         found = None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LINGER + PATIENCE):
             # Metrics tell nobody that they changed.
             while found != expected:
                 await asyncio.sleep(0.1)
