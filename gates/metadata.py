@@ -53,6 +53,7 @@ READ_KEYS: Final = frozenset(
 )
 """All that is read of a parent."""
 _PAIR: Final = 2
+_SHOWN: Final = 64
 MAX_VALUE: Final = 4096
 """Characters of a list of checks, and of what pods inherit."""
 
@@ -102,3 +103,9 @@ def pairs_of(text: str) -> dict[str, str]:
     """The pairs in ``k=v,k2=v2``; what has not exactly one ``=`` is dropped."""
     parts = (part.strip().split("=") for part in text.split(","))
     return {pair[0].strip(): pair[1].strip() for pair in parts if len(pair) == _PAIR}
+
+
+def cut(text: str) -> str:
+    """A key or value as messages show it: printable, and at most _SHOWN characters."""
+    printable = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= _SHOWN else f"{printable[: _SHOWN - 3]}..."

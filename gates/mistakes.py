@@ -20,7 +20,7 @@ from harbourmaster.gates.known_keys import (
     mistaken_opt_in,
     unknown_keys,
 )
-from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, lookup
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY, cut, lookup
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, waits_of
 
@@ -39,8 +39,6 @@ _LISTS: Final = (
 )
 _WAIT_KEYS: Final = frozenset((WAIT_FOR_KEY, TIMEOUT_KEY, ON_TIMEOUT_KEY))
 _SEPARATORS: Final = f",{whitespace}"
-_SHOWN: Final = 64
-"""Characters of a key or value that are shown."""
 _USE: Final = "use a Deployment, StatefulSet, DaemonSet or Argo Rollout, or remove these keys"
 
 
@@ -99,7 +97,7 @@ def kind_mistakes(
     """On keys of pods of a kind that is not supported."""
     if not _asks(annotations, labels):
         return ()
-    text = f"pods of the kind {_cut(kind)} are never checked: {at}: {_USE}"
+    text = f"pods of the kind {cut(kind)} are never checked: {at}: {_USE}"
     return (Mistake("gate-owner-unsupported", text),)
 
 
@@ -109,9 +107,9 @@ def opt_in_mistakes(
     """On a namespace that asks for gates and gets none."""
     for key, value in mistaken_opt_in(annotations).items():
         if key == OPT_IN_KEY:
-            shown = _cut(value)
+            shown = cut(value)
             return _no_gates(name, f'annotation {key} is "{shown}"', "annotate --overwrite")
-        return _no_gates(name, f'its annotation "{_cut(key)}" is unknown')
+        return _no_gates(name, f'its annotation "{cut(key)}" is unknown')
     if OPT_IN_KEY not in annotations and labels.get(OPT_IN_KEY, "false").lower() not in IS_OFF:
         return _no_gates(name, f"{OPT_IN_KEY} is a label")
     return ()
@@ -126,7 +124,7 @@ def _unknown(unknown: list[str], at: str) -> Iterable[Mistake]:
     for key in unknown[:MAX_TOLD]:
         near = meant(key)
         to_do = f'did you mean "{near}"?' if near else "correct or remove it"
-        text = f'key "{_cut(key)}" is unknown and has no effect: {at}: {to_do}'
+        text = f'key "{cut(key)}" is unknown and has no effect: {at}: {to_do}'
         yield Mistake("gate-key-unknown", text)
     if len(unknown) > MAX_TOLD:
         more = f"{len(unknown) - MAX_TOLD} more keys are unknown and have no effect"
@@ -149,8 +147,3 @@ def _asks(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Whether somebody wrote one of Keptn's keys; our Jobs and Keptn's carry some as well."""
     found = {*annotations, *labels}
     return TASK_NAME_KEY not in found and not WRITTEN_KEYS.isdisjoint(found)
-
-
-def _cut(text: str) -> str:
-    printable = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
-    return printable if len(printable) <= _SHOWN else f"{printable[: _SHOWN - 3]}..."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api import resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.api.resources import Resource
@@ -43,6 +43,11 @@ def supported_owner(owners: Iterable[OwnerReference]) -> OwnerReference | None:
         if owner.kind in SUPPORTED:
             found = owner
     return found
+
+
+def shown_owner(owners: Sequence[OwnerReference]) -> OwnerReference | None:
+    """The owner to name to people: the supported one, or the last; None of a bare pod."""
+    return supported_owner(owners) or (owners[-1] if owners else None)
 
 
 def is_parent(owner: OwnerReference) -> bool:

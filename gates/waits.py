@@ -17,6 +17,7 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.names import dns_subdomain, label_value, qualified_name
 from harbourmaster.api.resources import Resource
 from harbourmaster.api.suggestions import did_you_mean
+from harbourmaster.gates.metadata import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,11 +157,11 @@ def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
         faults.append(_fault(fault, to_do, TIMEOUT_KEY))
     if timeout and seconds <= 0 and not faults:
         to_do = "write for example 10m"
-        faults.append(_fault(f'"{_cut(timeout)}" is not positive', to_do, TIMEOUT_KEY))
+        faults.append(_fault(f'"{cut(timeout)}" is not positive', to_do, TIMEOUT_KEY))
     chosen = next((each for each in ON_TIMEOUT if each == (on_timeout or "Keep")), None)
     if chosen is None:
         to_do = f"write {', '.join(ON_TIMEOUT[:-1])} or {ON_TIMEOUT[-1]}"
-        faults.append(_fault(f'"{_cut(on_timeout)}" is unknown', to_do, ON_TIMEOUT_KEY))
+        faults.append(_fault(f'"{cut(on_timeout)}" is unknown', to_do, ON_TIMEOUT_KEY))
     return Waits(tuple(items), seconds, chosen or "Keep", tuple(faults))
 
 
@@ -168,28 +169,28 @@ def _item(part: str, *, suggests: bool) -> WaitItem:
     """Raises ValueError with a fault; ``suggests``: with what may be meant, which takes time."""
     found = _ITEM.fullmatch(part)
     if found is None:
-        raise ValueError(_fault(f'"{_cut(part)}" is not an object', _SHAPE))
+        raise ValueError(_fault(f'"{cut(part)}" is not an object', _SHAPE))
     word, name = found["kind"], found["name"]
     kind = _WORDS.get(word) or word
     if kind not in KINDS and "." not in kind:
         near = did_you_mean(word, _WORDS) if suggests and len(word) <= _COMPARED else ""
         to_do = near or f"use {', '.join(KINDS)} or PLURAL.GROUP"
-        raise ValueError(_fault(f'"{_cut(word)}" is not a kind', to_do))
+        raise ValueError(_fault(f'"{cut(word)}" is not a kind', to_do))
     key, is_label, label = name.partition("=") if kind == "pod" else (name, "", "")
     wrong = [*qualified_name(key), *label_value(label)] if is_label else dns_subdomain(name)
     if wrong:
         what = "label" if is_label else "name"
-        raise ValueError(_fault(f'"{_cut(name)}" is not a {what}', wrong[0]))
+        raise ValueError(_fault(f'"{cut(name)}" is not a {what}', wrong[0]))
     test, value = found["test"] or "", found["value"] or ""
     if test and kind == "secret":
-        # Events and reports quote what is found, to people who cannot read Secrets.
-        wrong_part = f'"{_cut(part)}" tests the content of a Secret'
+        # Events and reports tell whether it is so, to people who cannot read Secrets.
+        wrong_part = f'"{cut(part)}" tests the content of a Secret'
         raise ValueError(_fault(wrong_part, "write secret/NAME"))
     if test == "field" and is_label:
-        raise ValueError(_fault(f'"{_cut(part)}" tests a field of many pods', "name one pod"))
+        raise ValueError(_fault(f'"{cut(part)}" tests a field of many pods', "name one pod"))
     if test == "field" and not value:
         to_do = "write #field=PATH:VALUE, for example #field=status.phase:Active"
-        raise ValueError(_fault(f'"{_cut(part)}" has no value', to_do))
+        raise ValueError(_fault(f'"{cut(part)}" has no value', to_do))
     return WaitItem(
         text=part.removeprefix("optional:"),
         kind=kind,
@@ -204,7 +205,3 @@ def _item(part: str, *, suggests: bool) -> WaitItem:
 
 def _fault(wrong: str, to_do: str, key: str = WAIT_FOR_KEY) -> str:
     return f"{wrong}: metadata.annotations[{key}]: {to_do}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 64 else f"{text[:61]}..."  # noqa: PLR2004 - for a message

@@ -30,7 +30,7 @@ from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.cli.live.waits import live_waits, waiting_pod
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
-from harbourmaster.gates.owners import supported_owner, workload_above
+from harbourmaster.gates.owners import shown_owner, workload_above
 from harbourmaster.gates.release import (
     BY_HAND,
     RELEASED_BY_KEY,
@@ -224,9 +224,9 @@ async def _release(arguments: Arguments, client: Client) -> int:
 def _of_workload(scheduler: str, workload: tuple[str, str], raw: msgspec.Raw) -> str | None:
     """The name of a waiting pod of the workload with this kind and name."""
     pod = waiting_pod(scheduler, raw)
-    if pod is None or not pod.owner_references:
+    owner = shown_owner(pod.owner_references) if pod is not None else None
+    if pod is None or owner is None:
         return None
-    owner = supported_owner(pod.owner_references) or pod.owner_references[-1]
     above = workload_above(owner, metadata_in(raw).labels)
     return pod.name if workload in {(owner.kind, owner.name), above} else None
 

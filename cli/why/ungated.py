@@ -102,7 +102,7 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
     if found[0] != "to-be-gated" or context.given is not None or raw is None:
         return found
     if not context.is_pod and not (is_checked and space is not None and space.has_gates):
-        # How its pods stand is told by the objects alone.
+        # Without checks, the section of the gate lists the objects for which its pods wait.
         return found if is_checked else None
     since = next(iter(written_at(raw, *_OPT_IN)), "")
     # Times are whole seconds.

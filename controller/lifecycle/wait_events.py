@@ -17,7 +17,7 @@ from harbourmaster.api.resources import PODS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_VERSION
 from harbourmaster.controller.objects import reference
 from harbourmaster.gates.metadata import PARENT_KEY
-from harbourmaster.gates.owners import REPLICA_SET, parent_of, supported_owner
+from harbourmaster.gates.owners import REPLICA_SET, parent_of, shown_owner, supported_owner
 from harbourmaster.gates.release import HELD_BY_KEY, nudge
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
@@ -98,7 +98,7 @@ class WaitEvents:
         if wait is None:
             return None, {}, EventStep()
         held = [pod for pod in pods if _is_held(pod)]
-        found = (supported_owner(each.owner_references) or _last_owner(each) for each in held)
+        found = (shown_owner(each.owner_references) for each in held)
         owners = {owner.uid: owner for owner in found if owner is not None}.values()
         visible = [self._visible_owner(namespace, owner) for owner in owners]
         subjects: _Subjects = {about.uid: (about, None) for about in visible}
@@ -152,10 +152,6 @@ class _ByName:
 
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
-
-
-def _last_owner(pod: Pod) -> OwnerReference | None:
-    return pod.owner_references[-1] if pod.owner_references else None
 
 
 def _is_held(pod: Pod) -> bool:

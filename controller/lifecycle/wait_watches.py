@@ -304,7 +304,7 @@ class WaitWatches:
         namespace, item = held
         targets = WatchedTargets(self, namespace)
         report = None
-        cache = self.watched(resources.PODS, namespace)
+        cache = self.watched(resources.PODS, namespace) if item.label is not None else None
         if item.label is not None and cache is not None:
             found = self._labelled[held]
             if keys is None:
