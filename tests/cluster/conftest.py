@@ -83,9 +83,15 @@ async def client(harbour, controller_flags):
 
 
 @pytest.fixture
-async def flow(request, harbour, client):
-    """A namespace with gates, and all that happens in it; nothing may crash meanwhile."""
-    async with harbour.flow(client, request.node.name) as found:
+def opts_in():
+    """Whether the namespace of ``flow`` asks for gates; a module may say no."""
+    return True
+
+
+@pytest.fixture
+async def flow(request, harbour, client, opts_in):
+    """A namespace, and all that happens in it; nothing may crash meanwhile."""
+    async with harbour.flow(client, request.node.name, enabled=opts_in) as found:
         yield found
         assert harbour.new_faults() == []
         assert harbour.restarts() == 0

@@ -31,12 +31,8 @@ def controller_flags():
 
 
 @pytest.fixture
-async def flow(request, harbour, client):
-    """A namespace that asked for no gates."""
-    async with harbour.flow(client, request.node.name, enabled=False) as found:
-        yield found
-        assert harbour.new_faults() == []
-        assert harbour.restarts() == 0
+def opts_in():
+    return False
 
 
 def definition(resource):
