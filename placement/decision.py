@@ -53,6 +53,18 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
         return bool(self.current) and self.current in self.chosen and self.target is None
 
     @property
+    def cause(self) -> str:
+        """Why it moves, in a word; empty if it does not."""
+        if self.outcome != "Moved":
+            return ""
+        if self.is_elective:
+            return "BetterScore"
+        left = next((each for each in self.verdicts if each.target.name == self.current), None)
+        if left is None:
+            return "ClusterDeleted"
+        return "NoAnswer" if left.target.outage == "NoAnswer" else "Unsuitable"
+
+    @property
     def error(self) -> str:
         """Why there is no decision or no target; otherwise empty."""
         if self.outcome in {"NoSuitableTarget", "InvalidConstraint"}:

@@ -10,7 +10,7 @@ from harbourmaster.controller.parts import Part
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
 from harbourmaster.controller.placement.deployment import DeploymentControllers
-from harbourmaster.controller.placement.metrics import PlacementMetrics
+from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
 from harbourmaster.controller.placement.samples import Sampler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
 from harbourmaster.controller.placement.snapshots import Snapshots
@@ -54,6 +54,10 @@ class PlacementController:
         )
         shown = PlacementMetrics(metrics.registry)
         shown.follow(self._samples.count_without_value)
+        placed = self.deployment.caches
+        PlacementStates(
+            metrics.registry, placed.applications.store.values, placed.clusters.store.values
+        )
         self._context = context = SchedulingContext(
             client=client,
             caches=self.caches,

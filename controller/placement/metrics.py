@@ -1,21 +1,35 @@
-"""Metrics of placement: decisions, their latency, and queries without a value."""
+"""Metrics of placement: decisions, moves, queries without a value, and the state of objects."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Gauge
+from prometheus_client import Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from harbourmaster.placement.cluster_state import PENDING as UNSEEN
+from harbourmaster.placement.cluster_state import UNKNOWN
+from harbourmaster.placement.deployed import READY
+from harbourmaster.placement.model import PENDING, condition
 from harbourmaster.telemetry.api_calls import AnswerTallies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 
 DECISIONS: Final = "harbourmaster_placement_decisions_total"
 DECISION_DURATION: Final = "harbourmaster_placement_decision_duration_seconds"
 METRICS_WITHOUT_VALUE: Final = "harbourmaster_placement_metrics_without_value"
+MOVES: Final = "harbourmaster_placement_moves_total"
+APPLICATIONS: Final = "harbourmaster_placement_applications"
+CLUSTERS: Final = "harbourmaster_placement_clusters"
+PENDING_CLEANUPS: Final = "harbourmaster_placement_pending_cleanups"
 
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """Seconds: from a decision whose pass knows all targets up to one that has to measure many."""
@@ -30,7 +44,53 @@ class PlacementMetrics(AnswerTallies):
         super().__init__(registry, ("kind", "outcome"), _BUCKETS, decisions, durations)
         text = "Metrics of clusters, clouds and projects that have no value."
         self._without_value = Gauge(METRICS_WITHOUT_VALUE, text, registry=registry)
+        text = "Moves of applications to another cluster."
+        self._moves = Counter(MOVES, text, ("reason",), registry=registry)
 
     def follow(self, count: Callable[[], int]) -> None:
         """Show how many queries have no value, whenever somebody looks."""
         self._without_value.set_function(count)
+
+    def moved(self, reason: str) -> None:
+        """Count a move."""
+        self._moves.labels(reason).inc()
+
+
+class PlacementStates(Collector):
+    """How many Applications and Clusters are in which state, counted when they are read."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        applications: Callable[[], Iterable[DeployedApplication]],
+        clusters: Callable[[], Iterable[MemberCluster]],
+    ) -> None:
+        self._applications = applications
+        self._clusters = clusters
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The current numbers."""
+        phases: Tally[tuple[str, ...]] = Tally()
+        left = 0
+        for each in self._applications():
+            ready = condition(each.status.conditions, READY)
+            phases[each.status.phase or PENDING, ready.status if ready else UNKNOWN] += 1
+            left += sum(bool(one.objects) for one in each.status.pending_cleanup)
+        states: Tally[tuple[str, ...]] = Tally(
+            (each.status.state or UNSEEN,) for each in self._clusters()
+        )
+        text = "Applications by phase, and by the status of their condition Ready."
+        yield _counted(APPLICATIONS, text, ("phase", "ready"), phases)
+        yield _counted(CLUSTERS, "Clusters by state.", ("state",), states)
+        text = "Copies of applications that wait to be deleted from a cluster without an answer."
+        yield GaugeMetricFamily(PENDING_CLEANUPS, text, value=left)
+
+
+def _counted(
+    name: str, text: str, labels: tuple[str, ...], counts: Tally[tuple[str, ...]]
+) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, count in sorted(counts.items()):
+        family.add_metric(values, count)
+    return family

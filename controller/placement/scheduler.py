@@ -163,6 +163,8 @@ class Scheduler(Deciding[Application]):
         if is_news(found.status, status):
             if not await self._write(found, status):
                 return None
+            if decision.cause:
+                self._context.metrics.moved(decision.cause)
             self._tell(decision, found, status.conditions)
         after = replace(found, status=status)
         return self._context.seconds_until(next_time(after, rules, snapshot.seen.now))

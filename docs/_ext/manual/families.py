@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
+from harbourmaster.api.metadata import Metadata
 from harbourmaster.controller.evaluation.telemetry import (
     ANALYSIS,
     OBJECTIVE,
@@ -23,8 +24,9 @@ from harbourmaster.controller.lifecycle.metrics import (
     LifecycleMetrics,
     Now,
 )
-from harbourmaster.controller.placement.metrics import PlacementMetrics
+from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
 from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
+from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 from harbourmaster.policies.model import POLICY
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
@@ -130,6 +132,10 @@ def placement_families() -> list[Metric]:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = PlacementMetrics(registry := CollectorRegistry())
     metrics.answered("Application", "Placed", 0.001)
+    metrics.moved("BetterScore")
+    application = DeployedApplication(metadata=Metadata(name="shop"))
+    cluster = MemberCluster(metadata=Metadata(name="m1"))
+    PlacementStates(registry, lambda: (application,), lambda: (cluster,))
     return own_families(registry)
 
 

@@ -55,6 +55,7 @@ def test_r3_an_unreachable_cluster_is_left_at_once_where_that_is_set(status):
     clusters = (cluster("a", status=status), cluster("b"))
     found = decided(application(on="a", scheduled=5), *clusters, rules=MOVE)
     assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
+    assert found.cause == "NoAnswer"
     assert found.reason.startswith("'a' is excluded (it is ")
 
 
@@ -105,9 +106,13 @@ def test_unready_nodes_do_not_prevent_moves():
     sick = cluster("a", {"m": 1}, status=NODE_NOT_READY)
     better = decided(application(on="a"), sick, cluster("b", {"n": 1}), m=0.1, n=0.9)
     assert (better.outcome, better.chosen, better.is_elective) == ("Moved", ["b"], True)
+    assert better.cause == "BetterScore"
     limited = application(on="a", metrics=["n > 0.5"])
     found = decided(limited, sick, cluster("b", {"n": 1}), m=0.9, n=0.6)
     assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
+    assert found.cause == "Unsuitable"
+    assert decided(application(on="gone"), cluster("b")).cause == "ClusterDeleted"
+    assert decided(application(), cluster("b")).cause == ""
 
 
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}

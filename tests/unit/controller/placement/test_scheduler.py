@@ -93,6 +93,8 @@ async def test_the_hold_off_has_a_fixed_end_that_no_event_puts_off():
     assert stage.on() == "two"
     assert len(stage.status()["recentMoves"]) == 1
     assert [reason for *_, reason, _ in stage.events.sent] == ["Rescheduled"]
+    name, labels = "harbourmaster_placement_moves_total", {"reason": "BetterScore"}
+    assert stage.metrics.registry.get_sample_value(name, labels) == 1
 
 
 async def test_a_pass_that_changes_nothing_writes_nothing():
