@@ -26,6 +26,11 @@ class Resource(Struct, frozen=True, gc=False):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def name(self) -> str:
+        """As kubectl takes it, and as its definition is named: ``plural.group``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def is_built_in(self) -> bool:
         """Whether every API server has it, because it does not come from a definition."""
         return not self.optional and ("." not in self.group or self.group.endswith(".k8s.io"))

@@ -138,7 +138,7 @@ def is_our_definition(definition: Definition) -> bool:
     """Whether a CRD came with us: of our own groups, or of kupid's and Keptn's that we serve."""
     group = definition.spec.group
     resources = (*POLICY_RESOURCES, *KEPTN_RESOURCES)
-    served = {f"{resource.plural}.{resource.group}" for resource in resources}
+    served = {resource.name for resource in resources}
     return (
         definition.metadata.name in served
         or group == OUR_DOMAIN

@@ -61,7 +61,8 @@ def forbidden(page: Page, user: User, namespace: str, unasked: int = 0) -> PageR
         places[True] = f"in the namespaces that were asked about; {unasked} were too many"
         advice = f"Name yours in the address: {page.path}?namespace=NAME. Or {advice.lower()}"
     kinds = "; or list ".join(
-        f"{' and '.join(map(_named, group))} {places[group[0].namespaced]}" for group in page.needed
+        f"{' and '.join(each.name for each in group)} {places[group[0].namespaced]}"
+        for group in page.needed
     )
     text = f"Missing permission: list {kinds}."
     return PageRefused(HTTPStatus.FORBIDDEN, text, advice, command=command)
@@ -72,7 +73,7 @@ def hidden_on(page: Page, user: User, namespace: str, visible: Visibility) -> tu
     kinds = [each for each in page.kinds if visible.of(each).is_empty]
     names: dict[str, list[str]] = {}
     for each in sorted(kinds, key=lambda kind: not kind.namespaced):
-        names.setdefault(_places(namespace)[each.namespaced], []).append(_named(each))
+        names.setdefault(_places(namespace)[each.namespaced], []).append(each.name)
     found = "; ".join(f"{where}: {', '.join(each)}" for where, each in names.items())
     return (found, *_grant(user, namespace, kinds))
 
@@ -87,10 +88,6 @@ def unchecked(error: ApiError | TimeoutError) -> PageRefused:
         command = "harbourmaster doctor"
     status = HTTPStatus.SERVICE_UNAVAILABLE
     return PageRefused(status, text, advice, retry_after=2, command=command)
-
-
-def _named(kind: Resource) -> str:
-    return f"{kind.plural}.{kind.group}".rstrip(".")
 
 
 def _places(namespace: str) -> dict[bool, str]:
@@ -138,7 +135,7 @@ def _note(page: Page, kind: Resource, source: Source[Any] | None) -> str:
             return f"No data on {kind.plural}: their controller is switched off."
     elif source.error is not None and source.is_forbidden:
         return (
-            f"The controller has no permission to list and watch {_named(kind)}: the data may be "
+            f"The controller has no permission to list and watch {kind.name}: the data may be "
             "out of date; harbourmaster doctor lists what is missing."
         )
     elif source.error is not None:

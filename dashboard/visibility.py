@@ -131,7 +131,7 @@ class Visibility(Struct, frozen=True):
 
     def of(self, resource: Resource) -> ListScope:
         """Where a kind may be listed."""
-        return self.scopes.get(_key(resource), NOWHERE)
+        return self.scopes.get(resource.name, NOWHERE)
 
     def sees(self, resource: Resource, namespace: str = "") -> bool:
         """Whether a kind may be listed there."""
@@ -170,7 +170,7 @@ async def look(
             for each, namespaces in wanted.items()
         )
     )
-    return Visibility(dict(zip(map(_key, wanted), scopes, strict=True)))
+    return Visibility(dict(zip((each.name for each in wanted), scopes, strict=True)))
 
 
 class _Asker:
@@ -220,7 +220,3 @@ class _Asker:
 def namespaces_of(keys: Iterable[str]) -> frozenset[str]:
     """The namespaces of keys of a store; an empty one for what has none."""
     return frozenset(key.partition("/")[0] if "/" in key else "" for key in keys)
-
-
-def _key(resource: Resource) -> str:
-    return f"{resource.plural}.{resource.group}"

@@ -67,7 +67,7 @@ _WORDS: Final = {
     **{each: each for each in KINDS},
     **{each.plural: name for name, each in KINDS.items()},
     **{each.kind.lower(): name for name, each in KINDS.items()},
-    **{f"{each.plural}.{each.group}": name for name, each in KINDS.items() if each.group},
+    **{each.name: name for name, each in KINDS.items() if each.group},
     **_SHORT,
 }
 _ITEM: Final = re.compile(

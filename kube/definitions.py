@@ -57,7 +57,7 @@ class DefinitionWatch:
             client,
             DEFINITIONS,
             _is_served,
-            field_selector="" if only is None else f"metadata.name={_name(only)}",
+            field_selector="" if only is None else f"metadata.name={only.name}",
             on_change=self._changed,
             name="definitions" if only is None else f"definition of {only.plural}",
         )
@@ -65,7 +65,7 @@ class DefinitionWatch:
     def follow(self, mirrors: Mapping[Resource, Reflector[Any]]) -> None:
         """Follow the definitions of more mirrors; before it runs."""
         for resource, mirror in mirrors.items():
-            found = self._mirrors[_name(resource)]
+            found = self._mirrors[resource.name]
             if mirror not in found:
                 found.append(mirror)
 
@@ -81,10 +81,6 @@ class DefinitionWatch:
         for key in keys & self._mirrors.keys():
             if self._reflector.store.get(key):
                 self._served.put_nowait(key)
-
-
-def _name(resource: Resource) -> str:
-    return f"{resource.plural}.{resource.group}"
 
 
 async def _look(mirror: Reflector[Any]) -> None:

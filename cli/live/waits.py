@@ -49,7 +49,7 @@ class Objects:
         for each in manifests:
             group, version, kind = kind_of(each)
             made = of_kind(group, kind, version)
-            name = names.get((group, kind), f"{made.plural}.{group}")
+            name = names.get((group, kind), made.name)
             resource = self.kinds.setdefault(name, made)
             if not resource.namespaced or namespace_of(each) == namespace:
                 name = each["metadata"].get("name", "")
@@ -120,7 +120,7 @@ async def live_waits(
     kinds = objects.kinds if unknown else settings.lifecycle.kinds_to_wait_for
     if unknown and any(each.kind not in kinds for each in items):
         served = await live.attempt(Discovery(live.client).listable(), ())
-        kinds |= {f"{each.plural}.{each.group}": each for each in served if each.namespaced}
+        kinds |= {each.name: each for each in served if each.namespaced}
 
     async def report(item: WaitItem) -> ItemReport:
         text = _ABSENT if unknown and item.kind not in kinds else ""

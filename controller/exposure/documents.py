@@ -11,7 +11,7 @@ from harbourmaster.api.resources import KEPTN_METRICS
 GROUP: Final = "custom.metrics.k8s.io"
 VERSIONS: Final = ("v1beta2", "v1beta1")
 """The preferred one first."""
-RESOURCE: Final = f"{KEPTN_METRICS.plural}.{KEPTN_METRICS.group}"
+RESOURCE: Final = KEPTN_METRICS.name
 """How the API names the kind that metrics are of."""
 
 _INFO: Final = {"title": "Harbourmaster", "version": "1"}

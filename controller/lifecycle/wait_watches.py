@@ -371,7 +371,7 @@ class WatchedTargets:
     def obstacle(self, resource: Resource) -> Obstacle | None:
         """Why the objects of a kind are not known; None where they are."""
         cache = self._watches.watched(resource, self._namespace)
-        kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+        kind = resource.name
         if cache is None:
             return LOOKED_UP
         if cache.error is not None and cache.is_forbidden:

@@ -352,7 +352,7 @@ async def _held(session: Session, ref: ObjectRef, owner: ManifestOwner) -> list[
     found: list[str] = []
     for resource in everything:
         is_inside = resource.namespaced and resource.plural != _EVENTS
-        if not (is_inside if is_namespace else f"{resource.plural}.{resource.group}" == ref.name):
+        if not (is_inside if is_namespace else resource.name == ref.name):
             continue
         try:
             async for each in _listed(session, resource, ref.name if is_namespace else None):

@@ -11,7 +11,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APP_VERSIONS, APPS, DEFINITIONS
 from harbourmaster.controller.registration.carried import BundleField, Carrier, ServiceReference
 
-CONVERTED: Final = tuple(f"{each.plural}.{each.group}" for each in (APPS, APP_VERSIONS))
+CONVERTED: Final = tuple(each.name for each in (APPS, APP_VERSIONS))
 """The definitions with versions that differ by more than their names."""
 PLACE: Final = BundleField(
     DEFINITIONS,

@@ -47,7 +47,7 @@ def _cluster(found: MemberCluster) -> Finding | None:
     if fault.reason == INVALID_CREDENTIALS and secret is not None:
         remedy = f"renew the kubeconfig: kubectl -n {own.namespace} edit secret {secret.name}"
     elif fault.type == REACHABLE:
-        delete = f"kubectl -n {own.namespace} delete {CLUSTERS.plural}.{CLUSTERS.group} {own.name}"
+        delete = f"kubectl -n {own.namespace} delete {CLUSTERS.name} {own.name}"
         remedy = f"check its API server and the network; if it is gone for good: {delete}"
     return warning(f"Cluster {own.key}", text, remedy)
 

@@ -156,10 +156,10 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
     if settings.placement.enabled:
         resources += PLACEMENT_RESOURCES
     definitions = await together(
-        *(live.read(DEFINITIONS, _name(each), decode_definition) for each in resources)
+        *(live.read(DEFINITIONS, each.name, decode_definition) for each in resources)
     )
     found = list(zip(resources, definitions, strict=True))
-    if missing := [_name(each) for each, definition in found if definition is None]:
+    if missing := [each.name for each, definition in found if definition is None]:
         text = "not found, so such objects can't be written and have no effect"
         yield fault(f"definition {shown(missing, 3)}", text, APPLY)
     converter = (
@@ -178,14 +178,10 @@ async def check_definitions(live: Installation) -> AsyncIterator[Finding]:
             yield warning(f"APIService {name}", text, remedy)
 
 
-def _name(resource: Resource) -> str:
-    return f"{resource.plural}.{resource.group}"
-
-
 def _defined(
     resource: Resource, found: Definition, converter: tuple[str, str]
 ) -> Iterator[Finding]:
-    subject = f"definition {_name(resource)}"
+    subject = f"definition {resource.name}"
     established = found.condition("Established")
     names = found.condition("NamesAccepted")
     if names is not None and names.status == "False":

@@ -28,7 +28,7 @@ from helpers.dashboard import Filled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CART = PageQuery(namespace="shop", name="cart")
-ALL = Visibility({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
+ALL = Visibility({kind.name: EVERYWHERE for kind in SOURCES})
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ async def test_the_pods_of_a_policy_are_listed(filled):
     assert only.rows == ("shop/cart-1",)
     every = await in_turns(pods.pods(world, ALL, PageQuery(q="cart"), NOW))
     assert every.rows == ("mail/cart-1", "shop/cart-1")
-    some = Visibility({"pods.": ListScope(namespaces=frozenset(("mail",)))})
+    some = Visibility({"pods": ListScope(namespaces=frozenset(("mail",)))})
     assert (await in_turns(pods.pods(world, some, PageQuery(), NOW))).total == 2
 
 

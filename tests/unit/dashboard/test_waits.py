@@ -17,7 +17,7 @@ from helpers.dashboard import Filled
 from helpers.patience import PATIENCE
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ALL = Visibility({f"{kind.plural}.{kind.group}": EVERYWHERE for kind in SOURCES})
+ALL = Visibility({kind.name: EVERYWHERE for kind in SOURCES})
 FAILED = ("Blocked", "failed: BackoffLimitExceeded")
 
 
