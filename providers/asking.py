@@ -7,6 +7,8 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from harbourmaster.providers.addresses import shown
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -234,7 +236,7 @@ def _without_secrets(found: Answer | ProviderError, target: Target) -> Answer | 
         text = secret.decode("utf-8", "replace")
         if isinstance(found, Answer):
             if secret in found.raw:
-                found = Answer(found.value, found.samples, found.raw.replace(secret, BLOT.encode()))
+                found = replace(found, raw=found.raw.replace(secret, BLOT.encode()))
         elif text in str(found):
             found.args = (str(found).replace(text, BLOT),)
     return found
