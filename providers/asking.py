@@ -7,8 +7,6 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec.structs import replace
-
 from harbourmaster.providers.addresses import shown
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -236,7 +234,7 @@ def _without_secrets(found: Answer | ProviderError, target: Target) -> Answer | 
         text = secret.decode("utf-8", "replace")
         if isinstance(found, Answer):
             if secret in found.raw:
-                found = replace(found, raw=found.raw.replace(secret, BLOT.encode()))
+                found = Answer(found.value, found.samples, found.raw.replace(secret, BLOT.encode()))
         elif text in str(found):
             found.args = (str(found).replace(text, BLOT),)
     return found

@@ -26,8 +26,8 @@ SCHEDULER: Final = "scheduler"
 CLOUD_SCHEDULER: Final = "cloud-scheduler"
 PROJECT_SCHEDULER: Final = "project-scheduler"
 SAMPLER: Final = "sampler"
-_MOMENT: Final = 0.1
-"""Seconds."""
+_MOMENT: Final = 0.5
+"""Seconds for which answers are collected before applications are decided on again."""
 _WORKERS: Final = 16
 """Decisions that are being written at the same time; deciding itself is one at a time."""
 
