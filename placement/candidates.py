@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.placement.filters import InvalidConstraintError, compile_constraints
 from harbourmaster.placement.measuring import Measured
@@ -20,6 +21,7 @@ from harbourmaster.placement.model import (
 )
 
 if TYPE_CHECKING:
+    from harbourmaster.api.metadata import Metadata
     from harbourmaster.placement.measuring import Measuring
     from harbourmaster.placement.model import (
         Cloud,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
         MetricReference,
         TargetReference,
     )
-    from harbourmaster.placement.snapshot import Snapshot
+    from harbourmaster.placement.snapshot import ObjectKey, Snapshot
 
 _ANSWERING = ("Online", "FailingMetrics")
 """States of a reachable cluster with ready nodes."""
@@ -74,24 +76,10 @@ class Candidate(Struct, frozen=True, gc=False):
 
 def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring) -> Candidate:
     """A cluster with the labels and metrics that it inherits from its cloud (krake-spec 3.8)."""
-    metadata, spec = cluster.metadata, cluster.spec
-    labels: Mapping[str, str] = metadata.labels
-    own = spec.metrics or ()
-    inherited: tuple[MetricReference, ...] = ()
-    cloud = cloud_of(cluster, snapshot)
-    if cloud is not None:
-        label_keys, metric_keys = _wanted(cluster)
-        theirs = cloud.metadata.labels
-        # As upstream, the cloud's label wins.
-        if spec.inherit_labels:
-            labels = {**labels, **theirs}
-        elif label_keys:
-            labels = {**labels, **{key: theirs[key] for key in label_keys & theirs.keys()}}
-        inherited = tuple(
-            each
-            for each in cloud.spec.metrics or ()
-            if spec.inherit_metrics or each.name in metric_keys
-        )
+    spec = cluster.spec
+    namespace, name = cloud_key(cluster)
+    cloud = snapshot.clouds.get(namespace, {}).get(name)
+    metadata, inherited = taken_over(cluster, cloud)
     text, outage = _availability(cluster)
     discovered = cluster.status.custom_resources if spec.discover_custom_resources else ()
     return Candidate(
@@ -101,21 +89,42 @@ def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring
         uid=metadata.uid,
         unready=text,
         outage=outage,
-        labels=labels,
-        measured=measuring.measure(metadata.namespace, own, inherited),
+        labels=metadata.labels,
+        measured=measuring.measure(metadata.namespace, spec.metrics or (), inherited, metadata),
         label=metadata.name,
         custom_resources=frozenset((*(spec.custom_resources or ()), *discovered)),
     )
 
 
-def cloud_of(cluster: Cluster, snapshot: Snapshot) -> Cloud | None:
-    """The cloud of a cluster: the one in its spec, else the one it was placed on."""
+def cloud_key(cluster: Cluster) -> ObjectKey:
+    """The cloud in the spec of a cluster, else the one it was placed on; without one, no name."""
     reference = cluster.spec.cloud_ref or cluster.status.scheduled_to
     if reference is None:
-        return None
+        return "", ""
     is_global = reference.kind == "GlobalCloud"
-    namespace = "" if is_global else cluster.metadata.namespace
-    return snapshot.clouds.get(namespace, {}).get(reference.name)
+    return "" if is_global else cluster.metadata.namespace, reference.name
+
+
+def taken_over(
+    cluster: Cluster, cloud: Cloud | None
+) -> tuple[Metadata, tuple[MetricReference, ...]]:
+    """The metadata of a cluster with labels of its cloud, and the metrics that it inherits."""
+    metadata, spec = cluster.metadata, cluster.spec
+    if cloud is None:
+        return metadata, ()
+    label_keys, metric_keys = _wanted(cluster)
+    # As upstream, the cloud's label wins.
+    theirs = {
+        key: value
+        for key, value in cloud.metadata.labels.items()
+        if spec.inherit_labels or key in label_keys
+    }
+    inherited = tuple(
+        each
+        for each in cloud.spec.metrics or ()
+        if spec.inherit_metrics or each.name in metric_keys
+    )
+    return replace(metadata, labels={**metadata.labels, **theirs}), inherited
 
 
 def backend_candidate(found: Cloud | Project, measuring: Measuring) -> Candidate:

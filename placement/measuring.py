@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.placement.cluster_queries import cluster_query
 from harbourmaster.placement.model import Term
-from harbourmaster.placement.snapshot import MetricFault
+from harbourmaster.placement.snapshot import MetricFault, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.snapshot import ObjectKey, Reading, Snapshot
 
 STATIC = "static"
+_NO_CLUSTER = Metadata()
 
 
 class Measured(Struct, frozen=True, gc=False):
@@ -45,14 +48,20 @@ class Measuring:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._known: dict[ObjectKey, tuple[float, float] | MetricFault] = {}
+        metrics = snapshot.metrics.items()
+        self._per_cluster = {key for key, each in metrics if each.spec.provider.is_per_cluster}
 
     def measure(
         self,
         namespace: str,
         own: Iterable[MetricReference],
         inherited: Iterable[MetricReference] = (),
+        cluster: Metadata = _NO_CLUSTER,
     ) -> Measured:
-        """Measure a target; for a metric that is own and inherited, the own weight counts."""
+        """Measure a target; for a metric that is own and inherited, the own weight counts.
+
+        ``cluster`` has the labels of a cluster, and no name for other targets.
+        """
         owned = tuple(own)
         names = {(each.scope, each.name) for each in owned}
         terms, faults = [], []
@@ -60,7 +69,7 @@ class Measuring:
             *((each, False) for each in owned),
             *((each, True) for each in inherited if (each.scope, each.name) not in names),
         ):
-            found = self._normalised(namespace, each)
+            found = self._normalised(namespace, each, cluster)
             if isinstance(found, MetricFault):
                 faults.append((each.name, found))
                 continue
@@ -79,45 +88,51 @@ class Measuring:
         return _weighed(tuple(terms))
 
     def _normalised(
-        self, namespace: str, wanted: MetricReference
+        self, namespace: str, wanted: MetricReference, cluster: Metadata
     ) -> tuple[float, float] | MetricFault:
         """The raw and the normalised value of a metric."""
         if wanted.scope == "Namespaced" and not namespace:
             text = f"'{wanted.name}' has a namespace, but a global object needs global metrics"
             return MetricFault("InvalidMetric", text)
         key = (namespace if wanted.scope == "Namespaced" else "", wanted.name)
-        found = self._known.get(key)
+        found = None if key in self._per_cluster else self._known.get(key)
         if found is None:
-            found = self._known[key] = self._read(key)
+            found = self._known[key] = self._read(key, cluster)
         return found
 
-    def _read(self, key: ObjectKey) -> tuple[float, float] | MetricFault:
+    def _read(self, key: ObjectKey, cluster: Metadata) -> tuple[float, float] | MetricFault:
         metric = self._snapshot.metrics.get(key)
         if metric is None:
             kind = "Metric" if key[0] else "GlobalMetric"
             return MetricFault("UnknownMetric", f"there is no {kind} '{key[1]}'")
-        reading = self._snapshot.readings.get(key)
+        source, readings = metric.spec.provider, self._snapshot.readings
+        reading, query = readings.get(key), source.metric
+        if key in self._per_cluster:
+            provider = self._snapshot.providers.get((key[0], source.name))
+            own = cluster_query(key[1], source, provider, cluster)
+            if isinstance(own, MetricFault):
+                return own
+            reading, query = readings.get((*key, *key_of(cluster)), reading), own
         if reading is None:
-            reading = self._given(key, metric.spec)
+            reading = self._given(key, source.name, query)
         if isinstance(reading, MetricFault):
             return reading
         found = normalise(metric.spec, reading, key[1])
         return found if isinstance(found, MetricFault) else (reading, found)
 
-    def _given(self, key: ObjectKey, spec: MetricSpec) -> Reading:
+    def _given(self, key: ObjectKey, name: str, query: str) -> Reading:
         """The value where it was not fetched yet: only static ones are known."""
-        source = spec.provider
-        provider = self._snapshot.providers.get((key[0], source.name))
+        provider = self._snapshot.providers.get((key[0], name))
         if provider is None:
             kind = "MetricsProvider" if key[0] else "GlobalMetricsProvider"
-            text = f"there is no {kind} '{source.name}', which has '{key[1]}'"
+            text = f"there is no {kind} '{name}', which has '{key[1]}'"
             return MetricFault("UnknownMetricsProvider", text)
         if provider.spec.type != STATIC or provider.spec.static is None:
             text = f"there is no value of '{key[1]}' yet"
             return MetricFault("UnreachableMetricsProvider", text)
-        value = provider.spec.static.metrics.get(source.metric)
+        value = provider.spec.static.metrics.get(query)
         if value is None:
-            return MetricFault("InvalidMetric", f"'{source.name}' has no value '{source.metric}'")
+            return MetricFault("InvalidMetric", f"'{name}' has no value '{query}'")
         return value
 
 

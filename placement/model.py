@@ -134,7 +134,7 @@ class Term(Part, frozen=True, kw_only=True):
 
 
 class CandidateRecord(Part, frozen=True, kw_only=True):
-    """The result of one target: a score and its terms, or why it is excluded."""
+    """The result of one target: a score and its terms, or why it is excluded or has no terms."""
 
     cluster: str
     matched: bool
@@ -315,10 +315,19 @@ class MagnumCluster(Part, frozen=True, kw_only=True):
 
 
 class MetricSource(Part, frozen=True, kw_only=True):
-    """A provider of the same scope, and its name for the metric."""
+    """A provider of the same scope, and its name for the metric.
+
+    With ``by_label`` one answer has the values of all clusters, by their names in that label.
+    """
 
     name: str = ""
     metric: str = ""
+    by_label: str = ""
+
+    @property
+    def is_per_cluster(self) -> bool:
+        """Whether clusters have values of their own."""
+        return bool(self.by_label) or "$(" in self.metric
 
 
 class MetricSpec(Part, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ def _candidate(verdict: CandidateVerdict, decision: Decision) -> CandidateRecord
         score=score,
         stickiness=decision.stickiness if is_current else 0.0,
         terms=target.measured.terms[:MOST_TERMS],
-        reason=_cut(verdict.reason),
+        reason=_cut(verdict.reason or target.measured.fault),
     )
 
 
@@ -99,32 +99,36 @@ def _crossings(
 ) -> Iterator[tuple[float, str]]:
     """By how much and beyond what one metric alone must go for the second to be the first."""
     gap = decision.scores[first.label] - decision.scores[second.label]
-    terms: dict[ObjectKey, Term] = {}
-    ours: dict[ObjectKey, float] = {}
-    theirs: dict[ObjectKey, float] = {}
+    terms: dict[tuple[ObjectKey, str], Term] = {}
+    ours: dict[tuple[ObjectKey, str], float] = {}
+    theirs: dict[tuple[ObjectKey, str], float] = {}
     for target, slopes in ((first, ours), (second, theirs)):
-        for key, term in _placed(target):
+        for key, term in _placed(target, seen):
             terms[key] = term
             is_current = target.label == decision.current
             weight = target.measured.weight + (decision.stickiness if is_current else 0.0)
             slopes[key] = slopes.get(key, 0.0) + (term.weight / weight if weight else 0.0)
     for key, term in terms.items():
         slope = theirs.get(key, 0.0) - ours.get(key, 0.0)
-        metric = seen.snapshot.metrics.get(key)
+        metric = seen.snapshot.metrics.get(key[0])
         change = gap / slope if slope else math.inf
         if metric is None or not 0 <= term.normalised + change <= 1:
             continue
         low, high = metric.spec.min, metric.spec.max
         bound = low + (term.normalised + change) * (high - low)
         side = "above" if change > 0 else "below"
-        text = f"'{term.metric}' were {side} {bound:.6g}; it is {term.value:.6g}"
+        owner = f" of '{key[1]}'" if key[1] else ""
+        text = f"'{term.metric}'{owner} were {side} {bound:.6g}; it is {term.value:.6g}"
         yield abs(change), text
 
 
-def _placed(target: Candidate) -> Iterator[tuple[ObjectKey, Term]]:
-    """The terms of a target by where their metrics are."""
+def _placed(target: Candidate, seen: Pass) -> Iterator[tuple[tuple[ObjectKey, str], Term]]:
+    """The terms of a target by where their metrics are, and by cluster if each has a value."""
     for term in target.measured.terms:
-        yield (target.namespace if term.scope == "Namespaced" else "", term.metric), term
+        key = (target.namespace if term.scope == "Namespaced" else "", term.metric)
+        metric = seen.snapshot.metrics.get(key)
+        is_own = metric is not None and metric.spec.provider.is_per_cluster
+        yield (key, target.label if is_own else ""), term
 
 
 def _cut(text: str) -> str:

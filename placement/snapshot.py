@@ -45,6 +45,8 @@ class MetricFault(Struct, frozen=True, gc=False):
 
 
 Reading: TypeAlias = float | MetricFault
+ReadingKey: TypeAlias = tuple[str, ...]
+"""The key of a metric; for the value of one cluster followed by the key of the cluster."""
 
 
 class Snapshot(Struct, frozen=True):
@@ -59,10 +61,10 @@ class Snapshot(Struct, frozen=True):
     magnum_clusters: Mapping[ObjectKey, MagnumCluster] = {}
     metrics: Mapping[ObjectKey, Metric] = {}
     providers: Mapping[ObjectKey, MetricsProvider] = {}
-    readings: Mapping[ObjectKey, Reading] = {}
+    readings: Mapping[ReadingKey, Reading] = {}
 
 
-def snapshot_of(objects: Iterable[Object], readings: Mapping[ObjectKey, Reading]) -> Snapshot:
+def snapshot_of(objects: Iterable[Object], readings: Mapping[ReadingKey, Reading]) -> Snapshot:
     """The snapshot of these objects; of two with the same name the last one counts."""
     applications, clusters, clouds, projects = {}, {}, {}, {}
     magnum_clusters, metrics, providers = {}, {}, {}

@@ -21,6 +21,7 @@ from harbourmaster.api.field_errors import (
     unsupported,
 )
 from harbourmaster.api.names import dns_label
+from harbourmaster.placement.cluster_queries import parse_query
 from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.languages import PARSERS
 from harbourmaster.placement.lexer import LONGEST_NAME
@@ -151,6 +152,10 @@ def _metric(found: Metric) -> Iterator[FieldError]:
     yield from invalid_name(f"{at}.name", spec.provider.name, same_namespace=False)
     if not spec.provider.metric.strip():
         yield required(f"{at}.metric", "say what the provider calls the metric")
+    try:
+        parse_query(spec.provider.metric)
+    except ValueError as error:
+        yield FieldError(f"{at}.metric", "Invalid value", None, str(error))
 
 
 def _provider(found: SubmittedProvider) -> Iterator[FieldError]:

@@ -15,7 +15,8 @@ class Question(Struct, frozen=True, gc=False):
     """A query in the provider's language. Times are seconds since 1970, ``step`` is seconds.
 
     Without ``start`` and ``end`` it asks for the current value; without ``step`` for one value of
-    the whole range. ``path`` names a value in an answer that has several.
+    the whole range. ``path`` names a value in an answer that has several. With ``by_label``, only
+    Prometheus, it asks for the current values of all series by that label.
     """
 
     query: str
@@ -23,6 +24,7 @@ class Question(Struct, frozen=True, gc=False):
     end: float | None = None
     step: float | None = None
     path: str = ""
+    by_label: str = ""
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -33,15 +35,16 @@ class Sample(Struct, frozen=True, gc=False):
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """At least one sample, the oldest first.
+    """At least one sample, the oldest first; none by a label.
 
     ``value`` is the value that Keptn shows, in the provider's own format; ``raw`` is the body of
-    the response.
+    the response. ``by_label`` has the values by that label, or why there is none.
     """
 
     value: str
     samples: tuple[Sample, ...]
     raw: bytes = b""
+    by_label: Mapping[str, float | str] = {}
 
 
 class Table(Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import go_shortest
+from harbourmaster.providers.numbers import finite, go_shortest
 from harbourmaster.providers.replies import UNREADABLE, decoded, raise_for_status, words
 from harbourmaster.providers.series import samples
 from harbourmaster.providers.targets import basic, endpoint
@@ -64,6 +64,7 @@ class _Body(Struct, frozen=True, rename="camel"):
 class _Series(Struct, frozen=True):
     """A ``value`` in a vector, ``values`` in a matrix; neither for native histograms."""
 
+    metric: dict[str, str] = {}
     value: tuple[float, str] | None = None
     values: tuple[tuple[float, str], ...] | None = None
 
@@ -79,13 +80,16 @@ class Prometheus:
     """
 
     async def ask(self, http: Http, target: Target, question: Question) -> Answer:
-        """The value of the only series of the result."""
+        """The value of the only series of the result; by a label, the values of all."""
         (path, kind), form = _request(question)
         reply = await _sent(http, target, path, form)
         body = _body(reply)
         if body.data is None or body.data.result_type != kind:
             raise BadAnswerError("could not cast result")
-        points = _points(_series(body.data.result), kind)
+        series = _series(body.data.result)
+        if question.by_label:
+            return Answer("", (), by_label=_by_label(series, question.by_label))
+        points = _points(_only(series), kind)
         found = samples(points[:1] if question.step is None else points)
         value = go_shortest(found[0].value)
         return Answer(value, found, raw=msgspec.json.encode(value))
@@ -162,11 +166,30 @@ _VERBS: Final[Mapping[type[ProviderError], str]] = {
 }
 
 
-def _series(raw: msgspec.Raw) -> _Series:
+def _series(raw: msgspec.Raw) -> tuple[_Series, ...]:
     try:
-        found = _RESULT.decode(raw)
+        return _RESULT.decode(raw)
     except UNREADABLE:
         raise BadAnswerError("could not cast result") from None
+
+
+def _by_label(series: tuple[_Series, ...], label: str) -> dict[str, float | str]:
+    """The values by a label, without series that lack it; no text of the server is in a reason."""
+    found: dict[str, float | str] = {}
+    for each in series:
+        name = each.metric.get(label, "")
+        if name in found:
+            found[name] = f"several series have this {label}"
+            continue
+        try:
+            found[name] = finite(each.value and each.value[1])
+        except ProviderError:
+            found[name] = "the value is not a finite number"
+    found.pop("", None)
+    return found
+
+
+def _only(found: tuple[_Series, ...]) -> _Series:
     if not found:
         raise NoValuesError("no values in query result")
     if len(found) > 1:

@@ -22,11 +22,11 @@ from harbourmaster.placement.snapshot import MetricFault, snapshot_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from harbourmaster.placement.decision import Decision
     from harbourmaster.placement.model import Object
-    from harbourmaster.placement.snapshot import ObjectKey, Reading, Snapshot
+    from harbourmaster.placement.snapshot import ObjectKey, Reading, ReadingKey, Snapshot
 
 _DEFAULT_NAMESPACE: Final = "default"
 _NUMBERS: Final = {"NaN", "Inf", "+Inf", "-Inf", "Infinity", "-Infinity"}
@@ -51,12 +51,6 @@ class Parsed(Struct, frozen=True):
     error: str | None = None
 
 
-class SampleFault(Struct, frozen=True):
-    """Why nobody knows the value of a metric."""
-
-    error: str
-
-
 class PlacementCase(Struct, frozen=True, rename="camel", kw_only=True):
     """One line: all that a pass would see, and the object that is decided about."""
 
@@ -64,7 +58,8 @@ class PlacementCase(Struct, frozen=True, rename="camel", kw_only=True):
     now: str | float | None = None
     settings: Rules = Rules()
     objects: list[Raw] = []
-    samples: dict[str, float | str | SampleFault] = {}
+    samples: dict[str, float | str | dict[str, float | str | dict[str, str]]] = {}
+    """By metric, and by cluster if each has a value; ``error`` says why nobody knows it."""
     application: str | None = None
     cluster: str | None = None
     magnum_cluster: str | None = None
@@ -122,7 +117,9 @@ def parsed(line: bytes) -> Parsed:
 def decided(line: bytes) -> Decided:
     """Decide one case. Raises MalformedError."""
     case = decode(_cases, line, "")
-    readings = dict(_reading(name, given) for name, given in case.samples.items())
+    readings: dict[ReadingKey, Reading] = {}
+    for name, given in case.samples.items():
+        readings.update(_readings(name, given))
     world = snapshot_of(_objects(case.objects), readings)
     seen = Pass(world, _moment(case.now), case.settings)
     return Decided(case.id, answer(_decision(case, world, seen)))
@@ -187,17 +184,27 @@ def _objects(given: Iterable[Raw]) -> Iterable[Object]:
         yield msgspec.structs.replace(found, metadata=metadata)
 
 
-def _reading(name: str, given: float | str | SampleFault) -> tuple[ObjectKey, Reading]:
+def _readings(
+    name: str, given: float | str | dict[str, float | str | dict[str, str]]
+) -> Iterator[tuple[ReadingKey, Reading]]:
     namespace, slash, metric = name.rpartition("/")
     place = (namespace if slash else "", metric)
-    if isinstance(given, SampleFault):
-        return place, MetricFault("UnreachableMetricsProvider", given.error)
+    if not isinstance(given, dict) or isinstance(given.get("error"), str):
+        yield place, _reading(name, given)
+        return
+    for cluster, value in given.items():
+        yield (*place, *_place(cluster)), _reading(f"{name}.{cluster}", value)
+
+
+def _reading(name: str, given: float | str | dict[str, Any]) -> Reading:
+    if isinstance(given, dict):
+        return MetricFault("UnreachableMetricsProvider", str(given.get("error", "")))
     if isinstance(given, str):
         # JSON has no other way to write them.
         if given not in _NUMBERS:
             raise MalformedError(f"samples.{name}: '{given}' is not a number")
-        return place, float(given)
-    return place, given
+        return float(given)
+    return given
 
 
 def _moment(given: str | float | None) -> datetime:

@@ -31,13 +31,11 @@ from harbourmaster.placement.model import (
 from harbourmaster.placement.provider_validation import SubmittedProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-    from harbourmaster.placement.model import (
-        Cluster,
-    )
+    from harbourmaster.placement.model import Cluster, MetricReference
     from harbourmaster.placement.snapshot import ObjectKey
 
     Target: TypeAlias = Cluster | Cloud | Project
@@ -82,7 +80,12 @@ class PlacementCaches(Caches):
             return self.providers.store.get(f"{namespace}/{name}")
         return self.global_providers.store.get(name)
 
-    def users(self, place: ObjectKey) -> Iterator[Target]:
+    def cloud(self, place: ObjectKey) -> Cloud | None:
+        """A Cloud; a GlobalCloud for a place without a namespace."""
+        own, shared = self.clouds.store, self.global_clouds.store
+        return own.get("/".join(place)) if place[0] else shared.get(place[1])
+
+    def users(self, place: tuple[str, ...]) -> Iterator[Target]:
         """The targets that name a metric."""
         yield from self.clusters.store.by_index(BY_METRIC, place)
         yield from self.clouds.store.by_index(BY_METRIC, place)
@@ -92,8 +95,13 @@ class PlacementCaches(Caches):
 
 def metrics_of(target: Target) -> Iterator[ObjectKey]:
     """Where the metrics are that a target names."""
-    for each in target.spec.metrics or ():
-        yield target.metadata.namespace if each.scope == "Namespaced" else "", each.name
+    return places(target.metadata.namespace, target.spec.metrics or ())
+
+
+def places(namespace: str, references: Iterable[MetricReference]) -> Iterator[ObjectKey]:
+    """Where the metrics are that an object of that namespace names."""
+    for each in references:
+        yield namespace if each.scope == "Namespaced" else "", each.name
 
 
 def _namespace(found: Application | Cluster) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,8 @@ SCHEDULER: Final = "scheduler"
 CLOUD_SCHEDULER: Final = "cloud-scheduler"
 PROJECT_SCHEDULER: Final = "project-scheduler"
 SAMPLER: Final = "sampler"
+_MOMENT: Final = 0.5
+"""Seconds for which answers are collected before applications are decided on again."""
 _WORKERS: Final = 16
 """Decisions that are being written at the same time; deciding itself is one at a time."""
 
@@ -78,6 +81,8 @@ class PlacementController:
         """What decides, and samples metrics for that; none of it reaches member clusters."""
         self._known: dict[str, object] = {}
         """Of each cluster what decisions depend on."""
+        self._changed: set[str] = set()
+        """Where readings have changed."""
         self._subscribe()
         process.follow_definitions(self.caches.by_resource)
         process.follow_definitions(self.deployment.caches.by_resource)
@@ -91,7 +96,7 @@ class PlacementController:
             home=self._process.namespace,
             interval=self._process.settings.placement.sample_interval_seconds,
             wake=queue.add,
-            tell=self._sampled,
+            tell=self._sampled_soon,
         )
 
     def _subscribe(self) -> None:
@@ -132,6 +137,16 @@ class PlacementController:
     def _wake(self, namespaces: set[str]) -> None:
         self._sampler.changed_all()
         self._sampled(namespaces)
+
+    def _sampled_soon(self, namespaces: set[str]) -> None:
+        """The same for all answers of a moment at once: one period has one for each cluster."""
+        if not self._changed:
+            asyncio.get_running_loop().call_later(_MOMENT, self._sampled_now)
+        self._changed |= namespaces
+
+    def _sampled_now(self) -> None:
+        self._sampled(self._changed)
+        self._changed = set()
 
     def _sampled(self, namespaces: set[str]) -> None:
         """Have decided again what may go elsewhere now; an empty namespace stands for all."""

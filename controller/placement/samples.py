@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from harbourmaster.api.metadata import Metadata
+from harbourmaster.controller.placement.caches import places
 from harbourmaster.evaluation.model import KafkaTable, Provider, ProviderSpec, SecretKey
+from harbourmaster.placement.candidates import cloud_key, taken_over
+from harbourmaster.placement.cluster_queries import cluster_query
 from harbourmaster.placement.provider_validation import KAFKA, PROMETHEUS, STATIC
-from harbourmaster.placement.snapshot import MetricFault
+from harbourmaster.placement.snapshot import MetricFault, key_of
 from harbourmaster.providers.errors import BadAnswerError, ProviderError
 from harbourmaster.providers.model import Question
 from harbourmaster.telemetry.logging import get_logger
@@ -24,8 +29,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.evaluation.questions import Questions
     from harbourmaster.controller.placement.caches import PlacementCaches
+    from harbourmaster.placement.model import MetricSource
     from harbourmaster.placement.provider_validation import SubmittedProvider, SubmittedProviderSpec
-    from harbourmaster.placement.snapshot import ObjectKey, Reading
+    from harbourmaster.placement.snapshot import ObjectKey, Reading, ReadingKey
 
 FIRST_WAIT: Final = 2.0
 """Seconds that a decision waits for the first value of a metric, and never again."""
@@ -33,11 +39,16 @@ _SOON: Final = 0.01
 """Seconds by which a look is late, so that what it waits for is over."""
 
 
+Values: TypeAlias = Mapping[str, float | str]
+"""Of clusters by their names, or why they have none."""
+
+
 class MetricQuery(NamedTuple):
     """A query of a provider; metrics with the same query share its answer."""
 
     provider: ObjectKey
     metric: str
+    by_label: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,13 +58,13 @@ class SampledValue:
     spec: SubmittedProviderSpec
     started: float = -math.inf
     task: asyncio.Task[None] | None = None
-    value: float | None = None
+    value: float | Values | None = None
     at: float = -math.inf
     trouble: MetricFault | None = None
     """Why the last question has no answer; None where it has one."""
-    told: Reading | None = None
+    told: Reading | Values | None = None
 
-    def reading(self, now: float, max_age: float) -> Reading | None:
+    def reading(self, now: float, max_age: float) -> Reading | Values | None:
         """The value, or why there is none; None before the first answer."""
         trouble = self.trouble
         if trouble is not None and trouble.reason != "UnreachableMetricsProvider":
@@ -84,9 +95,10 @@ class Samples:
         self.held.clear()
         self._since.clear()
 
-    def wanted(self) -> dict[MetricQuery, list[ObjectKey]]:
+    def wanted(self) -> dict[MetricQuery, list[ReadingKey]]:
         """What is to be asked, and for which metrics: those that some target names."""
-        found: dict[MetricQuery, list[ObjectKey]] = {}
+        found: dict[MetricQuery, list[ReadingKey]] = {}
+        per_cluster: dict[ObjectKey, tuple[MetricSource, SubmittedProvider]] = {}
         caches = self.caches
         for mirror in (caches.metrics, caches.global_metrics):
             for each in mirror.store.values():
@@ -95,43 +107,67 @@ class Samples:
                 provider = caches.provider((place[0], source.name))
                 if provider is None or provider.spec.type == STATIC:
                     continue
-                if next(caches.users(place), None) is not None:
+                if source.is_per_cluster:
+                    per_cluster[place] = source, provider
+                elif next(caches.users(place), None) is not None:
                     query = MetricQuery((place[0], source.name), source.metric)
                     found.setdefault(query, []).append(place)
+        for cluster in caches.clusters.store.values() if per_cluster else ():
+            metadata, inherited = taken_over(cluster, caches.cloud(cloud_key(cluster)))
+            references = (*(cluster.spec.metrics or ()), *inherited)
+            for place in per_cluster.keys() & set(places(metadata.namespace, references)):
+                source, provider = per_cluster[place]
+                text = cluster_query(place[1], source, provider, metadata)
+                if isinstance(text, str):
+                    query = MetricQuery((place[0], source.name), text, source.by_label)
+                    found.setdefault(query, []).append((*place, *key_of(metadata)))
         return found
 
-    def readings(self) -> tuple[dict[ObjectKey, Reading], dict[str, float]]:
+    def readings(self) -> tuple[dict[ReadingKey, Reading], dict[str, float]]:
         """The readings, and until when decisions of a namespace wait for the first ones.
 
         Who waits for what all may use stands under an empty namespace.
         """
         now = self.clock()
-        readings: dict[ObjectKey, Reading] = {}
+        readings: dict[ReadingKey, Reading] = {}
         waits: dict[str, float] = {}
         wanted = self.wanted()
         self._since = {query: self._since.get(query, now) for query in wanted}
-        for query, places in wanted.items():
+        for query, users in wanted.items():
             sample = self.held.get(query)
             reading = None if sample is None else sample.reading(now, self.max_age)
             if reading is not None:
-                readings.update(dict.fromkeys(places, reading))
+                readings.update((user, _of_user(reading, query, user)) for user in users)
                 continue
             until = self._since[query] + FIRST_WAIT
             if until > now:
-                for namespace in self.namespaces(places):
+                for namespace in self.namespaces(users):
                     waits[namespace] = max(waits.get(namespace, 0.0), until)
         return readings, waits
 
     def count_without_value(self) -> int:
-        """How many queries have no value now."""
-        now = self.clock()
-        readings = (each.reading(now, self.max_age) for each in self.held.values())
-        return sum(not isinstance(each, float) for each in readings)
+        """How many metrics have no value now; one per cluster counts for each of them."""
+        readings = self.readings()[0]
+        users = (each for query, each in self.wanted().items() if query in self.held)
+        return sum(not isinstance(readings.get(each), float) for each in chain(*users))
 
-    def namespaces(self, places: Iterable[ObjectKey]) -> set[str]:
+    def namespaces(self, users: Iterable[ReadingKey]) -> set[str]:
         """Where a change of these metrics matters; empty for: everywhere."""
         caches = self.caches
-        return {each.metadata.namespace for place in places for each in caches.users(place)}
+        return {each.metadata.namespace for user in users for each in caches.users(user[:2])}
+
+
+def _of_user(found: Reading | Values, query: MetricQuery, user: ReadingKey) -> Reading:
+    """What an answer says of one metric, or of one cluster."""
+    if not isinstance(found, Mapping):
+        return found
+    value = found.get(user[-1], "no series has it")
+    if isinstance(value, float):
+        return value
+    if not found:
+        value += f": add by ({query.by_label}) to the query"
+    text = f"'{query.metric}' with {query.by_label}=\"{user[-1]}\""
+    return MetricFault("InvalidMetric", f"'{query.provider[1]}' has no value {text}: {value}")
 
 
 class Sampler:
@@ -154,7 +190,7 @@ class Sampler:
         self._interval = interval
         self._wake = wake
         self._tell = tell
-        self._wanted: dict[MetricQuery, list[ObjectKey]] = {}
+        self._wanted: dict[MetricQuery, list[ReadingKey]] = {}
         self._queries: dict[str, MetricQuery] = {}
         self._log = get_logger("sampler")
         samples.clear()
@@ -168,7 +204,7 @@ class Sampler:
             is_known = sample is not None and query in wanted
             if is_known and provider is not None and sample and sample.spec == provider.spec:
                 continue
-            key = "/".join((*query.provider, query.metric))
+            key = "/".join((*query.provider, query.by_label, query.metric))
             self._queries[key] = query
             yield key
 
@@ -212,8 +248,10 @@ class Sampler:
         self, key: str, query: MetricQuery, sample: SampledValue, provider: Provider
     ) -> None:
         try:
-            answer = await self._questions.ask(provider, Question(query=query.metric))
-            sample.value, sample.trouble = answer.samples[-1].value, None
+            question = Question(query=query.metric, by_label=query.by_label)
+            answer = await self._questions.ask(provider, question)
+            value = answer.by_label if query.by_label else answer.samples[-1].value
+            sample.value, sample.trouble = value, None
             sample.at = self._samples.clock()
         except ProviderError as error:
             sample.trouble = fault_of(error, query)

@@ -21,8 +21,8 @@ LIMIT = 10.0
 TEXTS = ("zone in (a, b)", "zone is not c", "tier is gold", "zone not in (d)")
 
 
-def many():
-    """Applications of all kinds, and a world for them."""
+def many(**source):
+    """Applications of all kinds, and a world for them; ``source`` is one of values per cluster."""
     names = [f"m{number}" for number in range(METRICS)]
     clusters = [
         cluster(
@@ -42,7 +42,12 @@ def many():
         for number in range(APPLICATIONS)
     ]
     values = {name: (number + 0.5) / METRICS for number, name in enumerate(names)}
-    return apps, world(*clusters, *(metric(name) for name in names), **values)
+    if source:
+        values = {
+            name: {f"c{number}": (value + number / CLUSTERS) % 1 for number in range(CLUSTERS)}
+            for name, value in values.items()
+        }
+    return apps, world(*clusters, *(metric(name, **source) for name in names), **values)
 
 
 def passed(apps, found):
@@ -58,8 +63,12 @@ def passed(apps, found):
     return decided, time.process_time() - started, decisions, statuses
 
 
-def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds():
-    apps, found = many()
+SOURCES = ({}, {"by_label": "cluster"}, {"query": 'load{cluster="$(cluster.name)"}'})
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["shared", "label", "name"])
+def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds(source):
+    apps, found = many(**source)
     _, taken, decisions, statuses = passed(apps, found)
     outcomes = {each.outcome for each in decisions}
     assert outcomes >= {"Placed", "Moved", "Stayed"}

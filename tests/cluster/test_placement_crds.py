@@ -242,6 +242,16 @@ def test_bounds_of_metrics(create, refusal, kind):
         assert f"spec.{field}: Required value" in refusal(kind, rest)
 
 
+@pytest.mark.parametrize("kind", METRICS)
+def test_a_label_with_the_names_of_clusters_is_one(create, refusal, kind):
+    def by(label):
+        return {**BOUNDS, "provider": {**BOUNDS["provider"], "byLabel": label}}
+
+    assert_stored(create(kind, by("cluster_name")))
+    for label in ("", "a/b", "1a", "a b"):
+        assert "byLabel must be the name of a label, such as cluster" in refusal(kind, by(label))
+
+
 @pytest.mark.parametrize("kind", PROVIDERS)
 def test_a_provider_is_of_one_type(create, refusal, kind):
     url = {"url": "https://a.example.com:9090/base"}

@@ -75,11 +75,17 @@ def project(name, weights=None, *, labels=None, template="tpl", **metadata):
     return made("Project", name, spec=spec, labels=labels or {}, **metadata)
 
 
-def metric(name, *, low=0, high=1, allowed=None, kind=None, provider=None):
+def metric(  # noqa: PLR0913 - all that tests vary
+    name, *, low=0, high=1, allowed=None, kind=None, provider=None, query="", by_label=""
+):
     """A metric; a name with a slash in front is of the namespace."""
     found = kind or ("Metric" if name.startswith("/") else "GlobalMetric")
     spec = {"min": low, "max": high, "allowedValues": allowed}
-    spec["provider"] = {"name": provider or "prom", "metric": name.removeprefix("/")}
+    spec["provider"] = {
+        "name": provider or "prom",
+        "metric": query or name.removeprefix("/"),
+        "byLabel": by_label,
+    }
     return made(found, name.removeprefix("/"), spec=spec)
 
 
@@ -114,15 +120,25 @@ def application(  # noqa: PLR0913 - all that tests vary
 
 
 def world(*objects, **values):
-    """These objects, with metrics from 0 to 1 by their values; texts are faults."""
+    """These objects, with metrics from 0 to 1 by their values, or those of clusters by their names.
+
+    Texts are faults.
+    """
     known = {each.metadata.name for each in objects if isinstance(each, KINDS["Metric"])}
     more = [metric(name) for name in values if name not in known]
     readings = {}
     for name, value in values.items():
-        read = MetricFault("UnreachableMetricsProvider", value) if isinstance(value, str) else value
         for namespace in ("", NAMESPACE):
-            readings[namespace, name] = read
+            if isinstance(value, dict):
+                for one, own in value.items():
+                    readings[namespace, name, NAMESPACE, one] = read(own)
+            else:
+                readings[namespace, name] = read(value)
     return snapshot_of([*objects, *more], readings)
+
+
+def read(value):
+    return MetricFault("UnreachableMetricsProvider", value) if isinstance(value, str) else value
 
 
 def seen(*objects, now=NOW, rules=None, **values):

@@ -53,6 +53,8 @@ class Answering(Questions):
                 self.hanging -= 1
         if isinstance(value, Exception):
             raise value
+        if question.by_label:
+            return Answer("", (), by_label=value)
         return Answer(str(value), (Sample(0.0, value),))
 
 
@@ -156,8 +158,8 @@ class Stage:
         for name in values:
             self.metric(name, "static")
 
-    def metric(self, name, provider, query=""):
-        source = {"name": provider, "metric": query or name}
+    def metric(self, name, provider, query="", by_label=""):
+        source = {"name": provider, "metric": query or name, "byLabel": by_label}
         self.put(GLOBAL_METRICS, name, {"min": 0, "max": 1, "provider": source})
 
     def prometheus(self, name="prom", **more):

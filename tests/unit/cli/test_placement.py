@@ -129,6 +129,32 @@ def decision(run, *objects, **more):
     return found["decision"]
 
 
+LOAD = named("GlobalMetric", "load", {"max": 1, "provider": {"name": "p", "byLabel": "cluster"}})
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("ns/a", "ns/b")])
+def test_samples_may_be_those_of_each_cluster(run, names):
+    objects = (application(), cluster("a", ("load", 1)), cluster("b", ("load", 1)), LOAD)
+    if names == ("a", "b"):
+        # Without a namespace it is the default one, as for the other names of a case.
+        objects = tuple(
+            {**each, "metadata": {**each["metadata"], "namespace": "default"}} for each in objects
+        )
+    values = dict(zip(names, (0.2, 0.9), strict=True))
+    found = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})
+    assert found["scores"] == {"a": 0.2, "b": 0.9}
+    assert found["chosen"] == ["b"]
+    values = {names[0]: {"error": "no answer"}, names[1]: 0.9}
+    found = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})
+    assert found["excluded"] == {"a": "UnreachableMetricsProvider: no answer"}
+
+
+def test_a_sample_of_a_cluster_that_is_no_number_is_named(run):
+    code, (found,) = run("decide", case(LOAD, samples={"load": {"a": "many"}}))
+    assert code == 1
+    assert found["error"] == "samples.load.a: 'many' is not a number"
+
+
 def test_all_that_tie_are_chosen(run):
     assert decision(run, application(), cluster("b"), cluster("a"))["chosen"] == ["a", "b"]
 

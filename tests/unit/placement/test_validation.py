@@ -142,6 +142,20 @@ def test_an_object_is_given_once_in_whatever_version_of_its_group():
     assert told("Application", {"manifests": []})[0].startswith("spec.manifests: Required value")
 
 
+@pytest.mark.parametrize("kind", ["Metric", "GlobalMetric"])
+def test_a_query_has_known_placeholders_only(kind):
+    def spec(query):
+        return {"min": 0, "max": 1, "provider": {"name": "prom", "metric": query}}
+
+    good = 'load{a="$(cluster.name)",b="$(cluster.namespace)",c="$(cluster.labels.a.example/b)"}'
+    assert faults(kind, spec(good)) == []
+    (text,) = told(kind, spec("load{a='$(cluster.id)'}"))
+    assert text == (
+        "spec.provider.metric: Invalid value: unknown placeholder '$(cluster.id)' at character 9: "
+        "use $(cluster.name), $(cluster.namespace) or $(cluster.labels.KEY)"
+    )
+
+
 @pytest.mark.parametrize("kind", ["Application", "Cluster"])
 @pytest.mark.parametrize(("field", "value"), [("delaySeconds", -1), ("factor", 0.5), ("limit", -2)])
 def test_backoff_has_bounds(kind, field, value):

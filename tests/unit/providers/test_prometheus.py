@@ -72,6 +72,44 @@ async def test_a_range_without_a_step_gives_the_first_sample_as_with_keptn():
     assert found.samples == (Sample(question.start, 4.0),)
 
 
+def series(*pairs):
+    found = [{"metric": labels, "value": [1, value]} for labels, value in pairs]
+    return {"status": "success", "data": {"resultType": "vector", "result": found}}
+
+
+BY = Question("load", by_label="cluster")
+
+
+async def test_by_a_label_each_series_has_a_value():
+    answer = await told(series(({"cluster": "a"}, "0.5"), ({"cluster": "b"}, "2")), BY)
+    assert answer.by_label == {"a": 0.5, "b": 2.0}
+    assert (await told(series(), BY)).by_label == {}
+
+
+async def test_by_a_label_series_without_it_do_not_count():
+    found = series(({"zone": "a"}, "1"), ({}, "2"), ({"cluster": ""}, "3"), ({"cluster": "a"}, "4"))
+    assert (await told(found, BY)).by_label == {"a": 4.0}
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "canary"])
+async def test_by_a_label_one_bad_value_is_no_fault_of_others(value):
+    found = series(({"cluster": "a"}, value), ({"cluster": "b"}, "2"))
+    text = "the value is not a finite number"
+    assert (await told(found, BY)).by_label == {"a": text, "b": 2.0}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+async def test_by_a_label_several_series_of_one_are_a_fault_of_it_alone(count):
+    twice = [({"cluster": "a", "n": str(n)}, "1") for n in range(count)]
+    found = (await told(series(*twice, ({"cluster": "b"}, "2")), BY)).by_label
+    assert found == {"a": "several series have this cluster", "b": 2.0}
+
+
+@pytest.mark.parametrize("metric", [5, {"cluster": 5}, None])
+async def test_by_a_label_other_labels_than_texts_are_no_answer(metric):
+    assert isinstance(await told(series((metric, "1")), BY), BadAnswerError)
+
+
 @pytest.mark.parametrize("case", ["unauthorized", "forbidden"])
 async def test_rejected_credentials_are_an_error(case):
     assert type(await PROMETHEUS.ask(case, secret=SECRET)) is UnauthorizedError

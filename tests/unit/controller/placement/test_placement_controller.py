@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -18,6 +20,7 @@ from harbourmaster.api.resources import (
 from harbourmaster.controller.placement.settings import PlacementSettings
 from harbourmaster.controller.registry import PLACEMENT
 from harbourmaster.controller.settings import ControllerSettings
+from helpers.patience import PATIENCE
 from helpers.staging import NAMESPACE, Stage, weights
 
 
@@ -55,6 +58,25 @@ def stage():
     for job in ("_scheduler", "_clouds", "_projects", "_sampler"):
         getattr(found.controller, job).__init__()
     return found
+
+
+async def test_answers_of_a_moment_wake_an_application_once(stage):
+    looks, woken = [], asyncio.Event()
+
+    def changed(keys):
+        looks.append(keys)
+        woken.set()
+
+    stage.controller._scheduler.changed = changed
+    for _ in range(100):
+        stage.controller._sampled_soon({NAMESPACE})
+    assert looks == []
+    await asyncio.wait_for(woken.wait(), PATIENCE)
+    assert looks == [[f"{NAMESPACE}/app"]]
+    woken.clear()
+    stage.controller._sampled_soon({NAMESPACE})
+    await asyncio.wait_for(woken.wait(), PATIENCE)
+    assert looks == [[f"{NAMESPACE}/app"]] * 2
 
 
 def test_an_application_wakes_itself_alone(stage):

@@ -6,10 +6,22 @@ import asyncio
 
 import pytest
 
-from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
+from harbourmaster.api.resources import (
+    CLOUDS,
+    CLUSTERS,
+    GLOBAL_CLOUDS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+)
+from harbourmaster.controller.evaluation.questions import Questions
 from harbourmaster.controller.placement.samples import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
+from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
+from harbourmaster.providers.http import Http
+from helpers.patience import PATIENCE
+from helpers.provider_server import LOOPBACK
+from helpers.scripted_prometheus import Said, ScriptedPrometheus
 from helpers.staging import HOME, Stage, weights
 
 GREEN = ("prom", "green")
@@ -217,6 +229,185 @@ async def test_the_end_of_a_term_leaves_nothing(stage):
     await stage.sampler.close()
     assert stage.answers.hanging == 0
     assert stage.controller._samples.held == {}
+
+
+BY = "sum by (cluster) (load)"
+LOAD = 'load{cluster="$(cluster.name)"}'
+
+
+def one_of_each(stage, query, by_label="", names=("one", "two"), **spec):
+    """Clusters with a metric that has a value for each of them."""
+    stage.prometheus()
+    stage.metric("load", "prom", query, by_label)
+    for name in names:
+        stage.berth(name, metrics=weights(load=1), **spec)
+
+
+def of(stage, name, metric="load"):
+    return stage.controller._samples.readings()[0].get(("", metric, "ns", name))
+
+
+async def test_one_query_by_a_label_serves_all_clusters(stage):
+    one_of_each(stage, BY, "cluster")
+    stage.answers.values["prom", BY] = {"one": 0.2, "two": 0.9, "other": 5.0}
+    stage.ship()
+    for moment in (0, 3, 9, 10):
+        stage.time = moment
+        await stage.sample()
+    assert stage.answers.asked == [("prom", BY)] * 2
+    assert (of(stage, "one"), of(stage, "two"), of(stage, "other")) == (0.2, 0.9, None)
+    await stage.look()
+    assert stage.on() == "two"
+    terms = {
+        each["cluster"]: each["terms"][0]["value"]
+        for each in stage.status()["lastDecision"]["candidates"]
+    }
+    assert terms == {"one": 0.2, "two": 0.9}
+
+
+async def test_values_by_a_label_that_swap_move_the_application(stage):
+    one_of_each(stage, BY, "cluster")
+    stage.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
+    stage.ship(on="two")
+    await stage.sample()
+    assert stage.told == [{"ns"}]
+    stage.answers.values["prom", BY] = {"one": 0.9, "two": 0.2}
+    stage.time = 10
+    await stage.sample()
+    assert stage.told == [{"ns"}, {"ns"}]
+    await stage.look()
+    assert stage.on() == "one"
+
+
+async def test_a_cluster_that_an_answer_lacks_has_a_fault_of_its_own(stage):
+    one_of_each(stage, BY, "cluster")
+    stage.answers.values["prom", BY] = {"one": 0.2}
+    await stage.sample()
+    assert of(stage, "one") == 0.2
+    text = f"'prom' has no value '{BY}' with cluster=\"two\": no series has it"
+    assert of(stage, "two") == MetricFault("InvalidMetric", text)
+    assert stage.controller._samples.count_without_value() == 1
+    # A query without the label says how to get one.
+    stage.answers.values["prom", BY] = {}
+    stage.time = 10
+    await stage.sample()
+    assert of(stage, "one").message.endswith("no series has it: add by (cluster) to the query")
+    assert stage.controller._samples.count_without_value() == 2
+
+
+async def test_two_series_of_one_cluster_are_a_fault_of_it_alone(stage):
+    one_of_each(stage, BY, "cluster")
+    text = "several series have this cluster"
+    stage.answers.values["prom", BY] = {"one": text, "two": 0.9}
+    await stage.sample()
+    assert of(stage, "one").message.endswith(text)
+    assert of(stage, "two") == 0.9
+
+
+async def test_values_of_clusters_count_until_they_are_too_old(stage):
+    one_of_each(stage, BY, "cluster")
+    stage.answers.values["prom", BY] = {"one": 0.2, "two": 0.9}
+    await stage.sample()
+    stage.answers.values["prom", BY] = UnreachableError("no connection")
+    stage.time = 10
+    await stage.sample()
+    assert of(stage, "one") == 0.2
+    stage.time = 30
+    assert of(stage, "one") == of(stage, "two")
+    assert of(stage, "one").reason == "UnreachableMetricsProvider"
+
+
+async def test_a_query_with_the_name_is_one_for_each_cluster(stage):
+    one_of_each(stage, LOAD)
+    values = {'load{cluster="one"}': 0.2, 'load{cluster="two"}': 0.9}
+    stage.answers.values.update({("prom", query): value for query, value in values.items()})
+    for moment in (0, 9, 10):
+        stage.time = moment
+        await stage.sample()
+    assert sorted(stage.answers.asked) == sorted([("prom", query) for query in values] * 2)
+    assert (of(stage, "one"), of(stage, "two")) == (0.2, 0.9)
+    # A cluster that goes is asked for no longer.
+    stage.remove(CLUSTERS, "one")
+    await stage.sample()
+    (query,) = stage.controller._samples.held
+    assert query.metric == 'load{cluster="two"}'
+
+
+async def test_clusters_with_the_same_label_share_a_query(stage):
+    query = 'load{zone="$(cluster.labels.zone)"}'
+    one_of_each(stage, query, names=("bare",))
+    for name, zone in (("one", "north"), ("two", "north"), ("three", "south")):
+        stage.berth(name, labels={"zone": zone}, metrics=weights(load=1))
+    for zone, value in (("north", 0.2), ("south", 0.9)):
+        stage.answers.values["prom", f'load{{zone="{zone}"}}'] = value
+    await stage.sample()
+    assert len(stage.answers.asked) == 2
+    assert [of(stage, name) for name in ("one", "two", "three")] == [0.2, 0.2, 0.9]
+    # One without the label is not asked for; the decision says why.
+    assert of(stage, "bare") is None
+    stage.ship()
+    await stage.look()
+    assert stage.on() == "three"
+    reasons = {
+        each["cluster"]: each.get("reason") for each in stage.status()["lastDecision"]["candidates"]
+    }
+    assert "no valid $(cluster.labels.zone)" in reasons["bare"]
+
+
+async def test_a_metric_and_a_label_that_are_inherited_are_those_of_the_cluster(stage):
+    query = 'load{a="$(cluster.name)",b="$(cluster.labels.zone)"}'
+    stage.prometheus()
+    stage.metric("load", "prom", query)
+    for resource, kind in ((GLOBAL_CLOUDS, "GlobalCloud"), (CLOUDS, "Cloud")):
+        stage.put(resource, kind.lower(), {"metrics": weights(load=1)}, labels={"zone": kind})
+        cloud = {"kind": kind, "name": kind.lower()}
+        stage.berth(f"in-{kind.lower()}", cloudRef=cloud, inheritMetrics=True, inheritLabels=True)
+    queries = [
+        'load{a="in-cloud",b="Cloud"}',
+        'load{a="in-globalcloud",b="GlobalCloud"}',
+    ]
+    stage.answers.values.update({("prom", each): 0.5 for each in queries})
+    await stage.sample()
+    assert sorted(stage.answers.asked) == [("prom", each) for each in queries]
+    assert (of(stage, "in-cloud"), of(stage, "in-globalcloud")) == (0.5, 0.5)
+
+
+async def test_queries_with_names_in_a_label_are_still_by_it(stage):
+    query = 'sum by (cluster) (load{zone="$(cluster.labels.zone)"})'
+    one_of_each(stage, query, "cluster", names=())
+    for name in ("one", "two"):
+        stage.berth(name, labels={"zone": "north"}, metrics=weights(load=1))
+    north = query.replace("$(cluster.labels.zone)", "north")
+    stage.answers.values["prom", north] = {"one": 0.2, "two": 0.9}
+    await stage.sample()
+    assert stage.answers.asked == [("prom", north)]
+    assert (of(stage, "one"), of(stage, "two")) == (0.2, 0.9)
+
+
+async def test_a_hundred_clusters_are_one_request_in_a_period(stage):
+    names = [f"c{number}" for number in range(100)]
+
+    def said():
+        found = [{"metric": {"cluster": each}, "value": [1, "0.5"]} for each in names]
+        return Said({"status": "success", "data": {"resultType": "vector", "result": found}})
+
+    one_of_each(stage, BY, "cluster", names)
+    async with ScriptedPrometheus() as server, Http(allowed=LOOPBACK) as http:
+        stage.put(
+            GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}}
+        )
+        server.say[BY] = said
+        asker = Asker(http, timeout=PATIENCE, per_target=4)
+        stage.sampler._questions = Questions(stage, asker)
+        for moment in (0, 5, 10, 15, 20):
+            stage.time = moment
+            await stage.sample()
+            (sample,) = stage.controller._samples.held.values()
+            if sample.task is not None:
+                await sample.task
+        assert len(server.seen[BY]) == 3
+        assert {of(stage, each) for each in names} == {0.5}
+        assert stage.controller._samples.count_without_value() == 0
 
 
 async def test_secrets_of_global_providers_are_at_home(stage):

@@ -1,0 +1,83 @@
+"""Two members that differ by the value of one metric alone, with a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDERS
+from harbourmaster.cli import main as cli
+from helpers.placed import config_map
+from helpers.placing_flow import flow_in
+from helpers.prometheus import scraped as scraping
+
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    with scraping(tmp_path_factory.mktemp("prometheus")) as found:
+        yield found
+
+
+@pytest.fixture
+async def flow(request, control_plane):
+    async with flow_in(control_plane, request.node.name) as found, found.watching():
+        yield found
+
+
+async def give(flow, scraped, **values):
+    """Give members values of the metric, at the same time."""
+    await asyncio.gather(
+        *(
+            asyncio.to_thread(scraped.set, flow.query("carbon"), value, cluster=name)
+            for name, value in values.items()
+        )
+    )
+
+
+def shown(status):
+    """The value of each candidate, as the decision's record has it."""
+    return {
+        each["cluster"]: each["terms"][0]["value"] for each in status["lastDecision"]["candidates"]
+    }
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"metric": "avg by (cluster) (CARBON)", "byLabel": "cluster"},
+        {"metric": 'avg(CARBON{cluster="$(cluster.name)"})'},
+        {"metric": 'avg(CARBON{cluster="$(cluster.labels.site)"})'},
+    ],
+    ids=["label", "name", "labels"],
+)
+async def test_it_follows_the_value_of_the_clusters(flow, planes, members, scraped, capsys, source):
+    one, two = members
+    provider, metric = f"{flow.namespace}-prometheus", flow.metric_name("carbon")
+    url = {"type": "prometheus", "prometheus": {"url": scraped.url}}
+    await flow.make(GLOBAL_PROVIDERS, provider, url)
+    query = source["metric"].replace("CARBON", flow.query("carbon"))
+    source = {**source, "name": provider, "metric": query}
+    await flow.make(GLOBAL_METRICS, metric, {"min": 0, "max": 1, "provider": source})
+    await give(flow, scraped, one=0.9, two=0.2)
+    async with flow.placing():
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await flow.cluster(name, plane, metrics=flow.weights(carbon=1))
+            await flow.change(CLUSTERS, name, {"metadata": {"labels": {"site": name}}})
+        await flow.until_online("one", "two")
+        await flow.application(config_map("first", one.namespace))
+        await flow.until_running("one")
+        assert shown((await flow.stored())["status"]) == {"one": 0.9, "two": 0.2}
+        await give(flow, scraped, one=0.2, two=0.9)
+        await flow.until_running("two")
+        status = (await flow.stored())["status"]
+        assert status["lastDecision"]["outcome"] == "Moved"
+        assert shown(status) == {"one": 0.2, "two": 0.9}
+        assert await one.names() == set()
+        assert await two.names() == {"first"}
+        assert await asyncio.to_thread(cli.main, flow.why()) == 0
+        told = capsys.readouterr().out
+        assert "  * two: 0.9\n" in told
+        assert f"{metric} 0.2" in told
