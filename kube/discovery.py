@@ -9,10 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import Resource
-from harbourmaster.kube.errors import BadAnswerError, NotFoundError
+from harbourmaster.kube.errors import (
+    ApiError,
+    BadAnswerError,
+    NotFoundError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from harbourmaster.kube.client import Client
 
@@ -88,17 +93,37 @@ class Discovery:
 
         Raises an ApiError where the API server does not say all of it.
         """
-        body = await self._client.request("GET", "/apis")
-        groups = _read(_decode_groups, body, "/apis").groups or ()
-        versions = ["v1", *(each.group_version for group in groups for each in group.versions)]
         found: dict[tuple[str, str], Resource] = {}
-        for api_version in versions:
+        for api_version in ("v1", *await self.versions()):
             group, _, version = api_version.rpartition("/")
             for each in await self._served(api_version):
                 if "list" in each.verbs:
                     resource = Resource(group, version, each.name, each.kind, each.namespaced)
                     found.setdefault((group, each.name), resource)
         return tuple(found.values())
+
+    async def versions(self) -> tuple[str, ...]:
+        """The versions of all groups but the core. Raises an ApiError."""
+        body = await self._client.request("GET", "/apis")
+        groups = _read(_decode_groups, body, "/apis").groups or ()
+        return tuple(each.group_version for group in groups for each in group.versions)
+
+    async def kinds(self, versions: Iterable[str]) -> tuple[str, ...]:
+        """``apiVersion/kind`` of all kinds in these, ``apiVersion/*`` for what it does not say.
+
+        Raises UnreachableError.
+        """
+        found = set()
+        for api_version in versions:
+            try:
+                kinds = {each.kind for each in await self._served(api_version)}
+            except UnreachableError:
+                raise
+            except ApiError:
+                # One of an extension API server that is down.
+                kinds = {"*"}
+            found |= {f"{api_version}/{kind}" for kind in kinds}
+        return tuple(sorted(found))
 
     def forget(self, api_version: str) -> None:
         """Ask again: what was found is there no more."""

@@ -97,12 +97,26 @@ class Pass:
             reasons = [known or more for known, more in zip(reasons, column, strict=True)]
         return _view(wanted, tuple(map(CandidateVerdict, targets, reasons)))
 
-    def view_from(self, current: Candidate, view: View) -> View:
-        """The view of an application on a cluster with unready nodes, which exclude only others."""
-        target = msgspec.structs.replace(current, unready="", outage="")
-        found = mismatches(target, view.wanted, self.rules.constraint_value)
-        verdict = CandidateVerdict(target, target.measured.fault or next(found, ""))
+    def view_from(self, current: Candidate, view: View, wanted: Compiled) -> View:
+        """The view of an application on a cluster that must meet only some of the constraints.
+
+        Its unready nodes exclude only other applications.
+        """
+        target = current
+        if current.outage == "NodesNotReady":
+            target = msgspec.structs.replace(current, unready="", outage="")
+        found = mismatches(target, wanted, self.rules.constraint_value)
+        reason = target.unready or target.measured.fault or next(found, "")
+        verdict = CandidateVerdict(target, reason)
         verdicts = [verdict if each.target is current else each for each in view.verdicts]
+        return _view(view.wanted, verdicts)
+
+    def view_without(self, view: View, reasons: Mapping[str, str]) -> View:
+        """The view without some clusters, for reasons by their names."""
+        if not reasons:
+            return view
+        pairs = ((each, each.reason or reasons.get(each.target.name, "")) for each in view.verdicts)
+        verdicts = [CandidateVerdict(each.target, reason) for each, reason in pairs]
         return _view(view.wanted, verdicts)
 
     def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.controller.placement.watches import MemberWatches
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.discovery import Discovery
+from harbourmaster.kube.discovery import KNOWN_SECONDS, Discovery
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.placement.cluster_state import ClusterObservation, NodeCondition, ObservedNode
@@ -38,6 +39,10 @@ QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""
 _STEADY: Final = 2
 """Answers in a row after which a cluster that was offline is trusted."""
+_VERSIONS_SECONDS: Final = 60.0
+"""Between two looks for new versions of APIs, which extension API servers may bring."""
+_SETTLED_SECONDS: Final = 10.0
+"""After a change of definitions, until the kinds that the API server lists include it."""
 _LEAVE_SECONDS: Final = 30.0
 """For which who is at work there may finish when the session ends."""
 
@@ -56,6 +61,13 @@ class _Node(Struct, frozen=True, gc=False):
 
 
 _decode_node: Final = msgspec.json.Decoder(_Node).decode
+
+
+class _Definition(Struct, frozen=True, gc=False):
+    metadata: Metadata
+
+
+_decode_definition: Final = msgspec.json.Decoder(_Definition).decode
 
 
 def _node(raw: msgspec.Raw) -> ObservedNode:
@@ -118,13 +130,18 @@ class Session:
             on_state=self._node_state,
             name=f"nodes of {key}",
         )
-        self._definitions: Reflector[bool] | None = None
+        self.kinds: tuple[str, ...] | None = None
+        """What it serves, as ``apiVersion/kind``; None if that is not known."""
+        self._versions: tuple[str, ...] = ()
+        self._versions_asked = self._kinds_asked = self._defined = -math.inf
+        """The times of the last questions, and of the last change of definitions."""
+        self._definitions: Reflector[str] | None = None
         if discover:
             self._definitions = Reflector(
                 self.client,
                 DEFINITIONS,
-                lambda _raw: True,
-                on_change=lambda _keys: on_change(),
+                lambda raw: _decode_definition(raw).metadata.resource_version,
+                on_change=lambda _keys: self._definitions_changed(),
                 metadata_only=True,
                 name=f"definitions of {key}",
             )
@@ -155,7 +172,9 @@ class Session:
         if self.reach is Reach.NO:
             return ClusterObservation(False, self.fault, is_denied=self.is_denied)
         nodes_fault = self._nodes.error or ""
-        if self.reach is Reach.UNKNOWN or not (self._nodes.synced.is_set() or nodes_fault):
+        is_asked = self._definitions is None or self._versions_asked > -math.inf
+        is_known = is_asked and self.reach is not Reach.UNKNOWN
+        if not (is_known and (self._nodes.synced.is_set() or nodes_fault)):
             return ClusterObservation()
         # A watch that broke off says nothing about the nodes: what is cached stays in force.
         fault = nodes_fault if not self._nodes.synced.is_set() else ""
@@ -207,7 +226,10 @@ class Session:
         """Ask again and again; sooner where it is not clear how things stand."""
         while True:
             changed = await self._ask()
-            is_clear = self.is_steady or self.reach is Reach.NO
+            if self.reach is Reach.YES and self._definitions is not None:
+                changed = await self._ask_kinds() or changed
+            is_settled = self._kinds_asked >= self._defined + _SETTLED_SECONDS
+            is_clear = (self.is_steady and is_settled) or self.reach is Reach.NO
             seconds = self._settings.probe_interval_seconds * (0.8 + 0.4 * self._chance())
             if changed:
                 self._on_change()
@@ -232,6 +254,34 @@ class Session:
         else:
             self._answered()
         return before != (self.reach, self.fault, self.is_steady)
+
+    async def _ask_kinds(self) -> bool:
+        """Ask what is served where that can have changed; whether anything is known anew."""
+        now = asyncio.get_running_loop().time()
+        is_new = self._kinds_asked < self._defined + _SETTLED_SECONDS
+        if not is_new and now < self._versions_asked + _VERSIONS_SECONDS:
+            return False
+        before = self.kinds if self._versions_asked > -math.inf else ""
+        try:
+            versions = await self.discovery.versions()
+            is_new = is_new or versions != self._versions
+            if is_new or now >= self._kinds_asked + KNOWN_SECONDS:
+                custom = [each for each in versions if "." in each.partition("/")[0]]
+                self.kinds, self._versions = await self.discovery.kinds(custom), versions
+                self._kinds_asked = now
+        except ApiError as error:
+            self._log.warning("kinds not listed", error=error.message)
+        self._versions_asked = now
+        return before != self.kinds
+
+    def _definitions_changed(self) -> None:
+        now = asyncio.get_running_loop().time()
+        # Of the first list, only what came after the first answer about kinds is missing there.
+        is_first = self._definitions is None or not self._definitions.synced.is_set()
+        self._defined = now - _SETTLED_SECONDS if is_first else now
+        if not is_first:
+            self._doubted.set()
+        self._on_change()
 
     def _answered(self) -> None:
         if self.reach is Reach.NO:

@@ -11,8 +11,22 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.placement.cluster_state import UNKNOWN
-from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
+from harbourmaster.placement.deployed import (
+    CLEANED_UP,
+    DEPLOYED,
+    FINALIZER,
+    READY,
+    fields_of,
+    record_of,
+)
+from harbourmaster.placement.model import (
+    FALSE,
+    TRUE,
+    Condition,
+    TargetReference,
+    condition,
+    updated,
+)
 from harbourmaster.placement.readiness import summary
 
 if TYPE_CHECKING:
@@ -143,6 +157,16 @@ class StatusWriter:
         elif unready is not None:
             reason = "ObjectsNotReady" if unready else "ObjectsReady"
             changes.append(self._condition(READY, FALSE if unready else TRUE, reason, unready))
+            if not unready and self.record.running_on == self.record.scheduled_to:
+                self._changed = replace(self._changed, awaits_ready=False)
+        if left := ", ".join(self.record.pending):
+            text = (
+                f"what is left on cluster {left} may still run beside cluster "
+                f"{self.record.running_on or 'none'}: it is deleted when that cluster answers"
+            )
+            changes.append(self._condition(CLEANED_UP, FALSE, "CleanupPending", text))
+        elif condition(self._changed.conditions, CLEANED_UP) is not None:
+            changes.append(self._condition(CLEANED_UP, TRUE, "NothingLeft", ""))
         self._change(changes)
         await self.write()
 
@@ -159,6 +183,7 @@ class StatusWriter:
             **fields_of(self.record, changed, references),
             "phase": changed.phase or None,
             "observedGeneration": changed.observed_generation,
+            "awaitsReady": changed.awaits_ready or None,
             "conditions": changed.conditions,
         }
         await self._patch({"status": fields}, subresource="status")
@@ -188,6 +213,8 @@ class StatusWriter:
         elif reason == "Migrated":
             self.tell(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
+            # It ran there before.
+            self._changed = replace(self._changed, awaits_ready=False)
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
                 f"on {record.scheduled_to} (failure {record.migration.failures})"

@@ -176,10 +176,12 @@ def test_waits_are_whole_seconds_within_a_day(delay, wait):
     assert app.status.next_retry_time == ago(-wait)
 
 
-def test_r16_a_failure_lasts_until_the_spec_changes():
+@pytest.mark.parametrize("change", [updated, lambda app: app], ids=["a change", "a cluster"])
+def test_r16_a_failure_lasts_until_something_suits(change):
     failed = after(application(backoff={"limit": 0}))
-    assert status_after(failed, cluster("a"), now=NOW + timedelta(days=1)) is failed.status
-    app = after(updated(failed), cluster("a"))
+    assert status_after(failed, now=NOW + timedelta(days=1)) is failed.status
+    assert next_time(failed, RULES, NOW) is None
+    app = after(change(failed), cluster("a"))
     assert app.status.scheduled_to.name == "a"
     assert app.status.phase == "Pending"
     assert scheduled(app).status == "True"
@@ -266,6 +268,7 @@ def test_the_written_fields():
         "nextRescheduleTime",
         "lastDecision",
         "conditions",
+        "awaitsReady",
     }
     assert found["scheduledTo"] == {"name": "a", "uid": "uid-a"}
     assert msgspec.convert(found["lastDecision"], DecisionRecord)

@@ -23,7 +23,7 @@ def test_r1_r2_an_application_moves_to_a_better_cluster_after_the_hold_off(secon
         assert found.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
 
 
-MOVE = {"on_unreachable": "Move"}
+MOVE = {"on_unreachable": "Move", "offline_after_seconds": 0}
 
 
 def reached(status, reason):

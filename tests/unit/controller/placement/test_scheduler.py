@@ -67,7 +67,7 @@ async def test_it_is_placed_by_one_write_of_everything_at_one_instant():
 
 
 async def test_nothing_of_an_older_decision_is_left():
-    stage = two_berths(on_unreachable="Move")
+    stage = two_berths(on_unreachable="Move", offline_after_seconds=0)
     stage.ship(on="one")
     await stage.look()
     assert stage.status()["lastDecision"]["runnerUp"]["cluster"] == "one"
@@ -117,7 +117,7 @@ async def test_without_migration_there_are_no_periods_but_updates():
 
 
 async def test_who_must_leave_is_held_by_nothing():
-    limits = {"moves_per_target": 1, "moves_per_application": 1}
+    limits = {"moves_per_target": 1, "moves_per_application": 1, "offline_after_seconds": 0}
     stage = two_berths(reschedule_after=HOUR, on_unreachable="Move", **limits)
     for name in ("a", "b", "c"):
         stage.ship(name, on="one", since=1)
@@ -143,12 +143,16 @@ async def test_tries_come_at_fixed_times_and_end():
     assert times == [(0, 1, 30), (30, 0, 30)]
     assert stage.status()["phase"] == "Failed"
     assert "nextRetryTime" not in stage.status()
-    stage.berth("one", labels={"a": "b"})
+    stage.berth("one")
     stage.time += HOUR
+    writes = len(stage.writes)
     assert await stage.look() is None
-    stage.change(APPLICATIONS, "app", migrationOrder="CreateFirst")
+    assert len(stage.writes) == writes
+    # What it lacked has come.
+    stage.berth("one", labels={"a": "b"})
     assert await stage.look() == 60
     assert stage.on() == "one"
+    assert stage.status()["phase"] == "Pending"
     reasons = [reason for *_, reason, _ in stage.events.sent]
     assert reasons == ["NoSuitableTarget", "Scheduled"]
 
