@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from harbourmaster.placement.rules import Rules
 
 INVALID: Final = "InvalidConstraint"
-FAILED_TEXT: Final = (
-    "it has failed: it is decided on again when its spec, a cluster or a metric changes"
-)
 LEAST_WAIT: Final = 1.0
 """Seconds between two tries, however short the backoff is."""
 LONGEST_WAIT: Final = 86400.0
@@ -136,14 +133,14 @@ def next_time(
         return now
     constraints = application.spec.constraints
     if constraints is not None and not constraints.migration:
-        return until
+        return None
     period = max(rules.reschedule_after, LEAST_WAIT)
     since = (now - (moment(status.scheduled_time) or now)).total_seconds()
     following = now + timedelta(seconds=period - math.fmod(since, period) if since > 0 else period)
     suspended = moment(status.suspended_until)
     if suspended is not None and suspended > now:
         return max(following, suspended)
-    return following if until is None else min(following, until)
+    return min(following, until) if until is not None and until > now else following
 
 
 def settled(
@@ -156,6 +153,8 @@ def settled(
     before = application.status
     match decision.outcome:
         case "Waiting":
+            return before
+        case "NoSuitableTarget" if has_failed(application):
             return before
         case "NoSuitableTarget":
             after = _after_failure(application, decision)
@@ -230,8 +229,8 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
     phase = PENDING if before.phase in {"", DEGRADED, FAILED} else before.phase
     moves, failed = before.recent_moves, before.failed_clusters
     if decision.failed is not None:
-        others = (each for each in failed if each.name != decision.failed.name)
-        failed = (*others, decision.failed)
+        name = decision.failed.name
+        failed = (*(each for each in failed if each.name != name), decision.failed)
     if decision.is_elective:
         moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
     return msgspec.structs.replace(

@@ -48,7 +48,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     is_elective: bool = False
     """Whether it moves although it could stay."""
     failed: FailedCluster | None = None
-    """The cluster that it leaves because it failed there."""
+    """Its failure on the cluster that it leaves."""
     until: datetime | None = None
     """When time alone may change the decision."""
 

@@ -10,20 +10,13 @@ import msgspec
 
 from harbourmaster.api.times import moment
 from harbourmaster.placement.application_status import (
-    FAILED_TEXT,
-    has_failed,
     held_until,
     not_now,
     recent_times,
     stamp,
 )
-from harbourmaster.placement.decision import (
-    CandidateVerdict,
-    Decision,
-    best_of,
-    nothing_suits,
-)
-from harbourmaster.placement.failures import excluded, failed_on, failure
+from harbourmaster.placement.decision import CandidateVerdict, Decision, best_of, nothing_suits
+from harbourmaster.placement.failures import excluded, failed_there, failure
 from harbourmaster.placement.filters import (
     Compiled,
     InvalidConstraintError,
@@ -32,14 +25,15 @@ from harbourmaster.placement.filters import (
 )
 from harbourmaster.placement.kinds import needed_kinds
 from harbourmaster.placement.model import MIGRATION_VOLUMES, RECREATE
+from harbourmaster.placement.passes import view_with
 from harbourmaster.placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from harbourmaster.placement.candidates import Candidate
-    from harbourmaster.placement.model import Application
+    from harbourmaster.placement.model import Application, FailedCluster
     from harbourmaster.placement.passes import Pass, View
     from harbourmaster.placement.rules import Rules
 
@@ -51,45 +45,38 @@ _VOLUMES: Final = (
 
 
 class Herd:
-    """The moves of one pass by cluster, so that applications do not move all at once.
+    """Recent moves by cluster, so that not all applications move at once.
 
-    One that is decided on again counts once. ``ends``: when the next pass begins.
+    One that is decided on again counts once. ``ends`` is when the next pass begins; ``announced``
+    are the clusters of which people were told that applications must leave.
     """
 
     def __init__(self, rules: Rules, ends: datetime | None = None) -> None:
         self.ends = ends
+        self.announced: set[str] = set()
         self._rules = rules
-        self._arrivals: defaultdict[str, set[str]] = defaultdict(set)
-        self._departures: defaultdict[str, set[str]] = defaultdict(set)
-        self._announced: set[str] = set()
+        self._arrivals: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._departures: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def admits(self, target: Candidate, key: str) -> bool:
         """Whether one more may move there; a limit of 0 means none."""
+        there = self._arrivals[target.namespace, target.name]
         limit = self._rules.moves_per_target
-        there = self._arrivals[f"{target.namespace}/{target.name}"]
         return not limit or len(there - {key}) < limit
 
     def arrives(self, target: Candidate, key: str) -> None:
         """Count a move, by choice or not."""
-        self._arrivals[f"{target.namespace}/{target.name}"].add(key)
+        self._arrivals[target.namespace, target.name].add(key)
 
-    def releases(self, cluster: str, key: str) -> bool:
-        """Whether one more may be made to leave a cluster, which counts; 0 means no limit."""
-        limit, total = self._rules.forced_moves_per_cluster, self._rules.forced_moves_total
-        gone = self._departures[cluster]
-        if key not in gone:
-            if limit and len(gone) >= limit:
-                return False
-            if total and sum(map(len, self._departures.values())) >= total:
-                return False
+    def releases(self, cluster: tuple[str, str], key: str) -> bool:
+        """Count a move that must be, if one more is allowed; a limit of 0 means none."""
+        rules, gone = self._rules, self._departures[cluster]
+        total = sum(map(len, self._departures.values()))
+        counts = (rules.forced_moves_per_cluster, len(gone)), (rules.forced_moves_total, total)
+        if key not in gone and any(limit and count >= limit for limit, count in counts):
+            return False
         gone.add(key)
         return True
-
-    def announces(self, cluster: str) -> bool:
-        """Whether nobody has said in this pass that applications must leave a cluster."""
-        is_first = cluster not in self._announced
-        self._announced.add(cluster)
-        return is_first
 
 
 def decide(application: Application, seen: Pass, herd: Herd | None = None) -> Decision:
@@ -104,7 +91,6 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
     )
     if reason := not_now(application, seen.now):
         return start.stayed("Waiting", reason)
-    is_failed = has_failed(application)
     constraints = application.spec.constraints
     try:
         wanted = compile_constraints(constraints and constraints.cluster, AT)
@@ -114,10 +100,7 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
         wanted = msgspec.structs.replace(wanted, kinds=kinds)
     view = seen.view(application.metadata.namespace, wanted)
     case = _Case(application, seen, view, herd or Herd(seen.rules))
-    found = case.decided(start)
-    if is_failed and found.outcome == "NoSuitableTarget":
-        return start.stayed("Waiting", FAILED_TEXT)
-    return found if case.until is None else msgspec.structs.replace(found, until=case.until)
+    return msgspec.structs.replace(case.decided(start), until=case.until)
 
 
 class _Case:
@@ -133,66 +116,26 @@ class _Case:
 
     def decided(self, start: Decision) -> Decision:
         current = self._current(start.current)
-        if current is not None and (wanted := self._needed(current.target)) is not None:
-            self._view = self._seen.view_from(current.target, self._view, wanted)
+        if own := list(self._own(current)):
+            self._view = view_with(self._view, own)
             current = self._current(start.current)
-        application, kinds = self._application, self._view.wanted.kinds
-        if application.status.failed_clusters:
-            reasons = excluded(application, self._view.verdicts, kinds)
-            self._view = self._seen.view_without(self._view, reasons)
+        failed = self._failed(current)
+        if failed is not None:
+            current = self._current(start.current)
         view = self._view
         start = msgspec.structs.replace(start, verdicts=view.verdicts)
         if start.current and (reason := self._kept(current)):
             return start.stayed("Stayed", reason)
-        if current is not None and (escape := self._escaped(start, current)) is not None:
-            return escape
         if not view.matched:
             return start.because("NoSuitableTarget", nothing_suits(view.verdicts, "cluster"))
         if current is None or current.reason:
             if current is not None and (volumes := self._volumes(current)):
                 reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
                 return start.stayed("Stayed", reason)
-            return self._placed(start, current)
+            return self._placed(msgspec.structs.replace(start, failed=failed), current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
             return start.stayed("Stayed", f"it must not move again until {stamp(until)}")
         return self._compared(start, current)
-
-    def _needed(self, current: Candidate) -> Compiled | None:
-        """The constraints that count for the current cluster; None if it is like any other.
-
-        Kinds that it does not serve do not count once it was told to deploy them.
-        """
-        status, wanted = self._application.status, self._view.wanted
-        is_told = status.scheduled_generation == self._application.metadata.generation
-        if is_told and any(each.mismatch(current.served_kinds) for each in wanted.kinds):
-            return msgspec.structs.replace(wanted, kinds=())
-        return wanted if current.outage == "NodesNotReady" else None
-
-    def _escaped(self, start: Decision, current: CandidateVerdict) -> Decision | None:
-        """The decision if it has failed on its cluster and another suits; None if it stays."""
-        target, seen = current.target, self._seen
-        found = failure(self._application, target, seen.rules)
-        if found is None:
-            return None
-        if found.due > seen.now:
-            self.until = found.due
-            return None
-        reason = f"the application failed there: {found.reason}"
-        view = seen.view_without(self._view, {target.name: reason})
-        if not view.matched:
-            return None
-        if volumes := self._volumes(current):
-            return start.stayed(
-                "Stayed", f"it failed on '{target.name}' ({found.reason}), {volumes}"
-            )
-        self._view = view
-        moved = self._placed(
-            msgspec.structs.replace(start, verdicts=view.verdicts), CandidateVerdict(target, reason)
-        )
-        if moved.target is None:
-            return moved
-        failed = failed_on(target, view.wanted.kinds, start.generation, found)
-        return msgspec.structs.replace(moved, failed=failed)
 
     def _current(self, name: str) -> CandidateVerdict | None:
         """Its current cluster."""
@@ -200,6 +143,41 @@ class _Case:
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
         found = (each for each in self._view.verdicts if each.target.name == name)
         return next((each for each in found if each.target.is_at(bound, namespace)), None)
+
+    def _own(self, current: CandidateVerdict | None) -> Iterator[CandidateVerdict]:
+        """The verdicts that are not those of every application with these constraints."""
+        application, wanted = self._application, self._view.wanted
+        generation, status = application.metadata.generation, application.status
+        if status.failed_clusters:
+            yield from excluded(status, generation, self._view.verdicts, wanted.kinds)
+        if current is None or not (current.reason or status.failed_clusters):
+            return
+        target = current.target
+        # It stays with unready nodes, and without kinds that it was already told to deploy.
+        if target.outage == "NodesNotReady":
+            target = msgspec.structs.replace(target, unready="", outage="")
+        if status.scheduled_generation == generation:
+            wanted = msgspec.structs.replace(wanted, kinds=())
+        reason = target.measured.fault or self._seen.verdict(target, wanted).reason
+        yield CandidateVerdict(target, target.unready or reason)
+
+    def _failed(self, current: CandidateVerdict | None) -> FailedCluster | None:
+        """The failure on its cluster, if another one suits; the view excludes that cluster then."""
+        if current is None:
+            return None
+        kinds = self._view.wanted.kinds
+        found = failure(self._application, current.target, self._seen.rules, kinds)
+        if found is None:
+            return None
+        failed, self.until = found
+        if self.until > self._seen.now:
+            return None
+        verdict = CandidateVerdict(current.target, failed_there(failed))
+        view = view_with(self._view, [verdict])
+        if not view.matched:
+            return None
+        self._view = view
+        return failed
 
     def _kept(self, current: CandidateVerdict | None) -> str:
         """Why it stays whatever the other clusters are; empty if it may move."""
@@ -214,29 +192,23 @@ class _Case:
         target = current.target
         if not (target.outage or target.measured.fault) or self._is_sent_away(current):
             return ""
-        if target.outage and (why := self._is_waited_for(target)) is not None:
-            return f"'{target.name}' is excluded ({target.unready}); it stays there{why}"
+        if target.outage and not self._is_lost(target):
+            rule = f" (placement.onUnreachable: {seen.rules.on_unreachable})"
+            until = f" until {stamp(self.until)}" if self.until is not None else ""
+            setting = "" if target.outage != "NoAnswer" else f"{until}{rule}"
+            return f"'{target.name}' is excluded ({target.unready}); it stays there{setting}"
         if not target.measured.fault or target.unready or seen.rules.on_metrics_loss != "Stay":
             return ""
         return f"the metrics of '{target.name}' are not available: {target.measured.fault}"
 
-    def _is_waited_for(self, target: Candidate) -> str | None:
-        """The setting by which it stays on a cluster with an outage; None if it leaves."""
-        rules = self._seen.rules
-        if target.outage != "NoAnswer":
-            return ""
-        if rules.on_unreachable == "Stay":
-            return " (placement.onUnreachable: Stay)"
-        if not rules.offline_after_seconds:
-            return None
-        since = moment(target.reachable_since)
-        if since is None:
-            return " (since when is unknown)"
-        until = since + timedelta(seconds=rules.offline_after_seconds)
-        if until <= self._seen.now:
-            return None
-        self.until = until
-        return f" until {stamp(until)} (placement.offlineAfterSeconds)"
+    def _is_lost(self, target: Candidate) -> bool:
+        """Whether it has not answered for so long that applications leave it."""
+        rules, now = self._seen.rules, self._seen.now
+        if target.outage != "NoAnswer" or rules.on_unreachable == "Stay":
+            return False
+        since = moment(target.reachable_since) or now
+        self.until = since + timedelta(seconds=rules.offline_after_seconds)
+        return self.until <= now
 
     def _is_sent_away(self, current: CandidateVerdict) -> bool:
         """Whether users want it to leave: not because of metrics or an outage."""
@@ -265,15 +237,15 @@ class _Case:
         if not start.current:
             return start.goes("Placed", why, target)
         out = current.reason if current is not None else "it no longer exists"
+        out = f"'{start.current}' is excluded ({out})"
         metadata = self._application.metadata
-        if not self._herd.releases(f"{metadata.namespace}/{start.current}", metadata.key):
+        if not self._herd.releases((metadata.namespace, start.current), metadata.key):
             self.until = self._herd.ends
-            text = (
-                f"it must leave '{start.current}' ({out}), but this pass allows no more such moves"
+            return start.stayed(
+                "MoveLimited", f"{out}, but this pass allows no more moves from there"
             )
-            return start.stayed("MoveLimited", text)
         self._herd.arrives(target, metadata.key)
-        return start.goes("Moved", f"'{start.current}' is excluded ({out}); {why}", target)
+        return start.goes("Moved", f"{out}; {why}", target)
 
     def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
         """The decision if it could stay: whether another cluster is better."""

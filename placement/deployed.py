@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 FINALIZER: Final = "placement.harbourmaster.dev/deployed"
 DEPLOYED: Final = "Deployed"
 READY: Final = "Ready"
-CLEANED_UP: Final = "CleanedUp"
-"""False while objects are left on clusters that did not answer."""
 FORCE: Final = "Force"
 
 

@@ -21,38 +21,23 @@ if TYPE_CHECKING:
 class KindConstraint(Struct, frozen=True, gc=False):
     """A cluster must serve a kind."""
 
-    api_version: str
-    kind: str
-
-    @property
-    def canonical(self) -> str:
-        """The kind as in the status of a cluster."""
-        return f"{self.api_version}/{self.kind}"
-
-    def holds(self, served: Collection[str]) -> bool:
-        """Whether a cluster serves it, or may do so: nothing is known of one without kinds."""
-        return not served or self.canonical in served or f"{self.api_version}/*" in served
+    name: str
 
     def mismatch(self, served: Collection[str]) -> str:
-        """Why it does not hold; empty if it does."""
-        if self.holds(served):
+        """Why it does not hold; empty if it does, or if nothing is known of the cluster's kinds."""
+        version, _, kind = self.name.rpartition("/")
+        if not served or self.name in served or f"{version}/*" in served:
             return ""
-        return f"the cluster does not serve kind {self.kind} in {self.api_version}"
+        return f"the cluster does not serve kind {kind} in {version}"
 
 
 def needed_kinds(manifests: Iterable[Manifest]) -> tuple[KindConstraint, ...]:
     """The kinds that manifests need, except those of groups that they define themselves."""
     found, defined = set(), set()
     for each in manifests:
-        version, kind, spec = each.api_version, each.kind, each.spec
-        if not (isinstance(version, str) and isinstance(kind, str) and kind):
-            continue
-        if kind == "CustomResourceDefinition" and isinstance(spec, ManifestSpec):
-            defined.add(str(spec.group))
-        if "." in version.rpartition("/")[0]:
-            found.add((version, kind))
-    return tuple(
-        KindConstraint(version, kind)
-        for version, kind in sorted(found)
-        if version.rpartition("/")[0] not in defined
-    )
+        group = str(each.api_version).rpartition("/")[0]
+        if each.kind == "CustomResourceDefinition" and isinstance(each.spec, ManifestSpec):
+            defined.add(str(each.spec.group))
+        elif "." in group and isinstance(each.kind, str):
+            found.add((group, f"{each.api_version}/{each.kind}"))
+    return tuple(KindConstraint(name) for group, name in sorted(found) if group not in defined)

@@ -167,7 +167,7 @@ class DecisionRecord(Part, frozen=True, kw_only=True):
     would_change: tuple[str, ...] = ()
 
 
-class FailedCluster(Part, frozen=True, kw_only=True):
+class FailedCluster(Part, frozen=True):
     """A cluster on which a generation of an application failed; ``revision`` is the cluster's."""
 
     name: str

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.placement.candidates import Candidate, backend_candidate, cluster_candidate
@@ -97,28 +96,6 @@ class Pass:
             reasons = [known or more for known, more in zip(reasons, column, strict=True)]
         return _view(wanted, tuple(map(CandidateVerdict, targets, reasons)))
 
-    def view_from(self, current: Candidate, view: View, wanted: Compiled) -> View:
-        """The view of an application on a cluster that must meet only some of the constraints.
-
-        Its unready nodes exclude only other applications.
-        """
-        target = current
-        if current.outage == "NodesNotReady":
-            target = msgspec.structs.replace(current, unready="", outage="")
-        found = mismatches(target, wanted, self.rules.constraint_value)
-        reason = target.unready or target.measured.fault or next(found, "")
-        verdict = CandidateVerdict(target, reason)
-        verdicts = [verdict if each.target is current else each for each in view.verdicts]
-        return _view(view.wanted, verdicts)
-
-    def view_without(self, view: View, reasons: Mapping[str, str]) -> View:
-        """The view without some clusters, for reasons by their names."""
-        if not reasons:
-            return view
-        pairs = ((each, each.reason or reasons.get(each.target.name, "")) for each in view.verdicts)
-        verdicts = [CandidateVerdict(each.target, reason) for each, reason in pairs]
-        return _view(view.wanted, verdicts)
-
     def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:
         """Why each cluster of a namespace does not meet a constraint; empty if it does."""
         key = (namespace, constraint)
@@ -128,6 +105,12 @@ class Pass:
             found = [mismatch(each, constraint, value) for each in self.clusters(namespace)]
             self._columns[key] = found
         return found
+
+
+def view_with(view: View, verdicts: Iterable[CandidateVerdict]) -> View:
+    """The view of an application that has verdicts of its own about some clusters."""
+    own = {each.target.name: each for each in verdicts}
+    return _view(view.wanted, [own.get(each.target.name, each) for each in view.verdicts])
 
 
 def _view(wanted: Compiled, verdicts: Sequence[CandidateVerdict]) -> View:

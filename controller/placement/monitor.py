@@ -84,6 +84,7 @@ class Monitor:
             resources = resources if known is None else recorded(known)
             if observation.answers:
                 kinds = session.kinds or ()
+                # A part of them would exclude the cluster.
                 kinds = kinds if recorded(kinds) == kinds else ()
         elif members.reach(key) is Reach.NO:
             # Without a session it is the kubeconfig that is at fault.

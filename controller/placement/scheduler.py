@@ -176,10 +176,11 @@ class Scheduler(Deciding[Application]):
     def _announce(self, decision: Decision, found: Application, snapshot: TimedPass) -> None:
         """Tell once in a pass that applications must leave a cluster."""
         context, namespace = self._context, found.metadata.namespace
-        key = f"{namespace}/{decision.current}"
+        key, announced = f"{namespace}/{decision.current}", snapshot.herd.announced
         cluster = context.caches.clusters.store.get(key)
-        if cluster is None or not snapshot.herd.announces(key):
+        if cluster is None or key in announced:
             return
+        announced.add(key)
         placed = (
             each.status.scheduled_to for each in self._store.by_index(BY_NAMESPACE, namespace)
         )

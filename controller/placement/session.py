@@ -21,7 +21,7 @@ from harbourmaster.api.resources import DEFINITIONS, NODES
 from harbourmaster.controller.placement.watches import MemberWatches
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.discovery import KNOWN_SECONDS, Discovery
+from harbourmaster.kube.discovery import Discovery
 from harbourmaster.kube.errors import ApiError, ForbiddenError, UnauthorizedError
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.placement.cluster_state import ClusterObservation, NodeCondition, ObservedNode
@@ -39,10 +39,10 @@ QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""
 _STEADY: Final = 2
 """Answers in a row after which a cluster that was offline is trusted."""
-_VERSIONS_SECONDS: Final = 60.0
-"""Between two looks for new versions of APIs, which extension API servers may bring."""
+_KINDS_SECONDS: Final = 60.0
+"""Between two looks for new versions of APIs."""
 _SETTLED_SECONDS: Final = 10.0
-"""After a change of definitions, until the kinds that the API server lists include it."""
+"""After a change of definitions, until what the API server lists includes it."""
 _LEAVE_SECONDS: Final = 30.0
 """For which who is at work there may finish when the session ends."""
 
@@ -63,11 +63,8 @@ class _Node(Struct, frozen=True, gc=False):
 _decode_node: Final = msgspec.json.Decoder(_Node).decode
 
 
-class _Definition(Struct, frozen=True, gc=False):
-    metadata: Metadata
-
-
-_decode_definition: Final = msgspec.json.Decoder(_Definition).decode
+def _version(raw: msgspec.Raw) -> str:
+    return _decode_node(raw).metadata.resource_version
 
 
 def _node(raw: msgspec.Raw) -> ObservedNode:
@@ -131,16 +128,15 @@ class Session:
             name=f"nodes of {key}",
         )
         self.kinds: tuple[str, ...] | None = None
-        """What it serves, as ``apiVersion/kind``; None if that is not known."""
-        self._versions: tuple[str, ...] = ()
-        self._versions_asked = self._kinds_asked = self._defined = -math.inf
-        """The times of the last questions, and of the last change of definitions."""
+        """What it serves, as ``apiVersion/kind``; empty if it did not say, None before that."""
+        self._kinds_due = self._defined = -math.inf
+        """When to ask for kinds again, and the time of the last change of definitions."""
         self._definitions: Reflector[str] | None = None
         if discover:
             self._definitions = Reflector(
                 self.client,
                 DEFINITIONS,
-                lambda raw: _decode_definition(raw).metadata.resource_version,
+                _version,
                 on_change=lambda _keys: self._definitions_changed(),
                 metadata_only=True,
                 name=f"definitions of {key}",
@@ -172,7 +168,7 @@ class Session:
         if self.reach is Reach.NO:
             return ClusterObservation(False, self.fault, is_denied=self.is_denied)
         nodes_fault = self._nodes.error or ""
-        is_asked = self._definitions is None or self._versions_asked > -math.inf
+        is_asked = self._definitions is None or self.kinds is not None
         is_known = is_asked and self.reach is not Reach.UNKNOWN
         if not (is_known and (self._nodes.synced.is_set() or nodes_fault)):
             return ClusterObservation()
@@ -226,9 +222,10 @@ class Session:
         """Ask again and again; sooner where it is not clear how things stand."""
         while True:
             changed = await self._ask()
-            if self.reach is Reach.YES and self._definitions is not None:
-                changed = await self._ask_kinds() or changed
-            is_settled = self._kinds_asked >= self._defined + _SETTLED_SECONDS
+            is_settled = self._definitions is None or self.reach is not Reach.YES
+            if not is_settled:
+                before, is_settled = self.kinds, await self._ask_kinds()
+                changed = changed or self.kinds != before
             is_clear = (self.is_steady and is_settled) or self.reach is Reach.NO
             seconds = self._settings.probe_interval_seconds * (0.8 + 0.4 * self._chance())
             if changed:
@@ -256,30 +253,24 @@ class Session:
         return before != (self.reach, self.fault, self.is_steady)
 
     async def _ask_kinds(self) -> bool:
-        """Ask what is served where that can have changed; whether anything is known anew."""
+        """Ask what is served if that can have changed; whether it will not change soon."""
         now = asyncio.get_running_loop().time()
-        is_new = self._kinds_asked < self._defined + _SETTLED_SECONDS
-        if not is_new and now < self._versions_asked + _VERSIONS_SECONDS:
-            return False
-        before = self.kinds if self._versions_asked > -math.inf else ""
+        is_settled = now >= self._defined + _SETTLED_SECONDS
+        if is_settled and now < self._kinds_due:
+            return True
+        if now < self._kinds_due:
+            self.discovery.forget()
         try:
-            versions = await self.discovery.versions()
-            is_new = is_new or versions != self._versions
-            if is_new or now >= self._kinds_asked + KNOWN_SECONDS:
-                custom = [each for each in versions if "." in each.partition("/")[0]]
-                self.kinds, self._versions = await self.discovery.kinds(custom), versions
-                self._kinds_asked = now
+            self.kinds = await self.discovery.kinds()
         except ApiError as error:
+            self.kinds = self.kinds or ()
             self._log.warning("kinds not listed", error=error.message)
-        self._versions_asked = now
-        return before != self.kinds
+        self._kinds_due = now + _KINDS_SECONDS
+        return is_settled
 
     def _definitions_changed(self) -> None:
-        now = asyncio.get_running_loop().time()
-        # Of the first list, only what came after the first answer about kinds is missing there.
-        is_first = self._definitions is None or not self._definitions.synced.is_set()
-        self._defined = now - _SETTLED_SECONDS if is_first else now
-        if not is_first:
+        if self._definitions is not None and self._definitions.synced.is_set():
+            self._defined = asyncio.get_running_loop().time()
             self._doubted.set()
         self._on_change()
 

@@ -11,22 +11,8 @@ from harbourmaster.api.times import stamp
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.placement.cluster_state import UNKNOWN
-from harbourmaster.placement.deployed import (
-    CLEANED_UP,
-    DEPLOYED,
-    FINALIZER,
-    READY,
-    fields_of,
-    record_of,
-)
-from harbourmaster.placement.model import (
-    FALSE,
-    TRUE,
-    Condition,
-    TargetReference,
-    condition,
-    updated,
-)
+from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
+from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
 from harbourmaster.placement.readiness import summary
 
 if TYPE_CHECKING:
@@ -141,13 +127,15 @@ class StatusWriter:
     async def close(self, rest: Rest, unready: str | None) -> None:
         """Write how things stand at the end of a pass; ``unready`` is None where nobody knows."""
         changes = []
+        left = ", ".join(self.record.pending)
+        beside = f"; what is left on cluster {left} may run too until it answers" if left else ""
         if not rest.reason:
             phase, observed = "Running", self._metadata.generation
             self._changed = replace(self._changed, phase=phase, observed_generation=observed)
-            text = f"on cluster {self.record.running_on}"
+            text = f"on cluster {self.record.running_on}{beside}"
             changes.append(self._condition(DEPLOYED, TRUE, "Applied", text))
         elif rest.reason != "NotScheduled" or not self.record.running_on:
-            changes.append(self._condition(DEPLOYED, FALSE, rest.reason, rest.text))
+            changes.append(self._condition(DEPLOYED, FALSE, rest.reason, rest.text + beside))
         if self._metadata.deletion_timestamp:
             self._changed = replace(self._changed, phase="Deleting")
         if not self.record.running_on:
@@ -157,16 +145,8 @@ class StatusWriter:
         elif unready is not None:
             reason = "ObjectsNotReady" if unready else "ObjectsReady"
             changes.append(self._condition(READY, FALSE if unready else TRUE, reason, unready))
-            if not unready and self.record.running_on == self.record.scheduled_to:
-                self._changed = replace(self._changed, awaits_ready=False)
-        if left := ", ".join(self.record.pending):
-            text = (
-                f"what is left on cluster {left} may still run beside cluster "
-                f"{self.record.running_on or 'none'}: it is deleted when that cluster answers"
-            )
-            changes.append(self._condition(CLEANED_UP, FALSE, "CleanupPending", text))
-        elif condition(self._changed.conditions, CLEANED_UP) is not None:
-            changes.append(self._condition(CLEANED_UP, TRUE, "NothingLeft", ""))
+            awaits_ready = bool(unready) and self._changed.awaits_ready
+            self._changed = replace(self._changed, awaits_ready=awaits_ready)
         self._change(changes)
         await self.write()
 
