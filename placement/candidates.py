@@ -58,8 +58,8 @@ class Candidate(Struct, frozen=True, gc=False):
     label: str
     """Its name among the candidates, with the namespace if these are of several."""
     custom_resources: frozenset[str] = frozenset()
-    served_kinds: frozenset[str] = frozenset()
-    """Empty if they are unknown."""
+    served_kinds: frozenset[str] = frozenset("*")
+    """``*`` if they are unknown."""
     generation: int = 0
     reachable_since: str = ""
     """The time of the last change of whether it is reachable."""
@@ -113,7 +113,7 @@ def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring
         custom_resources=frozenset(
             (*(spec.custom_resources or ()), *(status.custom_resources if discovers else ()))
         ),
-        served_kinds=frozenset(status.served_kinds if discovers else ()),
+        served_kinds=frozenset((discovers and status.served_kinds) or "*"),
         generation=metadata.generation,
         reachable_since=reachable.last_transition_time if reachable is not None else "",
     )

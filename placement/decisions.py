@@ -193,9 +193,9 @@ class _Case:
         if not (target.outage or target.measured.fault) or self._is_sent_away(current):
             return ""
         if target.outage and not self._is_lost(target):
-            rule = f" (placement.onUnreachable: {seen.rules.on_unreachable})"
-            until = f" until {stamp(self.until)}" if self.until is not None else ""
-            setting = "" if target.outage != "NoAnswer" else f"{until}{rule}"
+            setting = "" if self.until is None else f" until {stamp(self.until)}"
+            if target.outage == "NoAnswer":
+                setting = f"{setting} (placement.onUnreachable: {seen.rules.on_unreachable})"
             return f"'{target.name}' is excluded ({target.unready}); it stays there{setting}"
         if not target.measured.fault or target.unready or seen.rules.on_metrics_loss != "Stay":
             return ""

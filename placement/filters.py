@@ -81,10 +81,10 @@ def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) 
     match constraint:
         case LabelConstraint():
             return constraint.mismatch(target.labels)
-        case CustomResourceConstraint():
-            return constraint.mismatch(target.custom_resources)
         case KindConstraint():
             return constraint.mismatch(target.served_kinds)
+        case CustomResourceConstraint():
+            return constraint.mismatch(target.custom_resources)
         case MetricConstraint():
             term = target.measured.by_name.get(constraint.key)
             return constraint.mismatch(None if term is None else compared(term, value))

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
+from harbourmaster.placement.custom_resources import CustomResourceConstraint
 from harbourmaster.placement.model import ManifestSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Container, Iterable
 
     from harbourmaster.placement.model import Manifest
 
 
-class KindConstraint(Struct, frozen=True, gc=False):
+class KindConstraint(CustomResourceConstraint, frozen=True, gc=False):
     """A cluster must serve a kind."""
 
-    name: str
+    def holds(self, known: Container[str]) -> bool:
+        """Whether a cluster serves it, or may do so: ``*`` is what is not known."""
+        version = self.name.rpartition("/")[0]
+        return any(each in known for each in (self.name, f"{version}/*", "*"))
 
-    def mismatch(self, served: Collection[str]) -> str:
-        """Why it does not hold; empty if it does, or if nothing is known of the cluster's kinds."""
+    def mismatch(self, known: Container[str]) -> str:
+        """Why it does not hold; empty if it does."""
         version, _, kind = self.name.rpartition("/")
-        if not served or self.name in served or f"{version}/*" in served:
-            return ""
-        return f"the cluster does not serve kind {kind} in {version}"
+        return "" if self.holds(known) else f"the cluster does not serve kind {kind} in {version}"
 
 
 def needed_kinds(manifests: Iterable[Manifest]) -> tuple[KindConstraint, ...]:

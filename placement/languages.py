@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from harbourmaster.placement.custom_resources import CustomResourceConstraint, parse_custom_resource
-from harbourmaster.placement.kinds import KindConstraint
 from harbourmaster.placement.labels import LabelConstraint, parse_label
 from harbourmaster.placement.metrics import MetricConstraint, parse_metric
 
@@ -13,9 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Language = Literal["label", "metric", "customResource"]
-Constraint: TypeAlias = (
-    LabelConstraint | MetricConstraint | CustomResourceConstraint | KindConstraint
-)
+Constraint: TypeAlias = LabelConstraint | MetricConstraint | CustomResourceConstraint
 
 PARSERS: Final[dict[Language, Callable[[str], Constraint]]] = {
     "label": parse_label,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from harbourmaster.placement.rules import Rules
 from harbourmaster.placement.scores import ranked, score
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from harbourmaster.placement.languages import Constraint

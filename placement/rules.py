@@ -45,20 +45,13 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
         "always stay if it refuses our credentials or its nodes are not ready",
     ] = "Stay"
     offline_after_seconds: Annotated[
-        float,
-        Meta(ge=0, le=86400),
-        "seconds for which a cluster must not answer before placement.onUnreachable moves its "
-        "applications",
+        float, Meta(ge=0, le=86400), "seconds without an answer before onUnreachable: Move moves"
     ] = 300.0
     on_failure: Annotated[
-        OnFailure,
-        "whether an application that was never ready on its cluster moves to the next best one, or "
-        "stays",
+        OnFailure, "whether an application moves on from a cluster where it was never ready"
     ] = "Move"
     failed_after_seconds: Annotated[
-        float,
-        Meta(ge=1, le=86400),
-        "seconds after which an application that is not ready on its cluster has failed there",
+        float, Meta(ge=1, le=86400), "seconds within which an application must be ready (onFailure)"
     ] = 600.0
     hold_off_on_update: Annotated[
         bool, "whether a changed application also waits rescheduleAfter after a move"
@@ -75,9 +68,7 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
         "moves in a pass of applications that must leave one cluster; 0 is unlimited",
     ] = 10
     forced_moves_total: Annotated[
-        int,
-        Meta(ge=0),
-        "moves in a pass of applications that must leave their clusters; 0 is unlimited",
+        int, Meta(ge=0), "moves in a pass of all applications that must leave; 0 is unlimited"
     ] = 20
     seed: Annotated[
         str,

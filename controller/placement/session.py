@@ -258,7 +258,7 @@ class Session:
         is_settled = now >= self._defined + _SETTLED_SECONDS
         if is_settled and now < self._kinds_due:
             return True
-        if now < self._kinds_due:
+        if not is_settled:
             self.discovery.forget()
         try:
             self.kinds = await self.discovery.kinds()
@@ -269,6 +269,8 @@ class Session:
         return is_settled
 
     def _definitions_changed(self) -> None:
+        self.discovery.forget()
+        self._kinds_due = -math.inf
         if self._definitions is not None and self._definitions.synced.is_set():
             self._defined = asyncio.get_running_loop().time()
             self._doubted.set()

@@ -36,8 +36,7 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     min_ready_nodes_percent: Annotated[
         int,
         Meta(ge=0, le=100),
-        "share of its nodes that must be ready and without pressure, but at least one node, for a "
-        "member cluster to get new applications; 100 is Krake's behaviour",
+        "share of ready nodes, and at least one, for new applications; 100 is Krake's behaviour",
     ] = 50
     concurrency: Annotated[
         int,
