@@ -115,6 +115,9 @@ def test_nothing_fails_where_that_is_set_or_the_cluster_does_not_answer():
     silent = [{"type": "Reachable", "status": "False", "reason": "NoAnswer"}]
     lost = cluster("a", status={"state": "Offline", "conditions": silent})
     assert decided(waiting(), lost, cluster("b")).stays
+    move = {"on_unreachable": "Move", "offline_after_seconds": 0}
+    left = decided(waiting(), lost, cluster("b"), rules=move)
+    assert (left.cause, left.failed) == ("NoAnswer", None)
     back = [{"type": "Reachable", "status": "True", "lastTransitionTime": ago(599)}]
     returned = cluster("a", status={"state": "Online", "conditions": back})
     assert decided(waiting(), returned, cluster("b")).stays
@@ -155,6 +158,13 @@ def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
     moved = after(update, *CLUSTERS, now=later, **VALUES)
     assert moved.status.scheduled_to.name == "a"
     assert moved.status.failed_clusters == ()
+
+
+def test_the_kinds_that_were_missing_are_recorded():
+    shirt = {"apiVersion": "example.com/v1", "kind": "Shirt"}
+    without = cluster("a", status={"state": "Online", "servedKinds": ["example.com/v1/Boat"]})
+    found = decided(refused("UnknownKind", manifests=[shirt]), without, cluster("b"))
+    assert found.failed.revision == "1, example.com/v1/Shirt"
 
 
 def test_a_change_of_the_application_has_its_time_to_get_ready():

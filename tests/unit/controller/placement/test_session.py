@@ -100,6 +100,16 @@ async def test_kinds_are_known_with_the_first_answer_and_when_definitions_change
         await watched.until(lambda session: "example.com/v1/Boat" in session.kinds)
 
 
+async def test_a_kind_that_comes_before_definitions_are_watched_is_not_missed(member):
+    member.fail_next("list", "customresourcedefinitions", kind="hang")
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.kinds)
+        member.define(BOATS)
+        member.put(DEFINITIONS, definition("boats.example.com"))
+        member.release()
+        await watched.until(lambda session: "example.com/v1/Boat" in session.kinds)
+
+
 async def test_kinds_that_cannot_be_listed_keep_no_cluster_from_being_used(member):
     member.fail_next("get", "/apis$", None, status=503)
     async with Watched(member).running() as watched:
