@@ -30,6 +30,8 @@ _REFUSALS: Final = frozenset(("FieldConflict", "Forbidden", "ForeignObject", "In
     *("InvalidManifests", "NotFound", "ObjectExists", "UnknownKind")
 }
 """Reasons for which a cluster refuses objects: another one may take them."""
+_OF_NO_CLUSTER: Final = "SecretNotCopied"
+"""A reason that is the same on every cluster."""
 _LONGEST: Final = 512
 
 
@@ -52,7 +54,7 @@ def failure(
         reason = f"{reason}: {ready.message}"
     since = max(filter(None, map(moment, times)), default=None)
     is_seen = deployed.observed_generation == status.scheduled_generation == generation
-    if since is None or not is_seen:
+    if since is None or not is_seen or deployed.reason == _OF_NO_CLUSTER:
         return None
     due, revision = since + wait, _revision(target, kinds)
     failed = FailedCluster(

@@ -70,13 +70,18 @@ def placed(number):
     )
 
 
-def many():
-    """Applications of all kinds, and a world for them."""
+def many(**source):
+    """Applications of all kinds, and a world for them; ``source`` is one of values per cluster."""
     names = [f"m{number}" for number in range(METRICS)]
     clusters = [target(number) for number in range(CLUSTERS)]
     values = {name: (number + 0.5) / METRICS for number, name in enumerate(names)}
     apps = [placed(number) for number in range(APPLICATIONS)]
-    return apps, world(*clusters, *(metric(name) for name in names), **values)
+    if source:
+        values = {
+            name: {f"c{number}": (value + number / CLUSTERS) % 1 for number in range(CLUSTERS)}
+            for name, value in values.items()
+        }
+    return apps, world(*clusters, *(metric(name, **source) for name in names), **values)
 
 
 def passed(apps, found):
