@@ -21,7 +21,6 @@ from harbourmaster.placement.filters import (
     compile_constraints,
     mismatches,
 )
-from harbourmaster.placement.model import MIGRATION_VOLUMES, RECREATE
 from harbourmaster.placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
 AT: Final = "spec.constraints.cluster"
 _VOLUMES: Final = (
-    "but a move would lose the volumes of its {}: to allow it, set the annotation "
-    f"{MIGRATION_VOLUMES} to {RECREATE}"
+    "but a move would lose the volumes of its {}: to allow it, set spec.migrationVolumes to "
+    "Recreate"
 )
 
 
@@ -145,11 +144,9 @@ class _Case:
 
     def _volumes(self, current: CandidateVerdict) -> str:
         """Why its volumes keep it on its cluster; empty if they do not."""
-        application = self._application
-        is_allowed = application.metadata.annotations.get(MIGRATION_VOLUMES) == RECREATE
-        found = (each.kind for each in application.spec.manifests if each.has_volumes)
-        kind = next(found, "")
-        if not kind or is_allowed or self._is_sent_away(current):
+        spec = self._application.spec
+        kind = next((each.kind for each in spec.manifests if each.has_volumes), "")
+        if not kind or spec.migration_volumes == "Recreate" or self._is_sent_away(current):
             return ""
         return _VOLUMES.format(kind)
 

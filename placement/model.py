@@ -30,11 +30,8 @@ FAILED: Final = "Failed"
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
 
-MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
-RECREATE: Final = "Recreate"
-"""The annotation value for an Application that may move without its volumes."""
-
 Scope = Literal["Global", "Namespaced"]
+MigrationVolumes = Literal["Refuse", "Recreate"]
 
 
 class Part(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -120,6 +117,8 @@ class ApplicationSpec(Part, frozen=True, kw_only=True):
     constraints: ApplicationConstraints | None = None
     backoff: RetryPolicy = RetryPolicy()
     manifests: tuple[Manifest, ...] = ()
+    migration_volumes: MigrationVolumes = "Refuse"
+    """Whether it may move without the data in its volumes, which are created again, empty."""
 
 
 class Term(Part, frozen=True, kw_only=True):
