@@ -25,6 +25,9 @@ FALSE: Final = "False"
 NO_ANSWER: Final = "NoAnswer"
 """The reason of a cluster that is not reachable without any other known cause."""
 
+NOT_CONFIRMED: Final = "NotConfirmed"
+"""The reason of an application that a person has to confirm first."""
+
 DEGRADED: Final = "Degraded"
 FAILED: Final = "Failed"
 PENDING: Final = "Pending"

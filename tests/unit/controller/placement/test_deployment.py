@@ -20,6 +20,7 @@ from harbourmaster.api.resources import (
     NODES,
     SECRETS,
 )
+from harbourmaster.api.times import stamp
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
@@ -382,3 +383,21 @@ async def test_readiness_is_seen_also_where_nothing_may_be_watched(world, member
         ready |= dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
         member.put(DEPLOYMENTS, {**found, "status": ready})
         await world.until(lambda status: is_true(status, "Ready"))
+
+
+async def test_nothing_is_written_for_an_application_that_waits_for_a_confirmation(
+    world, member, leading_to
+):
+    since = lambda: stamp(datetime.now(UTC) + timedelta(days=1))  # noqa: E731 - a clock
+    async with world.deploying(since=since):
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        await world.application(config_map("a"))
+        await world.application(config_map("b"), name="bound", to="one")
+        await world.until_running("one", "bound")
+        assert not world.api.seen("patch", "/applications/app")
+        assert count(member) == 1
+        # Nor when it ends: nothing of ours holds it.
+        await world.delete()
+        await world.until_gone()
+        assert not world.api.seen("patch", "/applications/app")
