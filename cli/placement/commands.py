@@ -114,6 +114,8 @@ def add_import(commands: Commands) -> None:
     krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
     krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
     _namespace(krake, "namespace for objects without one [%(default)s]")
+    text = "convert applications with hooks without them, instead of refusing these applications"
+    add_flags(krake, drop_hooks=text)
 
 
 def _add_confirm(actions: Commands) -> None:

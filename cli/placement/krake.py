@@ -20,7 +20,8 @@ from harbourmaster.cli.placement.krake_names import (
 from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.foreign import access_from
-from harbourmaster.placement.model import API_VERSION
+from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
+from harbourmaster.placement.model import API_VERSION, TargetReference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,8 @@ class KrakeObject(Struct, frozen=True):
     labels: Any
     metadata: dict[str, Any]
     spec: dict[str, Any]
-    has_run: bool
+    current: TargetReference | None
+    """The cluster of an application."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
@@ -68,8 +70,9 @@ class KrakeConversion(Struct, frozen=True):
 class _Taking:
     """One object while it is converted."""
 
-    def __init__(self, source: KrakeObject) -> None:
+    def __init__(self, source: KrakeObject, *, drop_hooks: bool) -> None:
         self.source = source
+        self.drop_hooks = drop_hooks
         self.spec = source.spec
         self.notes: list[str] = []
         self.before: list[dict[str, Any]] = []
@@ -157,18 +160,20 @@ def source_of(value: Fields) -> KrakeObject:
         labels=metadata.get("labels"),
         metadata=metadata,
         spec=_fields(value.get("spec"), "spec"),
-        has_run=bool(status.get("running_on") or status.get("scheduled_to")),
+        current=_reference(status.get("running_on") or status.get("scheduled_to")),
     )
 
 
-def taken(source: KrakeObject, default_namespace: str) -> KrakeConversion:
+def taken(
+    source: KrakeObject, default_namespace: str, *, drop_hooks: bool = False
+) -> KrakeConversion:
     """Convert an object. Raises RefusedError."""
     convert = _KINDS.get((source.api, source.kind))
     if convert is None:
         raise RefusedError(
             _REFUSED.get(source.kind, f"{source.api}/{source.kind} has no equivalent here")
         )
-    taking = _Taking(source)
+    taking = _Taking(source, drop_hooks=drop_hooks)
     long_metric = source.kind in {"Metric", "GlobalMetric"}
     name = taking.named(source.name, "metadata.name", metric_name if long_metric else object_name)
     metadata: Fields = {"name": name}
@@ -189,7 +194,7 @@ def taken(source: KrakeObject, default_namespace: str) -> KrakeConversion:
     return KrakeConversion(source, (*taking.before, found), tuple(taking.notes))
 
 
-def _application(taking: _Taking, _metadata: Fields) -> Fields:
+def _application(taking: _Taking, metadata: Fields) -> Fields:
     spec = taking.spec
     manifests = _list(spec.get("manifest"), "spec.manifest")
     if not manifests:
@@ -198,14 +203,13 @@ def _application(taking: _Taking, _metadata: Fields) -> Fields:
         raise RefusedError(f"{told}: write what it consists of as spec.manifest")
     taking.left_out("tosca", "csar", why="is ignored, because there is a manifest")
     taking.left_out("observer_schema", why="is not needed: every field of a manifest is enforced")
-    taking.left_out("hooks", why="are not supported")
+    _check_hooks(taking)
     taking.left_out(
         "auto_cluster_create", why="is not supported: create a Cluster without a kubeconfig"
     )
     if spec.get("storage_migration") not in (None, "none"):
         taking.left_out("storage_migration", why="is not supported")
-    if taking.source.has_run:
-        taking.note("its status is not converted: its cluster is selected again")
+    _keep_cluster(taking, metadata)
     migration = _fields(spec.get("constraints"), "spec.constraints").get("migration")
     return filled(
         constraints=filled(
@@ -215,6 +219,39 @@ def _application(taking: _Taking, _metadata: Fields) -> Fields:
         backoff=taking.backoff(),
         manifests=manifests,
     )
+
+
+def _check_hooks(taking: _Taking) -> None:
+    """Raises RefusedError for hooks that were not given up."""
+    hooks = ", ".join(map(str, _list(taking.spec.get("hooks"), "spec.hooks")))
+    if hooks and not taking.drop_hooks:
+        raise RefusedError(
+            f"spec.hooks: {hooks} would not run here: have a preStop hook or a Job of the manifest "
+            "do what they do, then convert it with --drop-hooks"
+        )
+    taking.left_out("hooks", why="do not run here (--drop-hooks)")
+
+
+def _keep_cluster(taking: _Taking, metadata: Fields) -> None:
+    """Have the application stay where it runs, once a person has confirmed it."""
+    current = taking.source.current
+    if current is None:
+        return
+    metadata["annotations"] = {CONFIRMED: "false"}
+    todo = f"run harbourmaster placement confirm {metadata['name']} -n {metadata['namespace']}"
+    if current.namespace in {"", taking.source.namespace}:
+        name = object_name(current.name)
+        metadata["annotations"][CURRENT_CLUSTER] = name
+        taking.note(f"it stays on Cluster {name}, and nothing is done until you {todo}")
+    else:
+        where = f"Cluster {current.namespace}/{current.name} is of another namespace"
+        taking.note(f"{where}: another one is selected once you {todo}")
+
+
+def _reference(found: object) -> TargetReference | None:
+    fields = _fields(found, "status.running_on")
+    name, namespace = str(fields.get("name") or ""), str(fields.get("namespace") or "")
+    return TargetReference(namespace=namespace, name=name) if name else None
 
 
 def _cluster(taking: _Taking, metadata: Fields) -> Fields:
