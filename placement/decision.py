@@ -13,13 +13,7 @@ from msgspec import Struct
 from harbourmaster.placement.candidates import Candidate
 
 DecisionOutcome = Literal[
-    "Placed",
-    "Moved",
-    "Stayed",
-    "NoSuitableTarget",
-    "InvalidConstraint",
-    "NotConfirmed",
-    "Waiting",
+    "Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "NotConfirmed", "Waiting"
 ]
 _SHOWN: Final = 3
 """Reasons in a message; the rest is counted."""

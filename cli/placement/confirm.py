@@ -6,9 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct
 
-from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.arguments import subject_of
@@ -16,20 +14,15 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, collect, complain, run_wi
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.confirmation import CONFIRMED
-from harbourmaster.placement.model import NOT_CONFIRMED, SCHEDULED, PlacedStatus, condition
+from harbourmaster.placement.model import NOT_CONFIRMED, SCHEDULED, Application, condition
+from harbourmaster.placement.snapshot import key_of
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
     from harbourmaster.kube.client import Client
 
-
-class _Application(Struct, frozen=True):
-    metadata: Metadata
-    status: PlacedStatus = PlacedStatus()
-
-
-_decode: Final = msgspec.json.Decoder(_Application).decode
+_decode: Final = msgspec.json.Decoder(Application).decode
 
 
 def confirm(arguments: Arguments) -> int:
@@ -39,24 +32,31 @@ def confirm(arguments: Arguments) -> int:
 
 async def _confirm(arguments: Arguments, client: Client) -> int:
     default = client.connection.namespace
+    places = [subject_of(arguments, each, default) for each in arguments.applications]
+    waiting: dict[tuple[str, str], str] = {}
+    namespace = name = ""
     try:
-        if arguments.applications:
-            found = [subject_of(arguments, each, default) for each in arguments.applications]
-            return max([await _confirmed(client, *each) for each in found])
-        waiting = await _waiting(arguments, client)
-        if arguments.all:
-            places = [key.partition("/") for key in waiting]
-            return max([await _confirmed(client, each[0], each[2]) for each in places], default=0)
+        if not places:
+            waiting = await _waiting(arguments, client)
+        for namespace, name in waiting if arguments.all else places:
+            patch = MergePatch({"metadata": {"annotations": {CONFIRMED: "true"}}})
+            await client.patch(APPLICATIONS, name, patch, namespace)
+            say(f"{namespace}/{name} confirmed")
+    except NotFoundError as error:
+        complain(await ClusterReader(client).not_found(error, APPLICATIONS, name, namespace))
+        return LEFT
     except ApiError as error:
         complain(str(error))
         return LEFT
-    for key, text in waiting.items():
-        say(f"{key}: {text}")
-    return LEFT if waiting else DONE
+    if arguments.all or not waiting:
+        return DONE
+    for (namespace, name), text in waiting.items():
+        say(f"{namespace}/{name}: {text}")
+    return LEFT
 
 
-async def _waiting(arguments: Arguments, client: Client) -> dict[str, str]:
-    """The message of each that waits, by its key. Raises ApiError."""
+async def _waiting(arguments: Arguments, client: Client) -> dict[tuple[str, str], str]:
+    """The message of each that waits, by namespace and name. Raises ApiError."""
     given = arguments.namespace
     found = await collect(
         client,
@@ -65,19 +65,7 @@ async def _waiting(arguments: Arguments, client: Client) -> dict[str, str]:
         namespace=(client.connection.namespace if given is None else given) or None,
         label_selector=arguments.selector or "",
     )
-    states = {each.metadata.key: condition(each.status.conditions, SCHEDULED) for each in found}
+    states = {key_of(each.metadata): condition(each.status.conditions, SCHEDULED) for each in found}
     return {
         key: each.message for key, each in states.items() if each and each.reason == NOT_CONFIRMED
     }
-
-
-async def _confirmed(client: Client, namespace: str, name: str) -> int:
-    """Confirm one. Raises ApiError."""
-    patch = MergePatch({"metadata": {"annotations": {CONFIRMED: "true"}}})
-    try:
-        await client.patch(APPLICATIONS, name, patch, namespace)
-    except NotFoundError as error:
-        complain(await ClusterReader(client).not_found(error, APPLICATIONS, name, namespace))
-        return LEFT
-    say(f"{namespace}/{name} confirmed")
-    return DONE

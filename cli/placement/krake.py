@@ -21,7 +21,7 @@ from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_sec
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.foreign import access_from
 from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
-from harbourmaster.placement.model import API_VERSION, TargetReference
+from harbourmaster.placement.model import API_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +45,8 @@ class KrakeObject(Struct, frozen=True):
     labels: Any
     metadata: dict[str, Any]
     spec: dict[str, Any]
-    current: TargetReference | None
-    """The cluster of an application."""
+    current: str
+    """The name of the cluster of an application."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
@@ -152,6 +152,7 @@ def source_of(value: Fields) -> KrakeObject:
         raise RefusedError("is not an object of Krake, which has an api and a kind")
     metadata = _fields(value.get("metadata"), "metadata")
     status = _fields(value.get("status"), "status")
+    cluster = status.get("running_on") or status.get("scheduled_to")
     return KrakeObject(
         api=api,
         kind=kind,
@@ -160,7 +161,7 @@ def source_of(value: Fields) -> KrakeObject:
         labels=metadata.get("labels"),
         metadata=metadata,
         spec=_fields(value.get("spec"), "spec"),
-        current=_reference(status.get("running_on") or status.get("scheduled_to")),
+        current=str(_fields(cluster, "status.running_on").get("name") or ""),
     )
 
 
@@ -234,24 +235,12 @@ def _check_hooks(taking: _Taking) -> None:
 
 def _keep_cluster(taking: _Taking, metadata: Fields) -> None:
     """Have the application stay where it runs, once a person has confirmed it."""
-    current = taking.source.current
-    if current is None:
-        return
-    metadata["annotations"] = {CONFIRMED: "false"}
-    todo = f"run harbourmaster placement confirm {metadata['name']} -n {metadata['namespace']}"
-    if current.namespace in {"", taking.source.namespace}:
-        name = object_name(current.name)
-        metadata["annotations"][CURRENT_CLUSTER] = name
+    if taking.source.current:
+        # It is of the same namespace, as here.
+        name = object_name(taking.source.current)
+        metadata["annotations"] = {CONFIRMED: "false", CURRENT_CLUSTER: name}
+        todo = f"run harbourmaster placement confirm {metadata['name']} -n {metadata['namespace']}"
         taking.note(f"it stays on Cluster {name}, and nothing is done until you {todo}")
-    else:
-        where = f"Cluster {current.namespace}/{current.name} is of another namespace"
-        taking.note(f"{where}: another one is selected once you {todo}")
-
-
-def _reference(found: object) -> TargetReference | None:
-    fields = _fields(found, "status.running_on")
-    name, namespace = str(fields.get("name") or ""), str(fields.get("namespace") or "")
-    return TargetReference(namespace=namespace, name=name) if name else None
 
 
 def _cluster(taking: _Taking, metadata: Fields) -> Fields:

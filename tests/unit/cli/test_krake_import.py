@@ -228,13 +228,8 @@ def test_an_application_stays_on_its_cluster_and_waits_for_a_person(imported, fi
     ) in told
 
 
-def test_a_cluster_of_another_namespace_is_told(imported):
-    status = {"running_on": {"namespace": "other", "name": "c"}, "scheduled_to": None}
-    found, told = imported({**app(), "status": status})
-    notes = found["Application", "a"]["metadata"]["annotations"]
-    assert notes == {"placement.harbourmaster.dev/confirmed": "false"}
-    assert any("Cluster other/c is of another namespace: " in line for line in told)
-    found, _ = imported({**app(), "status": {"running_on": None}})
+def test_an_application_that_runs_nowhere_waits_for_nobody(imported):
+    found, _ = imported({**app(), "status": {"running_on": None, "scheduled_to": None}})
     assert "annotations" not in found["Application", "a"]["metadata"]
 
 

@@ -85,7 +85,7 @@ async def test_nothing_waits(api, capsys):
 
 
 async def test_one_that_does_not_exist_and_a_missing_permission_are_told(api, capsys):
-    assert await confirm(api, "ona", "one") == 1
+    assert await confirm(api, "one", "ona") == 1
     told = capsys.readouterr()
     assert "Application default/ona not found: " in told.err
     assert confirmed(api) == {"one"}
