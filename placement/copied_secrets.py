@@ -14,7 +14,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.placement.model import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from harbourmaster.placement.deployed import SecretCopy
 
@@ -41,14 +41,14 @@ class Copies(Struct, frozen=True):
     """When to read the Secrets again."""
 
 
-def refusal(application: Metadata, found: Secret, kubeconfigs: Mapping[str, str]) -> str:
+def refusal(application: Metadata, found: Secret, clusters: Sequence[str]) -> str:
     """Why an application may not copy a Secret; empty if it may.
 
-    ``kubeconfigs`` are the names of Clusters by the names of the Secrets with their kubeconfigs.
+    ``clusters`` are the names of the Clusters whose kubeconfig is in it.
     """
     name, namespace = found.metadata.name, found.metadata.namespace
-    if name in kubeconfigs:
-        text = f"has the kubeconfig of Cluster {kubeconfigs[name]}, which is never copied"
+    if clusters:
+        text = f"has the kubeconfig of Cluster {clusters[0]}, which is never copied"
         return f"Secret {namespace}/{name} {text}: use another Secret"
     allowed = found.metadata.annotations.get(ALLOW_COPY, "")
     if not {"*", application.name}.isdisjoint(each.strip() for each in allowed.split(",")):

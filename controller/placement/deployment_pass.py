@@ -112,7 +112,6 @@ class DeploymentPass:
         """The cluster that ``_prepared`` is for; None where nothing is prepared."""
         self._prepared = Prepared()
         self._fault = ""
-        self._fault_reason = "InvalidManifests"
         self._drifted: Known | None = None
         self._log = get_logger("deployer").bind(application=found.metadata.key)
 
@@ -148,7 +147,7 @@ class DeploymentPass:
             has_finalizer=self.writer.has_finalizer,
             desired=self._prepared.refs,
             fault=self._fault,
-            fault_reason=self._fault_reason,
+            fault_reason="SecretNotCopied" if self._memory.copies.fault else "InvalidManifests",
             is_applied=is_applied,
             is_ready=is_applied and known is not None and not known.unready(),
             outcomes=self._outcomes,
@@ -212,7 +211,6 @@ class DeploymentPass:
         copies = await self._copies()
         if copies.fault:
             self.is_unfinished, self._fault = True, copies.fault
-            self._fault_reason = "SecretNotCopied"
             return
         cluster = self._context.caches.clusters.store.get(self._key(name))
         allows = cluster is not None and cluster.spec.allow_cluster_scoped

@@ -44,9 +44,8 @@ async def _read(
     except ForbiddenError:
         todo = f"run harbourmaster grant secrets -n {namespace}"
         return f"{place}: missing permission to read it: {todo}"
-    kubeconfigs = {
-        each.spec.kubeconfig_secret_ref.name: each.metadata.name
-        for each in context.caches.clusters.store.values()
-        if each.metadata.namespace == namespace and each.spec.kubeconfig_secret_ref is not None
-    }
-    return refusal(found.metadata, secret, kubeconfigs) or secret
+    clusters = context.caches.clusters.store.values()
+    here = [each for each in clusters if each.metadata.namespace == namespace]
+    names = {each.metadata.name: each.spec.kubeconfig_secret_ref for each in here}
+    users = [name for name, each in names.items() if each and each.name == wanted.name]
+    return refusal(found.metadata, secret, users) or secret

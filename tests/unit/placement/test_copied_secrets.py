@@ -20,7 +20,7 @@ def secret(allowed=None, name="db"):
 
 @pytest.mark.parametrize("allowed", ["shop", "*", "other, shop", "shop,other", " shop "])
 def test_a_secret_that_names_the_application_is_copied(allowed):
-    assert refusal(APP, secret(allowed), {}) == ""
+    assert refusal(APP, secret(allowed), []) == ""
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_secret_that_names_the_application_is_copied(allowed):
     [(None, "shop"), ("", "shop"), ("other", "other,shop"), ("shop2,sh*", "shop2,sh*,shop")],
 )
 def test_any_other_is_refused_with_the_command_that_allows_it(allowed, names):
-    assert refusal(APP, secret(allowed), {}) == (
+    assert refusal(APP, secret(allowed), []) == (
         "Secret team/db does not allow this application to copy it: run kubectl annotate "
         "--overwrite secret db -n team "
         f"placement.harbourmaster.dev/allow-copy={names}"
@@ -36,7 +36,7 @@ def test_any_other_is_refused_with_the_command_that_allows_it(allowed, names):
 
 
 def test_a_kubeconfig_is_never_copied():
-    assert refusal(APP, secret("*"), {"db": "one"}) == (
+    assert refusal(APP, secret("*"), ["one"]) == (
         "Secret team/db has the kubeconfig of Cluster one, which is never copied: use another "
         "Secret"
     )
