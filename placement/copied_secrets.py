@@ -42,7 +42,7 @@ class Copies(Struct, frozen=True):
 
 
 def refusal(application: Metadata, found: Secret, clusters: Sequence[str]) -> str:
-    """Why an application may not copy a Secret; empty if it may.
+    """Why an application is not allowed to copy a Secret; empty if it is.
 
     ``clusters`` are the names of the Clusters whose kubeconfig is in it.
     """

@@ -23,6 +23,7 @@ def test_a_secret_that_names_the_application_is_copied(allowed):
     assert refusal(APP, secret(allowed), []) == ""
 
 
+@pytest.mark.claim("P7")
 @pytest.mark.parametrize(
     ("allowed", "names"),
     [(None, "shop"), ("", "shop"), ("other", "other,shop"), ("shop2,sh*", "shop2,sh*,shop")],
@@ -35,6 +36,7 @@ def test_any_other_is_refused_with_the_command_that_allows_it(allowed, names):
     )
 
 
+@pytest.mark.claim("P7")
 def test_a_kubeconfig_is_never_copied():
     assert refusal(APP, secret("*"), ["one"]) == (
         "Secret team/db has the kubeconfig of Cluster one, which is never copied: use another "

@@ -410,6 +410,7 @@ def secret(name, value, allowed=""):
     return {"metadata": metadata, "data": {"password": base64.b64encode(value).decode()}}
 
 
+@pytest.mark.claim("P7")
 async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
     world, member, leading_to
 ):
@@ -445,6 +446,7 @@ async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_change
         assert copied() == {}
 
 
+@pytest.mark.claim("P7")
 async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_says(
     world, member, leading_to
 ):
