@@ -238,6 +238,34 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     assert is_released(await one.get(CONFIG_MAPS, "settings"))
 
 
+async def test_a_move_and_a_deletion_announce_what_they_delete_and_what_stays(both, members):
+    one, _ = members
+    await theirs(one, a="theirs")
+    place = one.namespace
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": place},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    manifests = config_map("settings", place), config_map("made", place), claim
+    # Nothing binds it here, so it is never ready.
+    await both.application(*manifests, to="one")
+    await both.until_running("one")
+    await both.schedule("two")
+    await both.until_running("two")
+    gone = f"deletes PersistentVolumeClaim {place}/data, ConfigMap {place}/made"
+    kept = f"keeps ConfigMap {place}/settings, which existed before"
+    told = [each[-2:] for each in both.events.sent]
+    assert ("Migrating", f"from cluster one to two; on one: {gone}; {kept}") in told
+    await both.delete()
+    await both.until_gone()
+    told = [each[-2:] for each in both.events.sent]
+    gone = f"{gone}, ConfigMap {place}/settings"
+    assert told.count(("Deleting", f"on cluster two: {gone}")) == 1
+    assert await one.names() == {"settings"}
+
+
 async def test_what_was_there_before_survives_an_update_that_leaves_it_out(both, members):
     one, _ = members
     await theirs(one, a="theirs")
