@@ -33,9 +33,8 @@ def leaving(objects: Inventory) -> str:
 
 def moving(before: Record, to: str) -> str:
     """What becomes of an application that moves to a cluster."""
-    source = before.running_on or ", ".join(before.inventory)
     others = [each for each in before.inventory.items() if each[0] != to]
-    parts = [f"from cluster {source} to {to}"]
+    parts = [f"from cluster {before.running_on or ', '.join(before.inventory)} to {to}"]
     parts += [f"on {name}: {leaving(objects)}" for name, objects in others]
     return "; ".join(parts)
 

@@ -12,7 +12,7 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
-from harbourmaster.placement.leaving import given_up, moving
+from harbourmaster.placement.leaving import given_up, leaving, moving
 from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
 from harbourmaster.placement.readiness import summary
 
@@ -190,7 +190,8 @@ class StatusWriter:
         elif reason == "RolledBack":
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
-                f"on {record.scheduled_to} (failure {record.migration.failures})"
+                f"on {record.scheduled_to} (failure {record.migration.failures}); "
+                f"on {before.scheduled_to}: {leaving(before.objects(before.scheduled_to))}"
             )
             self.tell(reason, text, "Warning")
         elif reason in _CLEANING:

@@ -479,3 +479,17 @@ async def test_a_move_and_the_end_are_announced_with_what_goes_and_what_stays(
     assert ("Migrating", f"from cluster one to two; on one: {left}") in told
     text = "on cluster two: deletes ConfigMap default/theirs, ConfigMap default/ours"
     assert told.count(("Deleting", text)) == 1
+
+
+async def test_a_move_that_is_taken_back_says_what_it_deletes(world, member, other, leading_to):
+    async with world.deploying(ready_timeout_seconds=0.5):
+        await world.cluster("one", text=leading_to(member))
+        await world.cluster("two", text=leading_to(other))
+        await world.application(deployment("web"), to="one", migrationOrder="CreateFirst")
+        await world.until_running("one")
+        await world.schedule("two")
+        await world.until(lambda status: status.migration_retries == 1)
+        await world.until_running("one")
+    ((text,),) = [each[-1:] for each in world.events.sent if each[-2] == "RolledBack"]
+    assert text.endswith("(failure 1); on two: deletes Deployment default/web")
+    assert count(other, DEPLOYMENTS) == 0
