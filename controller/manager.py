@@ -13,9 +13,10 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from harbourmaster.api.times import stamp
 from harbourmaster.controller.controller import unguarded
 from harbourmaster.controller.parts import Part, Process
-from harbourmaster.controller.registry import start
+from harbourmaster.controller.registry import PLACEMENT, PLACEMENT_SINCE, start
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
@@ -77,7 +78,7 @@ class Manager:
             instance=self._identity,
             on_outcome=lambda outcome: self.metrics.events.labels(outcome).inc(),
         )
-        process = Process(
+        self._process = process = Process(
             settings,
             client,
             namespace,
@@ -147,7 +148,9 @@ class Manager:
                 for reflector in self._reflectors:
                     await reflector.synced.wait()
         settings = self._settings.leader_election
+        process = self._process
         if not settings.enabled:
+            process.placement_since = stamp(process.now())
             self._tell_leading(leading=True)
             await self._lead(unguarded)
             return
@@ -161,8 +164,14 @@ class Manager:
             retry_period=settings.retry_period_seconds,
             on_state=lambda leading: self._tell_leading(leading=leading),
             labels=LABELS,
+            marks={PLACEMENT_SINCE: PLACEMENT in self._settings.running},
         )
-        await election.run(partial(self._lead, election.guarded))
+
+        async def work() -> None:
+            process.placement_since = election.marks.get(PLACEMENT_SINCE, "")
+            await self._lead(election.guarded)
+
+        await election.run(work)
 
     async def _lead(self, guard: Guard) -> None:
         """Run all controllers; one that crashes is started again and harms no other."""

@@ -85,6 +85,8 @@ class Process:
         self.tracer = tracer
         self.now = now
         self.clock = clock
+        self.placement_since = ""
+        """When placement was switched on, as a stamp; set before a term begins."""
         self.background: list[Run] = []
         """What runs for shared parts."""
         self._definitions: DefinitionWatch | None = None

@@ -25,6 +25,8 @@ METRICS: Final = "metrics"
 LIFECYCLE: Final = "lifecycle"
 RESCHEDULING: Final = "rescheduling"
 PLACEMENT: Final = "placement"
+PLACEMENT_SINCE: Final = "placement.harbourmaster.dev/since"
+"""The annotation of our Lease: when placement was switched on."""
 
 
 class Registered(NamedTuple):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from harbourmaster.api.times import stamp
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.deadline import Deadman, elapsed, run_while
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
@@ -29,6 +30,7 @@ from harbourmaster.kube.lease import (
     acquired,
     decide,
     decide_as_leader,
+    marked,
     micro_time,
     new_lease,
     observe,
@@ -68,8 +70,9 @@ class LeaderElection:
 
     So two processes of one name, or one after the other, never take each other for themselves.
     ``on_state`` is told before work begins and after it has ended. Work that does not end in time
-    is ended by ``deadman``, with the process. ``labels`` are for a Lease that is made here. Times
-    are in seconds; raises ValueError for times that can't hold together.
+    is ended by ``deadman``, with the process. ``labels`` are for a Lease that is made here;
+    ``marks`` are annotations that say since when something is so, or that it is not. Times are in
+    seconds; raises ValueError for times that can't hold together.
     """
 
     def __init__(  # noqa: PLR0913 - the election's times, and knobs for tests
@@ -84,6 +87,7 @@ class LeaderElection:
         retry_period: float = 2.0,
         on_state: Callable[[bool], None] | None = None,
         labels: Mapping[str, str] | None = None,
+        marks: Mapping[str, bool] | None = None,
         deadman: Deadman | None = None,
         clock: Callable[[], float] = elapsed,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -95,6 +99,7 @@ class LeaderElection:
             client, name=name, namespace=namespace, seconds=self._timing.call_timeout
         )
         self._blank = new_lease(name, namespace, labels or {})
+        self._marks = marks or {}
         self._on_state = on_state or (lambda _leading: None)
         self._deadman = deadman or Deadman()
         self._clock = clock
@@ -119,6 +124,11 @@ class LeaderElection:
     def is_leader(self) -> bool:
         """Whether work may go on at this very instant; cheap, for asking before each write."""
         return self._leading and self._clock() < self._deadline
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """The annotations of the Lease as it was stored last."""
+        return self._last.annotations
 
     def guarded(self, coroutine: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
         """Await ``coroutine`` step by step, and cancel it before a step after the deadline.
@@ -171,7 +181,8 @@ class LeaderElection:
         action = decide(self._seen, self.identity, now, self._written)
         if isinstance(action, LeaseWait):
             return False
-        base, seconds, at = found or self._blank, self._timing.whole_duration, self._stamp()
+        base = marked(found or self._blank, self._marks, stamp(self._now()))
+        seconds, at = self._timing.whole_duration, self._stamp()
         try:
             await self._write(base, acquired(base.spec, self.identity, seconds, at))
         except (ConflictError, NotFoundError):
@@ -282,7 +293,8 @@ class LeaderElection:
         if isinstance(action, StepDown):
             return f"held by {action.holder}" if action.holder else "the Lease names no holder"
         # Deleted, it comes back as it was: others keep the promise that it gave.
-        await self._rewrite(found or replace(self._blank, spec=self._last.spec))
+        metadata = {**self._blank.metadata, "annotations": self._last.annotations}
+        await self._rewrite(found or replace(self._last, metadata=metadata))
         return None
 
     async def _rewrite(self, lease: Lease) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import LEASES
+from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -53,6 +54,12 @@ class Lease(Struct, frozen=True):
     def version(self) -> str:
         """The resourceVersion."""
         return str(self.metadata.get("resourceVersion") or "")
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The annotations."""
+        found = self.metadata.get("annotations")
+        return found if isinstance(found, dict) else {}
 
     @property
     def holder(self) -> str:
@@ -256,6 +263,20 @@ def released(spec: LeaseSpec, at: str) -> LeaseSpec:
         acquire_time=at,
         renew_time=at,
     )
+
+
+def marked(lease: Lease, marks: Mapping[str, bool], at: str) -> Lease:
+    """The Lease with an annotation for each mark that is set, and without one for any other.
+
+    The value is since when it is set: ``at``, unless the annotation has a time already.
+    """
+    found = {key: value for key, value in lease.annotations.items() if marks.get(key, True)}
+    for name, is_set in marks.items():
+        if is_set and moment(str(found.get(name))) is None:
+            found[name] = at
+    if found == lease.annotations:
+        return lease
+    return msgspec.structs.replace(lease, metadata={**lease.metadata, "annotations": found})
 
 
 def new_lease(name: str, namespace: str, labels: Mapping[str, str]) -> Lease:

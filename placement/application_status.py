@@ -21,6 +21,7 @@ from harbourmaster.placement.model import (
     DEGRADED,
     FAILED,
     FALSE,
+    NOT_CONFIRMED,
     PENDING,
     RUNNING,
     SCHEDULED,
@@ -66,10 +67,10 @@ def is_new(application: Application) -> bool:
 
 
 def is_refused(application: Application) -> bool:
-    """Whether this generation cannot be decided about: only a change of its spec helps."""
+    """Whether this generation is not placed: only a change of the object helps."""
     found = condition(application.status.conditions, SCHEDULED)
-    is_invalid = found is not None and found.status == FALSE and found.reason == INVALID
-    return is_invalid and not is_new(application)
+    reason = found.reason if found is not None and found.status == FALSE else ""
+    return reason in {INVALID, NOT_CONFIRMED} and not is_new(application)
 
 
 def has_failed(application: Application) -> bool:
@@ -163,6 +164,10 @@ def settled(
             after = _with_condition(before, decision, FALSE, phase=phase)
         case "InvalidConstraint":
             after = _with_condition(before, decision, FALSE, phase=DEGRADED)
+        case "NotConfirmed":
+            # The condition only: nothing else is to change before.
+            after = _with_condition(before, decision, FALSE, phase=before.phase)
+            return before if after == before else after
         case _ if decision.target is not None:
             after = _bound(before, decision, rules)
         case _:

@@ -14,7 +14,14 @@ from harbourmaster.placement.candidates import Candidate
 from harbourmaster.placement.model import FailedCluster
 
 DecisionOutcome = Literal[
-    "Placed", "Moved", "Stayed", "MoveLimited", "NoSuitableTarget", "InvalidConstraint", "Waiting"
+    "Placed",
+    "Moved",
+    "Stayed",
+    "MoveLimited",
+    "NoSuitableTarget",
+    "InvalidConstraint",
+    "NotConfirmed",
+    "Waiting",
 ]
 _SHOWN: Final = 3
 """Reasons in a message; the rest is counted."""

@@ -24,7 +24,6 @@ from harbourmaster.placement.filters import (
     mismatches,
 )
 from harbourmaster.placement.kinds import needed_kinds
-from harbourmaster.placement.model import MIGRATION_VOLUMES, RECREATE
 from harbourmaster.placement.passes import view_with
 from harbourmaster.placement.scores import best, drawn, score
 
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
 AT: Final = "spec.constraints.cluster"
 _VOLUMES: Final = (
-    "but a move would lose the volumes of its {}: to allow it, set the annotation "
-    f"{MIGRATION_VOLUMES} to {RECREATE}"
+    "but a move would lose the volumes of its {}: to allow it, set spec.migrationVolumes to "
+    "Recreate"
 )
 
 
@@ -219,11 +218,9 @@ class _Case:
 
     def _volumes(self, current: CandidateVerdict) -> str:
         """Why its volumes keep it on its cluster; empty if they do not."""
-        application = self._application
-        is_allowed = application.metadata.annotations.get(MIGRATION_VOLUMES) == RECREATE
-        found = (each.kind for each in application.spec.manifests if each.has_volumes)
-        kind = next(found, "")
-        if not kind or is_allowed or self._is_sent_away(current):
+        spec = self._application.spec
+        kind = next((each.kind for each in spec.manifests if each.has_volumes), "")
+        if not kind or spec.migration_volumes == "Recreate" or self._is_sent_away(current):
             return ""
         return _VOLUMES.format(kind)
 

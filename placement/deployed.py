@@ -38,10 +38,19 @@ class ClusterObjects(Part, frozen=True, kw_only=True):
     objects: tuple[ObjectRef, ...] = ()
 
 
+class SecretCopy(Part, frozen=True, kw_only=True):
+    """A Secret of the application's namespace, and what its copy is called; empty: the same."""
+
+    name: str
+    target_name: str = ""
+    target_namespace: str = ""
+
+
 class DeployedSpec(Part, frozen=True, kw_only=True):
     """The manifests, and how they are deployed."""
 
     manifests: tuple[Any, ...] = ()
+    secrets: tuple[SecretCopy, ...] = ()
     migration_order: MigrationOrder = "DeleteFirst"
     conflict_policy: str = FORCE
 

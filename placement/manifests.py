@@ -158,21 +158,31 @@ def definitions(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str],
     return found
 
 
-def prepare(manifests: Sequence[Any], owner: ManifestOwner, target: ManifestTarget) -> Prepared:
-    """The manifests as they are applied for ``owner``, whatever people have written there."""
+def prepare(
+    manifests: Sequence[Any],
+    owner: ManifestOwner,
+    target: ManifestTarget,
+    secrets: Sequence[Any] = (),
+) -> Prepared:
+    """The manifests as they are applied for ``owner``, whatever people have written there.
+
+    ``secrets`` are the manifests of the Secrets that are copied.
+    """
     items: list[Item] = []
     faults: list[str] = []
-    places: dict[tuple[str, ...], int] = {}
+    places: dict[tuple[str, ...], str] = {}
     own = definitions([each for each in manifests if isinstance(each, dict)])
-    for number, manifest in enumerate(manifests):
+    given = [(f"manifests[{number}]", each) for number, each in enumerate(manifests)]
+    given += [(f"secrets[{number}]", each) for number, each in enumerate(secrets)]
+    for at, manifest in given:
         try:
             item = _item(manifest, owner, target, own)
         except _FaultError as error:
-            faults.append(f"manifests[{number}]: {error}")
+            faults.append(f"{at}: {error}")
             continue
-        before = places.setdefault(item.ref.key, number)
-        if before != number:
-            faults.append(f"manifests[{number}]: {item.ref.text} repeats manifests[{before}]")
+        before = places.setdefault(item.ref.key, at)
+        if before != at:
+            faults.append(f"{at}: {item.ref.text} repeats {before}")
         items.append(item)
     if faults:
         return Prepared(faults=tuple(faults))

@@ -25,16 +25,16 @@ FALSE: Final = "False"
 NO_ANSWER: Final = "NoAnswer"
 """The reason of a cluster that is not reachable without any other known cause."""
 
+NOT_CONFIRMED: Final = "NotConfirmed"
+"""The reason of an application that a person has to confirm first."""
+
 DEGRADED: Final = "Degraded"
 FAILED: Final = "Failed"
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
 
-MIGRATION_VOLUMES: Final = f"{GROUP}/migration-volumes"
-RECREATE: Final = "Recreate"
-"""The annotation value for an Application that may move without its volumes."""
-
 Scope = Literal["Global", "Namespaced"]
+MigrationVolumes = Literal["Refuse", "Recreate"]
 
 
 class Part(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -121,6 +121,8 @@ class ApplicationSpec(Part, frozen=True, kw_only=True):
     constraints: ApplicationConstraints | None = None
     backoff: RetryPolicy = RetryPolicy()
     manifests: tuple[Manifest, ...] = ()
+    migration_volumes: MigrationVolumes = "Refuse"
+    """Whether it may move without the data in its volumes, which are created again, empty."""
 
 
 class Term(Part, frozen=True, kw_only=True):

@@ -57,6 +57,10 @@ class Record(Struct, frozen=True):
         """All clusters that may have objects."""
         return tuple(dict.fromkeys((*self.inventory, *self.pending)))
 
+    def objects(self, cluster: str) -> Inventory:
+        """All that may be on a cluster."""
+        return merged(self.pending.get(cluster, ()), self.inventory.get(cluster, ()))
+
     def deleted(self, cluster: str, gone: Inventory) -> Record:
         """The record after these objects were deleted from a cluster."""
         left = without(self.inventory.get(cluster, ()), gone)
@@ -119,6 +123,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     desired: Inventory = ()
     fault: str = ""
     """Why the manifests cannot be applied there; empty if they can."""
+    fault_reason: str = "InvalidManifests"
     is_applied: bool = False
     is_ready: bool = False
     outcomes: Mapping[tuple[str, str], ActionOutcome] = {}
@@ -229,7 +234,7 @@ def _hindrance(seen: Situation, cluster: str) -> Rest | None:
         reason = "ClusterUnreachable" if reach is Reach.NO else CLUSTER_UNKNOWN
         return Rest(reason, f"cluster {cluster} does not answer", _deadline(seen))
     if seen.fault:
-        return Rest("InvalidManifests", seen.fault, _deadline(seen))
+        return Rest(seen.fault_reason, seen.fault, _deadline(seen))
     return None
 
 
@@ -259,7 +264,7 @@ def _delete_first(seen: Situation, others: list[str]) -> Action:
         if reach is Reach.YES and outcome is None:
             return Delete(name, record.inventory[name])
         if reach is Reach.NO or (reach is Reach.YES and is_late):
-            return Write(_left(record, name, _objects(record, name)), "CleanupPending")
+            return Write(_left(record, name, record.objects(name)), "CleanupPending")
     told = (seen.outcomes.get((DELETE, name)) for name in others)
     text = "; ".join(each.text for each in told if each is not None and each.text)
     until = record.migration.since + seen.limits.delete_timeout
@@ -314,7 +319,7 @@ def _settle(seen: Situation, *, runs_here: bool) -> Action:
     record, cluster = seen.record, seen.record.scheduled_to
     known = record.inventory.get(cluster, ())
     # Objects left here earlier are kept or pruned like all others.
-    everything = merged(_objects(record, cluster), seen.desired)
+    everything = merged(record.objects(cluster), seen.desired)
     intended = replace(
         record,
         inventory=placed(record.inventory, cluster, everything),
@@ -363,14 +368,9 @@ def _clean(seen: Situation, *, everything: bool = False) -> Iterator[Action]:
         if reach is None:
             yield Write(_left(record, name), "ClusterNotFound")
         elif reach is Reach.NO and name in record.inventory and not everything:
-            yield Write(_left(record, name, _objects(record, name)), "CleanupPending")
+            yield Write(_left(record, name, record.objects(name)), "CleanupPending")
         elif reach is Reach.YES and (DELETE, name) not in seen.outcomes:
-            yield Delete(name, _objects(record, name))
-
-
-def _objects(record: Record, cluster: str) -> Inventory:
-    """All that may be left on a cluster."""
-    return merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+            yield Delete(name, record.objects(name))
 
 
 def _left(record: Record, cluster: str, pending: Inventory = ()) -> Record:

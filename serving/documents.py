@@ -104,10 +104,13 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def parse_documents(text: str | bytes, file: str) -> Iterator[Document | Problem]:
+def parse_documents(
+    text: str | bytes, file: str, *, arrays: bool = False
+) -> Iterator[Document | Problem]:
     """Yield each object of a YAML or JSON text; the items of a List one by one.
 
-    Documents before a syntax error come first, for there the reading ends.
+    With ``arrays`` a document can be an array of objects, too. Documents before a syntax error come
+    first, for there the reading ends.
     """
     number, line = 0, 1
     try:
@@ -126,7 +129,10 @@ def parse_documents(text: str | bytes, file: str) -> Iterator[Document | Problem
             except DocumentError as error:
                 yield Problem(file, number, str(error), line)
                 continue
-            yield from _objects(value, node, file, number)
+            if arrays and isinstance(value, list):
+                yield from _items(value, node.value, file, number)
+            else:
+                yield from _objects(value, node, file, number)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         yield Problem(file, number or 1, _one_line(error), mark.line + 1 if mark else line)
@@ -163,17 +169,17 @@ def parse_value(text: str) -> Any:  # noqa: ANN401
     return value
 
 
-def read_documents(path: Path) -> Iterator[Document | Problem]:
+def read_documents(path: Path, *, arrays: bool = False) -> Iterator[Document | Problem]:
     """Yield each object of one file; a file that can't be read is a problem, not an exception."""
     try:
         text = path.read_bytes()
     except OSError as error:
         yield Problem(str(path), None, f"cannot be read: {reason(error)}")
         return
-    yield from parse_documents(text, str(path))
+    yield from parse_documents(text, str(path), arrays=arrays)
 
 
-def documents_in(path: Path) -> Iterator[Document | Problem]:
+def documents_in(path: Path, *, arrays: bool = False) -> Iterator[Document | Problem]:
     """The same of a file or of the files in a folder. Raises StartError where it cannot be read."""
     if not path.exists():
         raise StartError(f"{path}: no such file or directory")
@@ -182,7 +188,7 @@ def documents_in(path: Path) -> Iterator[Document | Problem]:
     except OSError as error:
         raise StartError(f"{path}: cannot be read: {reason(error)}") from None
     for file in files:
-        yield from read_documents(file)
+        yield from read_documents(file, arrays=arrays)
 
 
 def files_in(directory: Path) -> list[Path]:
@@ -205,14 +211,18 @@ def _objects(value: Any, node: Any, file: str, number: int) -> Iterator[Document
     items = value.get("items")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
         nodes = {key.value: below for key, below in node.value}["items"].value
-        for index, (item, each) in enumerate(zip(items, nodes, strict=True)):
-            line = each.start_mark.line + 1
-            if isinstance(item, dict):
-                yield Document(file, number, item, line)
-            else:
-                yield Problem(file, number, f"items[{index}]: expected an object", line)
+        yield from _items(items, nodes, file, number)
         return
     yield Document(file, number, value, line)
+
+
+def _items(items: Any, nodes: Any, file: str, number: int) -> Iterator[Document | Problem]:  # noqa: ANN401
+    for index, (item, each) in enumerate(zip(items, nodes, strict=True)):
+        line = each.start_mark.line + 1
+        if isinstance(item, dict):
+            yield Document(file, number, item, line)
+        else:
+            yield Problem(file, number, f"items[{index}]: expected an object", line)
 
 
 def check_size(value: Any) -> None:  # noqa: ANN401

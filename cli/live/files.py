@@ -52,16 +52,17 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def read_paths(paths: list[Path]) -> Iterator[Document | Problem]:
+def read_paths(paths: list[Path], *, arrays: bool = False) -> Iterator[Document | Problem]:
     """The documents of files, of folders, and of standard input for ``-``.
 
-    Raises StartError where a path leads nowhere.
+    ``arrays`` as in ``parse_documents``. Raises StartError where a path leads nowhere.
     """
     for path in paths:
         if str(path) == STANDARD_INPUT:
-            yield from parse_documents(sys.stdin.buffer.read(), "standard input")
+            text = sys.stdin.buffer.read()
+            yield from parse_documents(text, "standard input", arrays=arrays)
         else:
-            yield from documents_in(path)
+            yield from documents_in(path, arrays=arrays)
 
 
 def manifests_in(items: Iterable[Document | Problem]) -> Iterator[Document | Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,10 +14,13 @@ from harbourmaster.cli.arguments import (
     add_flags,
     add_lines,
     add_manifests,
+    add_namespace,
     add_output,
     add_path,
     add_several,
     add_subject,
+    names_of,
+    reference,
 )
 
 if TYPE_CHECKING:
@@ -110,6 +114,23 @@ def add_import(commands: Commands) -> None:
     krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
     krake.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR|-")
     _namespace(krake, "namespace for objects without one [%(default)s]")
+    text = "convert applications with hooks without them, instead of refusing these applications"
+    add_flags(krake, drop_hooks=text)
+
+
+def _add_confirm(actions: Commands) -> None:
+    text = "list applications that wait for a confirmation, or confirm them"
+    confirm = add_command(actions, "confirm", text, run="placement.confirm:confirm")
+    confirm.add_argument(
+        "applications",
+        nargs="*",
+        type=partial(reference, what="Application", types=names_of(APPLICATIONS)),
+        metavar="[NAMESPACE/]APPLICATION",
+        help="application to confirm",
+    )
+    add_namespace(confirm, all_too=True)
+    add_flags(confirm, all="confirm all that the command would list")
+    add_connection(confirm)
 
 
 def _kind(kinds: Commands, name: str, text: str) -> ArgumentParser:
@@ -190,5 +211,6 @@ def add_parser(commands: Commands) -> None:
     add_subject(why, "application", APPLICATIONS)
     add_connection(why)
     add_output(why)
+    _add_confirm(actions)
     add_new(actions)
     add_import(commands)

@@ -20,6 +20,7 @@ from harbourmaster.cli.placement.krake_names import (
 from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.foreign import access_from
+from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
 from harbourmaster.placement.model import API_VERSION
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class KrakeObject(Struct, frozen=True):
     labels: Any
     metadata: dict[str, Any]
     spec: dict[str, Any]
-    has_run: bool
+    current: str
+    """The name of the cluster of an application."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}".replace(" /", " ")
@@ -68,8 +70,9 @@ class KrakeConversion(Struct, frozen=True):
 class _Taking:
     """One object while it is converted."""
 
-    def __init__(self, source: KrakeObject) -> None:
+    def __init__(self, source: KrakeObject, *, drop_hooks: bool) -> None:
         self.source = source
+        self.drop_hooks = drop_hooks
         self.spec = source.spec
         self.notes: list[str] = []
         self.before: list[dict[str, Any]] = []
@@ -149,6 +152,7 @@ def source_of(value: Fields) -> KrakeObject:
         raise RefusedError("is not an object of Krake, which has an api and a kind")
     metadata = _fields(value.get("metadata"), "metadata")
     status = _fields(value.get("status"), "status")
+    cluster = status.get("running_on") or status.get("scheduled_to")
     return KrakeObject(
         api=api,
         kind=kind,
@@ -157,18 +161,20 @@ def source_of(value: Fields) -> KrakeObject:
         labels=metadata.get("labels"),
         metadata=metadata,
         spec=_fields(value.get("spec"), "spec"),
-        has_run=bool(status.get("running_on") or status.get("scheduled_to")),
+        current=str(_fields(cluster, "status.running_on").get("name") or ""),
     )
 
 
-def taken(source: KrakeObject, default_namespace: str) -> KrakeConversion:
+def taken(
+    source: KrakeObject, default_namespace: str, *, drop_hooks: bool = False
+) -> KrakeConversion:
     """Convert an object. Raises RefusedError."""
     convert = _KINDS.get((source.api, source.kind))
     if convert is None:
         raise RefusedError(
             _REFUSED.get(source.kind, f"{source.api}/{source.kind} has no equivalent here")
         )
-    taking = _Taking(source)
+    taking = _Taking(source, drop_hooks=drop_hooks)
     long_metric = source.kind in {"Metric", "GlobalMetric"}
     name = taking.named(source.name, "metadata.name", metric_name if long_metric else object_name)
     metadata: Fields = {"name": name}
@@ -189,7 +195,7 @@ def taken(source: KrakeObject, default_namespace: str) -> KrakeConversion:
     return KrakeConversion(source, (*taking.before, found), tuple(taking.notes))
 
 
-def _application(taking: _Taking, _metadata: Fields) -> Fields:
+def _application(taking: _Taking, metadata: Fields) -> Fields:
     spec = taking.spec
     manifests = _list(spec.get("manifest"), "spec.manifest")
     if not manifests:
@@ -198,14 +204,13 @@ def _application(taking: _Taking, _metadata: Fields) -> Fields:
         raise RefusedError(f"{told}: write what it consists of as spec.manifest")
     taking.left_out("tosca", "csar", why="is ignored, because there is a manifest")
     taking.left_out("observer_schema", why="is not needed: every field of a manifest is enforced")
-    taking.left_out("hooks", why="are not supported")
+    _check_hooks(taking)
     taking.left_out(
         "auto_cluster_create", why="is not supported: create a Cluster without a kubeconfig"
     )
     if spec.get("storage_migration") not in (None, "none"):
         taking.left_out("storage_migration", why="is not supported")
-    if taking.source.has_run:
-        taking.note("its status is not converted: its cluster is selected again")
+    _keep_cluster(taking, metadata)
     migration = _fields(spec.get("constraints"), "spec.constraints").get("migration")
     return filled(
         constraints=filled(
@@ -215,6 +220,27 @@ def _application(taking: _Taking, _metadata: Fields) -> Fields:
         backoff=taking.backoff(),
         manifests=manifests,
     )
+
+
+def _check_hooks(taking: _Taking) -> None:
+    """Raises RefusedError for hooks that were not given up."""
+    hooks = ", ".join(map(str, _list(taking.spec.get("hooks"), "spec.hooks")))
+    if hooks and not taking.drop_hooks:
+        raise RefusedError(
+            f"spec.hooks: {hooks} would not run here: have a preStop hook or a Job of the manifest "
+            "do what they do, then convert it with --drop-hooks"
+        )
+    taking.left_out("hooks", why="do not run here (--drop-hooks)")
+
+
+def _keep_cluster(taking: _Taking, metadata: Fields) -> None:
+    """Have the application stay where it runs, once a person has confirmed it."""
+    if taking.source.current:
+        # It is of the same namespace, as here.
+        name = object_name(taking.source.current)
+        metadata["annotations"] = {CONFIRMED: "false", CURRENT_CLUSTER: name}
+        todo = f"run harbourmaster placement confirm {metadata['name']} -n {metadata['namespace']}"
+        taking.note(f"it stays on Cluster {name}, and nothing is done until you {todo}")
 
 
 def _cluster(taking: _Taking, metadata: Fields) -> Fields:

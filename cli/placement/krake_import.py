@@ -35,7 +35,9 @@ class Outcome(Struct, frozen=True):
 
 def import_krake(arguments: Arguments) -> int:
     """Print what can be taken over; 1 if something cannot."""
-    outcome = imported(read_paths(arguments.files), arguments.namespace)
+    # Krake's command line prints lists as arrays.
+    documents = read_paths(arguments.files, arrays=True)
+    outcome = imported(documents, arguments.namespace, drop_hooks=arguments.drop_hooks)
     separator = ""
     for each in outcome.taken:
         for found in each.objects:
@@ -48,7 +50,9 @@ def import_krake(arguments: Arguments) -> int:
     return 1 if outcome.refused else 0
 
 
-def imported(documents: Iterable[Document | Problem], default_namespace: str) -> Outcome:
+def imported(
+    documents: Iterable[Document | Problem], default_namespace: str, *, drop_hooks: bool = False
+) -> Outcome:
     """Convert the objects; of those that would become the same object, none is taken."""
     found: list[KrakeConversion] = []
     refused: list[str] = []
@@ -62,7 +66,7 @@ def imported(documents: Iterable[Document | Problem], default_namespace: str) ->
             refused.append(str(document.problem(str(error))))
             continue
         try:
-            found.append(taken(source, default_namespace))
+            found.append(taken(source, default_namespace, drop_hooks=drop_hooks))
         except RefusedError as error:
             refused.append(str(document.problem(f"{source}: {error}")))
     kept, collided = _apart(found)

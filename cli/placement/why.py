@@ -7,7 +7,7 @@ changes something, so the last one explains the current state.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.kube.client import Client
     from harbourmaster.placement.model import CandidateRecord, TargetReference, Term
+
+_UNDECIDED: Final = "  nothing was decided yet: is placement switched on (placement.enabled)?"
 
 
 class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -109,7 +111,8 @@ def lines(shown: ShownApplication) -> Iterator[str]:
         )
     decision = shown.decision
     if decision is None:
-        yield "  nothing was decided yet: is placement switched on (placement.enabled)?"
+        # What waits for a confirmation has a condition, but no record.
+        yield from () if found else (_UNDECIDED,)
         return
     to = f" to '{decision.chosen}'" if decision.chosen else ""
     yield f"{decision.time}, generation {decision.generation}: {decision.outcome}{to}"

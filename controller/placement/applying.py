@@ -135,10 +135,15 @@ _decode: Final = msgspec.json.Decoder(_Partial).decode
 
 
 async def prepared_for(
-    session: Session, manifests: Sequence[Any], owner: ManifestOwner, *, allow_cluster_scoped: bool
+    session: Session,
+    manifests: Sequence[Any],
+    owner: ManifestOwner,
+    *,
+    allow_cluster_scoped: bool,
+    secrets: Sequence[dict[str, Any]] = (),
 ) -> Prepared:
     """The manifests as that cluster takes them. Raises ApiError where it does not say."""
-    known = [each for each in manifests if isinstance(each, dict)]
+    known = [each for each in (*manifests, *secrets) if isinstance(each, dict)]
     brought = definitions(known)
     scopes: dict[tuple[str, str], bool] = {}
     for version, kind in sorted(kinds(known)):
@@ -152,6 +157,7 @@ async def prepared_for(
         manifests,
         owner,
         ManifestTarget({**scopes, **brought}, session.namespace, allow_cluster_scoped),
+        secrets,
     )
 
 

@@ -48,6 +48,8 @@ class DeploymentContext:
     members: Members
     events: EventRecorder
     now: Callable[[], datetime]
+    since: Callable[[], str] = str
+    """When placement was switched on, as a stamp; empty if that does not matter."""
 
 
 def clusters_of(found: DeployedApplication) -> Iterator[str]:

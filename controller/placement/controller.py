@@ -48,7 +48,12 @@ class PlacementController:
         client, metrics, settings = process.client, process.metrics, process.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
         self.deployment = DeploymentControllers(
-            client, settings.members, events=process.events, metrics=metrics, now=process.now
+            client,
+            settings.members,
+            events=process.events,
+            metrics=metrics,
+            now=process.now,
+            since=lambda: process.placement_since,
         )
         self._process = process
         self._samples = Samples(self.caches, max_age=settings.max_age, clock=process.clock)
@@ -71,6 +76,7 @@ class PlacementController:
             now=process.now,
             clock=process.clock,
             references=process.settings.cross_namespace_references,
+            since=lambda: process.placement_since,
         )
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
         self._sampler = made(SAMPLER, self._start_sampler)

@@ -18,6 +18,7 @@ from harbourmaster.controller.placement.members import Members
 from harbourmaster.controller.placement.monitor import Monitor
 from harbourmaster.controller.placement.session import BusyError
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.placement.confirmation import is_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,6 +72,8 @@ class Deployer:
             return None
         if found.metadata.resource_version in self._replaced.get(key, ()):
             return None
+        if is_waiting(found.metadata, found.status, self._context.since()):
+            return None
         memory = self._memories.get(key)
         if memory is None or memory.uid != found.metadata.uid:
             memory = self._memories[key] = Memory(found.metadata.uid)
@@ -105,7 +108,7 @@ DEPLOYER: Final = "deployer"
 class DeploymentControllers:
     """The two controllers, their caches and the member clusters that they reach."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a process has, and knobs for tests
         self,
         client: Client,
         settings: MemberSettings,
@@ -114,6 +117,7 @@ class DeploymentControllers:
         metrics: ControllerMetrics,
         caches: DeploymentCaches | None = None,
         now: Callable[[], datetime] = utc_now,
+        since: Callable[[], str] = str,
     ) -> None:
         self.caches = caches or DeploymentCaches(client, metrics.watches)
         self.members = Members(
@@ -131,6 +135,7 @@ class DeploymentControllers:
             members=self.members,
             events=events,
             now=now,
+            since=since,
         )
         self._monitor: Monitor | None = None
         self._deployer: Deployer | None = None

@@ -13,10 +13,12 @@ from harbourmaster.controller.placement.applying import (
     delete,
     prepared_for,
 )
+from harbourmaster.controller.placement.secret_copies import read_copies
 from harbourmaster.controller.placement.status_writer import RESYNC, Known, StatusWriter
 from harbourmaster.kube.errors import ApiError, UnreachableError
+from harbourmaster.placement.copied_secrets import Copies
 from harbourmaster.placement.deployed import FORCE
-from harbourmaster.placement.inventory import merged
+from harbourmaster.placement.leaving import leaving
 from harbourmaster.placement.manifests import ManifestOwner, Prepared
 from harbourmaster.placement.rollout import (
     APPLY,
@@ -63,6 +65,9 @@ class Memory:
         self.attempts = 0
         self.known: Known | None = None
         self.prepared: tuple[Any, Prepared] | None = None
+        self.copies = Copies()
+        self.announced: set[str] = set()
+        """The clusters of which was told what is deleted at the end."""
         self.fights = Fights()
         self.told = ""
 
@@ -71,6 +76,8 @@ class Memory:
         ends = [until] if until else []
         if self.known is not None and self.known.at + RESYNC > now:
             ends.append(self.known.at + RESYNC)
+        if self.copies.until:
+            ends.append(self.copies.until)
         return max(min(ends) - now, SHORTEST) if ends else None
 
 
@@ -140,6 +147,7 @@ class DeploymentPass:
             has_finalizer=self.writer.has_finalizer,
             desired=self._prepared.refs,
             fault=self._fault,
+            fault_reason="SecretNotCopied" if self._memory.copies.fault else "InvalidManifests",
             is_applied=is_applied,
             is_ready=is_applied and known is not None and not known.unready(),
             outcomes=self._outcomes,
@@ -206,16 +214,24 @@ class DeploymentPass:
             return
         if session is None or session.reach is not Reach.YES:
             return
+        copies = await self._copies()
+        if copies.fault:
+            self.is_unfinished, self._fault = True, copies.fault
+            return
         cluster = self._context.caches.clusters.store.get(self._key(name))
         allows = cluster is not None and cluster.spec.allow_cluster_scoped
-        state = (session, found.metadata.generation, allows)
+        state = (session, found.metadata.generation, allows, copies.manifests)
         kept = self._memory.prepared
         if kept is None or kept[0] != state:
             try:
                 # Also this is at work there, and may hang.
                 async with session.use(found.metadata.key, self._wake):
                     prepared = await prepared_for(
-                        session, found.spec.manifests, self._owner, allow_cluster_scoped=allows
+                        session,
+                        found.spec.manifests,
+                        self._owner,
+                        allow_cluster_scoped=allows,
+                        secrets=copies.manifests,
                     )
             except UnreachableError:
                 self._note_silence(name)
@@ -237,6 +253,16 @@ class DeploymentPass:
             refs = tuple(each for each in known.refs if each.key in held)
             self.writer.record = record.applied(name, refs, ())
 
+    async def _copies(self) -> Copies:
+        """The Secrets that it takes along, which are read now and then. Raises ApiError."""
+        kept, found = self._memory.copies, self._found
+        is_old = kept.generation != found.metadata.generation or self.now >= kept.until
+        if not found.spec.secrets:
+            self._memory.copies = Copies()
+        elif is_old or kept.fault:
+            self._memory.copies = await read_copies(self._context, found)
+        return self._memory.copies
+
     # What is done
 
     async def _act(self, action: Action) -> None:
@@ -251,6 +277,9 @@ class DeploymentPass:
                 await self._do(APPLY, cluster, self._target, partial(self._apply, action))
             case Delete(cluster=cluster):
                 session = self._session(cluster)
+                if self._is_ending and cluster not in self._memory.announced:
+                    self._memory.announced.add(cluster)
+                    self.writer.tell("Deleting", f"on cluster {cluster}: {leaving(action.refs)}")
                 await self._do(DELETE, cluster, session, partial(self._delete, action))
 
     async def _do(
@@ -305,8 +334,7 @@ class DeploymentPass:
 
     def _claim(self, cluster: str) -> Claim:
         """What the application may do with objects of a cluster."""
-        record = self.writer.record
-        refs = merged(record.pending.get(cluster, ()), record.inventory.get(cluster, ()))
+        refs = self.writer.record.objects(cluster)
         force = self._found.spec.conflict_policy == FORCE
         return Claim(self._owner, {each.key: each for each in refs}, force)
 

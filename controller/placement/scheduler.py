@@ -20,7 +20,7 @@ from harbourmaster.controller.placement.caches import BY_NAMESPACE
 from harbourmaster.controller.placement.writes import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.application_status import next_time, settled
-from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.confirmation import decide_confirmed
 from harbourmaster.placement.model import (
     FALSE,
     SCHEDULED,
@@ -70,6 +70,8 @@ class SchedulingContext:
     now: Callable[[], datetime]
     clock: Callable[[], float]
     references: ReferenceMode = DEFAULT_MODE
+    since: Callable[[], str] = str
+    """When placement was switched on, as a stamp; empty if that does not matter."""
 
     def seconds_until(self, when: datetime | None) -> float | None:
         """What a reconciler returns to be called then."""
@@ -156,8 +158,8 @@ class Scheduler(Deciding[Application]):
         super().__init__(context, context.caches.applications)
 
     async def _decide(self, found: Application, snapshot: TimedPass) -> float | None:
-        began = time.perf_counter()
-        decision = decide(found, snapshot.seen, snapshot.herd)
+        began, since = time.perf_counter(), self._context.since()
+        decision = decide_confirmed(found, snapshot.seen, snapshot.herd, since=since)
         rules = self._context.settings
         status = settled(found, decision, rules, partial(record, seen=snapshot.seen))
         self._count(decision, began)

@@ -12,6 +12,7 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import DEPLOYED, FINALIZER, READY, fields_of, record_of
+from harbourmaster.placement.leaving import given_up, leaving, moving
 from harbourmaster.placement.model import FALSE, TRUE, Condition, TargetReference, updated
 from harbourmaster.placement.readiness import summary
 
@@ -188,8 +189,7 @@ class StatusWriter:
                 changes.append(self._condition(READY, FALSE, reason, ""))
             self._change(changes)
         if reason == "Migrating":
-            source = before.running_on or ", ".join(before.inventory)
-            self.tell(reason, f"from cluster {source} to {record.scheduled_to}")
+            self.tell(reason, moving(before, record.scheduled_to))
         elif reason == "Migrated":
             self.tell(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
@@ -197,19 +197,13 @@ class StatusWriter:
             self._changed = replace(self._changed, awaits_ready=False)
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
-                f"on {record.scheduled_to} (failure {record.migration.failures})"
+                f"on {record.scheduled_to} (failure {record.migration.failures}); "
+                f"on {before.scheduled_to}: {leaving(before.objects(before.scheduled_to))}"
             )
             self.tell(reason, text, "Warning")
         elif reason in _CLEANING:
-            forgotten = set(before.clusters) - set(record.clusters)
-            left = set(before.inventory) - set(record.inventory)
-            names = ", ".join(sorted(forgotten or left))
-            what = (
-                "forgotten, because it has no Cluster"
-                if forgotten
-                else "deleted when the cluster is reachable"
-            )
-            self.tell(reason, f"what is left on cluster {names} is {what}", "Warning")
+            for text in given_up(before, record):
+                self.tell(reason, text, "Warning")
 
     def _change(self, changes: list[Condition]) -> None:
         now = stamp(self._context.now())

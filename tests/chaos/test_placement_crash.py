@@ -10,8 +10,10 @@ from functools import partial
 import pytest
 
 from harbourmaster.api.patches import ApplyPatch
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, CONFIG_MAPS, SECRETS
 from harbourmaster.controller.placement import session
+from harbourmaster.placement.confirmation import CONFIRMED
+from harbourmaster.placement.copied_secrets import ALLOW_COPY
 from helpers.faults.crashing import MortalClient, Plan, live
 from helpers.member_planes import members_of, two_planes
 from helpers.placed import config_map
@@ -101,7 +103,17 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
     theirs = ApplyPatch(config_map("theirs", one.namespace, a="precious"), "somebody")
     await one.client.patch(CONFIG_MAPS, "theirs", theirs, one.namespace)
     manifests = [config_map(name, one.namespace, b="ours") for name in sorted(names)]
-    await flow.application(*manifests, constraints=bound_to("one"), migrationOrder=order)
+    metadata = {"name": "login", "annotations": {ALLOW_COPY: "app"}}
+    login = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    await flow.client.create(SECRETS, login, flow.namespace)
+    await flow.application(
+        *manifests,
+        constraints=bound_to("one"),
+        migrationOrder=order,
+        secrets=[{"name": "login", "targetNamespace": one.namespace}],
+    )
+    # It is older than every life.
+    await flow.change(APPLICATIONS, "app", {"metadata": {"annotations": {CONFIRMED: "true"}}})
 
     async def kubectl(*arguments):
         # Another process: a death takes what this one has begun meanwhile with it.
@@ -111,13 +123,16 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
         async with asyncio.timeout(MANY):
             await settled(flow, "one")
             assert (await one.names(), await two.names()) == (names, set())
+            assert await one.names(SECRETS) == {"login"}
             value = json.dumps({"spec": {"constraints": bound_to("two")}})
             await kubectl("patch", NAME, "--type=merge", f"--patch={value}")
             await settled(flow, "two")
             assert (await one.names(), await two.names()) == ({"theirs"}, names)
+            assert (await one.names(SECRETS), await two.names(SECRETS)) == (set(), {"login"})
             await kubectl("delete", NAME, "--wait=false")
             await flow.until_gone()
             assert (await one.names(), await two.names()) == ({"theirs"}, set())
+            assert await two.names(SECRETS) == set()
             left = await one.get(CONFIG_MAPS, "theirs")
             assert left["data"] == {"a": "precious", "b": "ours"}
             assert "labels" not in left["metadata"]
@@ -125,9 +140,9 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
     lives = await live(
         control_plane.kubeconfig, flow.namespace, plan, partial(over), patience=60.0, **SETTINGS
     )
-    member = {write for write in plan.sent if "configmaps" in write}
-    # Three objects, applied and deleted or released on either cluster.
-    assert len(member) >= 4
+    member = {write for write in plan.sent if "configmaps" in write or "/secrets" in write}
+    # Four objects, applied and deleted or released on either cluster.
+    assert len(member) >= 6
     assert lives > len(plan.sent)
 
 

@@ -30,6 +30,8 @@ from helpers.schemas import open_definition
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
 
 @pytest.fixture
 async def both(world, planes):
@@ -236,6 +238,36 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     await both.until_gone()
     assert await one.names() == {"settings"}
     assert is_released(await one.get(CONFIG_MAPS, "settings"))
+
+
+async def test_a_move_and_a_deletion_announce_what_they_delete_and_what_stays(both, members):
+    one, _ = members
+    await theirs(one, a="theirs")
+    place = one.namespace
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": place},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    manifests = config_map("settings", place), config_map("made", place), claim
+    await both.application(*manifests, to="one")
+    for cluster, member in zip(("one", "two"), members, strict=True):
+        if cluster == "two":
+            await both.schedule("two")
+        await both.until_running(cluster)
+        # Nobody here says that no pod uses it.
+        await member.edit(CLAIMS, "data", {"metadata": {"finalizers": None}})
+    gone = f"deletes PersistentVolumeClaim {place}/data, ConfigMap {place}/made"
+    kept = f"keeps ConfigMap {place}/settings, which existed before"
+    told = [each[-2:] for each in both.events.sent]
+    assert ("Migrating", f"from cluster one to two; on one: {gone}; {kept}") in told
+    await both.delete()
+    await both.until_gone()
+    told = [each[-2:] for each in both.events.sent]
+    gone = f"{gone}, ConfigMap {place}/settings"
+    assert told.count(("Deleting", f"on cluster two: {gone}")) == 1
+    assert await one.names() == {"settings"}
 
 
 async def test_what_was_there_before_survives_an_update_that_leaves_it_out(both, members):

@@ -76,13 +76,14 @@ class Placed(Namespaced):
         self.deployment = None
 
     @contextlib.asynccontextmanager
-    async def deploying(self, **settings):
-        """Run the controllers, as the leader."""
+    async def deploying(self, since=str, **settings):
+        """Run the controllers, as the leader; ``since`` tells when they were switched on."""
         self.deployment = DeploymentControllers(
             self.client,
             MemberSettings(**{**QUICK, **settings}),
             events=self.events,
             metrics=create_controller_metrics("0", ["clusters", "deployer"]),
+            since=since,
         )
         caches = self.deployment.caches
         for mirror in (caches.applications, caches.clusters):

@@ -66,11 +66,12 @@ class Flow(Placed):
 
     @contextlib.asynccontextmanager
     async def placing(self, *flags):
-        """Run the controller."""
+        """Run the controller, which leads: applications from now on need no confirmation."""
         self.process = await asyncio.to_thread(
             Controller, self._kubeconfig, self.namespace, *FLAGS, *flags
         )
         try:
+            await asyncio.to_thread(self.process.await_event, "became leader")
             yield self.process
         except BaseException:
             # For who looks into a failure.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 
@@ -187,7 +188,7 @@ def test_what_has_no_meaning_here_is_named(imported):
         backoff=0,
         backoff_limit=-5,
     )
-    found, told = imported({**given, "status": {"running_on": {"name": "c"}}})
+    found, told = imported(given, options=["--drop-hooks"])
     assert found["Application", "a"]["spec"]["backoff"] == {
         "delaySeconds": 1,
         "factor": 1,
@@ -196,9 +197,56 @@ def test_what_has_no_meaning_here_is_named(imported):
     text = "\n".join(told)
     for field in ("hooks", "observer_schema", "tosca", "auto_cluster_create", "storage_migration"):
         assert f"Application shop/a: spec.{field} " in text
-    assert "its status is not converted" in text
     assert "spec.backoff.factor: 0 is 1 here" in text
     assert "spec.backoff.limit: -5 is 0 here" in text
+
+
+def test_an_application_with_hooks_is_refused_unless_they_are_given_up(imported):
+    given = app(hooks=["complete", "shutdown"])
+    found, (line,) = imported(given, code=1)
+    assert found == {}
+    assert "Application shop/a: spec.hooks: complete, shutdown would not run here: " in line
+    assert line.endswith(", then convert it with --drop-hooks")
+    found, told = imported(given, options=["--drop-hooks"])
+    assert list(found) == [("Application", "a")]
+    text = "Application shop/a: spec.hooks do not run here (--drop-hooks): left out"
+    assert text in told
+    assert imported(app(hooks=[]))[0]
+
+
+@pytest.mark.parametrize("field", ["running_on", "scheduled_to"])
+def test_an_application_stays_on_its_cluster_and_waits_for_a_person(imported, field):
+    reference = {"api": "kubernetes", "kind": "Cluster", "namespace": "shop", "name": "mk_1"}
+    found, told = imported({**app(), "status": {field: reference}})
+    assert found["Application", "a"]["metadata"]["annotations"] == {
+        "placement.harbourmaster.dev/confirmed": "false",
+        "placement.harbourmaster.dev/current-cluster": "mk-1",
+    }
+    assert (
+        "Application shop/a: it stays on Cluster mk-1, and nothing is done until you run "
+        "harbourmaster placement confirm a -n shop"
+    ) in told
+
+
+def test_an_application_that_runs_nowhere_waits_for_nobody(imported):
+    found, _ = imported({**app(), "status": {"running_on": None, "scheduled_to": None}})
+    assert "annotations" not in found["Application", "a"]["metadata"]
+
+
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps])
+def test_what_krake_prints_is_read_as_it_is(imported, dump):
+    names = [("Application", "a"), ("Application", "b")]
+    assert list(imported(dump([app(), app("b")]))[0]) == names
+    wrapped = {"api": "kubernetes", "kind": "ApplicationList", "items": [app(), app("b")]}
+    assert list(imported(dump(wrapped))[0]) == names
+    several = "\n---\n".join((dump([app()]), dump(app("b")), dump([])))
+    assert list(imported(several)[0]) == names
+
+
+def test_a_value_in_a_list_that_is_no_object_is_refused_with_its_place(imported):
+    found, told = imported(yaml.safe_dump([app(), "b"]), code=1)
+    assert list(found) == [("Application", "a")]
+    assert any("items[1]: expected an object" in line for line in told)
 
 
 def test_a_kubeconfig_moves_into_a_secret(imported):

@@ -15,8 +15,10 @@ from harbourmaster.api.resources import (
     NAMESPACES,
     SECRETS,
 )
+from harbourmaster.api.times import moment
 from harbourmaster.controller.extender.extender import PATH, Extender
 from harbourmaster.controller.manager import Manager
+from harbourmaster.controller.registry import PLACEMENT_SINCE
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.spans import Tracer
@@ -180,6 +182,32 @@ async def test_without_an_election_it_works_at_once(start, api):
     await start(leaderElection={"enabled": False})
     await until_registered(api)
     assert api.seen("*", "/leases") == []
+
+
+async def test_the_lease_says_since_when_placement_is_on(start, api):
+    async def led(**values):
+        found = await start(**values)
+        await found.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
+        marks = api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}
+        since = found.manager._process.placement_since
+        await found.end()
+        return marks.get(PLACEMENT_SINCE, ""), since
+
+    on = {"controllers": ["placement"], "placement": {"enabled": True}}
+    mark, since = await led(**on)
+    assert since == mark != ""
+    found = api.get(LEASES, LEASE, HOME)
+    early = {PLACEMENT_SINCE: "2026-03-01T12:00:00Z"}
+    api.put(LEASES, {**found, "metadata": {**found["metadata"], "annotations": early}})
+    assert await led(**on) == ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z")
+    assert await led(controllers=["namespaces"]) == ("", "")
+
+
+async def test_without_an_election_placement_counts_from_the_start_of_the_process(start):
+    on = {"controllers": ["placement"], "placement": {"enabled": True}}
+    found = await start(leaderElection={"enabled": False}, **on)
+    await found.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
+    assert moment(found.manager._process.placement_since) is not None
 
 
 async def test_without_registration_nothing_of_it_is_read_or_written(start, api):

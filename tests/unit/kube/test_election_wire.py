@@ -43,7 +43,7 @@ FAULTS = pytest.mark.parametrize(
 class Worker:
     """A candidate, and when it worked."""
 
-    def __init__(self, client, name="a", times=TIMES):
+    def __init__(self, client, name="a", times=TIMES, marks=None):
         self.changed = asyncio.Condition()
         self.working = False
         self.spans: list[list[float]] = []
@@ -55,6 +55,7 @@ class Worker:
             identity=name,
             deadman=Deadman(self.stuck.set),
             labels={"app.kubernetes.io/name": "harbourmaster"},
+            marks=marks,
             **times,
         )
         self.task = asyncio.create_task(self.election.run(self.work))
@@ -86,8 +87,8 @@ class Worker:
 async def start(client):
     started = []
 
-    def begin(name="a", times=TIMES):
-        started.append(Worker(client, name, times))
+    def begin(name="a", times=TIMES, marks=None):
+        started.append(Worker(client, name, times, marks))
         return started[-1]
 
     with captured_log():
@@ -172,3 +173,30 @@ async def test_a_lease_deleted_while_leading_is_made_again(api, start):
     assert stored(api)["spec"]["holderIdentity"] == a.election.identity
     assert len(a.spans) == 1
     assert a.working
+
+
+async def test_a_mark_of_the_lease_outlives_renewals_a_deletion_and_its_leader(api, start):
+    a = start(times=PATIENT, marks={"example.com/since": True})
+    await a.until(working=True)
+    since = a.election.marks["example.com/since"]
+    assert stored(api)["metadata"]["annotations"] == {"example.com/since": since}
+    await api.until_seen("update", count=len(api.seen("update")) + 2)
+    api.remove(LEASES, "harbourmaster-controller", NAMESPACE)
+    seen = len(api.seen("create"))
+    await api.until_seen("create", count=seen + 1)
+    await api.until_seen("update", count=len(api.seen("update")) + 1)
+    assert stored(api)["metadata"]["annotations"] == {"example.com/since": since}
+    # Another value shows that nobody writes it anew.
+    early = "2026-03-01T12:00:00Z"
+    await a.stop()
+    found = stored(api)
+    found["metadata"]["annotations"] = {"example.com/since": early}
+    api.put(LEASES, found)
+    b = start("b", times=PATIENT, marks={"example.com/since": True})
+    await b.until(working=True)
+    assert b.election.marks == {"example.com/since": early}
+    await b.stop()
+    c = start("c", times=PATIENT, marks={"example.com/since": False})
+    await c.until(working=True)
+    assert c.election.marks == {}
+    assert stored(api)["metadata"]["annotations"] == {}

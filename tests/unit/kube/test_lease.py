@@ -23,6 +23,7 @@ from harbourmaster.kube.lease import (
     decide_as_leader,
     decode_lease,
     encode_lease,
+    marked,
     micro_time,
     new_lease,
     observe,
@@ -197,6 +198,26 @@ def test_a_spec_may_be_missing():
 def test_what_is_no_lease_is_an_error(body):
     with pytest.raises(msgspec.DecodeError):
         decode_lease(body)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, {"ours": "T2"}),
+        ({"theirs": "x", "gone": "2026-03-01T12:00:00Z"}, {"theirs": "x", "ours": "T2"}),
+        ({"ours": "2026-03-01T12:00:00Z"}, {"ours": "2026-03-01T12:00:00Z"}),
+        ({"ours": "nonsense"}, {"ours": "T2"}),
+        ("nonsense", {"ours": "T2"}),
+    ],
+)
+def test_a_mark_says_since_when_it_is_set(before, after):
+    found = Lease({"name": "x", "annotations": before})
+    assert marked(found, {"ours": True, "gone": False}, "T2").annotations == after
+
+
+def test_marks_that_are_as_wanted_change_nothing():
+    found = Lease({"name": "x", "annotations": {"ours": "2026-03-01T12:00:00Z"}})
+    assert marked(found, {"ours": True, "gone": False}, "T2") is found
 
 
 def test_a_new_lease_has_our_labels():

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.placement.decisions import Herd, decide
 from helpers.placing import (
@@ -133,7 +134,10 @@ STATEFUL = {
     "metadata": {"name": "db"},
     "spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]},
 }
-RECREATE = {"placement.harbourmaster.dev/migration-volumes": "Recreate"}
+
+
+def recreating(app):
+    return replace(app, spec=replace(app.spec, migration_volumes="Recreate"))
 
 
 @pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
@@ -145,7 +149,7 @@ def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
     kind = manifest["kind"]
     assert better.reason == (
         f"'b' has the best score, 0.9, but a move would lose the volumes of its {kind}: to allow "
-        "it, set the annotation placement.harbourmaster.dev/migration-volumes to Recreate"
+        "it, set spec.migrationVolumes to Recreate"
     )
     limited = application(on="a", manifests=[manifest], metrics=["n > 0.5"])
     assert decided(limited, *AB, m=0.1, n=0.9).stays
@@ -157,7 +161,7 @@ def test_no_metric_and_no_outage_moves_an_application_with_volumes(manifest):
 
 @pytest.mark.parametrize("manifest", [CLAIM, STATEFUL], ids=["claim", "template"])
 def test_an_application_with_volumes_moves_where_that_is_allowed_or_wanted(manifest):
-    allowed = application(on="a", manifests=[manifest], annotations=RECREATE)
+    allowed = recreating(application(on="a", manifests=[manifest]))
     assert decided(allowed, *AB, m=0.1, n=0.9).chosen == ["b"]
     silent = (cluster("a", status=NO_ANSWER), cluster("b"))
     assert decided(allowed, *silent, rules=MOVE).chosen == ["b"]

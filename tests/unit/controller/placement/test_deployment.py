@@ -20,6 +20,8 @@ from harbourmaster.api.resources import (
     NODES,
     SECRETS,
 )
+from harbourmaster.api.times import stamp
+from harbourmaster.placement.copied_secrets import ALLOW_COPY
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
@@ -420,3 +422,112 @@ async def test_readiness_is_seen_also_where_nothing_may_be_watched(world, member
         ready |= dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
         member.put(DEPLOYMENTS, {**found, "status": ready})
         await world.until(lambda status: is_true(status, "Ready"))
+
+
+async def test_nothing_is_written_for_an_application_that_waits_for_a_confirmation(
+    world, member, leading_to
+):
+    since = lambda: stamp(datetime.now(UTC) + timedelta(days=1))  # noqa: E731 - a clock
+    async with world.deploying(since=since):
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        await world.application(config_map("a"))
+        await world.application(config_map("b"), name="bound", to="one")
+        await world.until_running("one", "bound")
+        assert not world.api.seen("patch", "/applications/app")
+        assert count(member) == 1
+        # Nor when it ends: nothing of ours holds it.
+        await world.delete()
+        await world.until_gone()
+        assert not world.api.seen("patch", "/applications/app")
+
+
+def secret(name, value, allowed=""):
+    notes = {"annotations": {ALLOW_COPY: allowed}} if allowed else {}
+    metadata = {"name": name, "namespace": "team", **notes}
+    return {"metadata": metadata, "data": {"password": base64.b64encode(value).decode()}}
+
+
+@pytest.mark.claim("P7")
+async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
+    world, member, leading_to
+):
+    def copied():
+        found = member.objects.all(SECRETS).values()
+        return {each["metadata"]["name"]: each["data"]["password"] for each in found}
+
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        world.api.put(SECRETS, secret("db", b"first"))
+        given = [{"name": "db", "targetName": "login"}]
+        await world.application(config_map("a"), to="one", secrets=given)
+        message = await world.until_fault("SecretNotCopied")
+        assert message.startswith("secrets[0]: Secret team/db does not allow this application to ")
+        assert message.endswith(f"secret db -n team {ALLOW_COPY}=app")
+        assert copied() == {}
+        assert count(member) == 0
+        world.api.put(SECRETS, secret("db", b"first", "app"))
+        await world.until_running("one")
+        assert copied() == {"login": base64.b64encode(b"first").decode()}
+        seen = len(member.seen("patch", "/secrets"))
+        world.api.put(SECRETS, secret("db", b"second", "app"))
+        await member.until_seen("patch", "/secrets", seen + 1)
+        await world.until_running("one")
+        assert copied() == {"login": base64.b64encode(b"second").decode()}
+        # What is not allowed any more is not updated, and stays.
+        world.api.remove(SECRETS, "db", "team")
+        text = "secrets[0]: Secret team/db does not exist: "
+        assert (await world.until_fault("SecretNotCopied")).startswith(text)
+        assert len(copied()) == 1
+        await world.delete()
+        await world.until_gone()
+        assert copied() == {}
+
+
+@pytest.mark.claim("P7")
+async def test_the_kubeconfig_of_a_cluster_is_not_copied_whatever_its_secret_says(
+    world, member, leading_to
+):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        (found,) = world.api.objects.all(SECRETS).values()
+        metadata = {**found["metadata"], "annotations": {ALLOW_COPY: "*"}}
+        world.api.put(SECRETS, {**found, "metadata": metadata})
+        await world.application(config_map("a"), to="one", secrets=[{"name": "one"}])
+        message = await world.until_fault("SecretNotCopied")
+        assert "Secret team/one has the kubeconfig of Cluster one, which is never copied" in message
+        assert count(member, SECRETS) == 0
+
+
+async def test_a_move_and_the_end_are_announced_with_what_goes_and_what_stays(
+    world, member, other, leading_to
+):
+    member.put(CONFIG_MAPS, {"metadata": {"name": "theirs", "namespace": "default"}})
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.cluster("two", text=leading_to(other))
+        await world.application(config_map("ours"), config_map("theirs"), to="one")
+        await world.until_running("one")
+        await world.schedule("two")
+        await world.until_running("two")
+        await world.delete()
+        await world.until_gone()
+    told = [each[-2:] for each in world.events.sent]
+    left = "deletes ConfigMap default/ours; keeps ConfigMap default/theirs, which existed before"
+    assert ("Migrating", f"from cluster one to two; on one: {left}") in told
+    text = "on cluster two: deletes ConfigMap default/theirs, ConfigMap default/ours"
+    assert told.count(("Deleting", text)) == 1
+
+
+async def test_a_move_that_is_taken_back_says_what_it_deletes(world, member, other, leading_to):
+    async with world.deploying(ready_timeout_seconds=0.5):
+        await world.cluster("one", text=leading_to(member))
+        await world.cluster("two", text=leading_to(other))
+        await world.application(deployment("web"), to="one", migrationOrder="CreateFirst")
+        await world.until_running("one")
+        await world.schedule("two")
+        await world.until(lambda status: status.migration_retries == 1)
+        await world.until_running("one")
+    ((text,),) = [each[-1:] for each in world.events.sent if each[-2] == "RolledBack"]
+    assert text.endswith("(failure 1); on two: deletes Deployment default/web")
+    assert count(other, DEPLOYMENTS) == 0

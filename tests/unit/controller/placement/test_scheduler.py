@@ -97,6 +97,46 @@ async def test_the_hold_off_has_a_fixed_end_that_no_event_puts_off():
     assert stage.metrics.registry.get_sample_value(name, labels) == 1
 
 
+async def test_one_that_waits_for_a_person_gets_a_condition_once_and_is_placed_when_confirmed():
+    stage = two_berths()
+    stage.controller._process.placement_since = "2026-03-01T12:00:00Z"
+    old = {"creationTimestamp": "2026-03-01T11:59:59Z"}
+    stage.put(APPLICATIONS, "app", **old)
+    assert await stage.look() is None
+    ((_, value, _),) = stage.writes
+    assert list(value["status"]) == ["conditions"]
+    text = (
+        "it would be placed on 'two': to have it placed, run "
+        f"harbourmaster placement confirm app -n {NAMESPACE}"
+    )
+    assert (stage.condition()["reason"], stage.condition()["message"]) == ("NotConfirmed", text)
+    assert [each[-2:] for each in stage.events.sent] == [("NotConfirmed", text)]
+    # Other values that lead to the same are no news.
+    stage.static(green=0.3, coal=0.8)
+    assert await stage.look() is None
+    assert len(stage.writes) == 1
+    confirmed = {"placement.harbourmaster.dev/confirmed": "true"}
+    stage.put(APPLICATIONS, "app", status=stage.status(), annotations=confirmed, **old)
+    assert await stage.look() == 60
+    assert stage.on() == "two"
+
+
+async def test_those_that_wait_take_nobody_s_place():
+    stage = two_berths(moves_per_target=1)
+    stage.put(
+        APPLICATIONS,
+        "imported",
+        annotations={
+            "placement.harbourmaster.dev/confirmed": "false",
+            "placement.harbourmaster.dev/current-cluster": "one",
+        },
+    )
+    assert await stage.look("imported") is None
+    stage.ship(on="one")
+    await stage.look()
+    assert stage.on() == "two"
+
+
 async def test_a_pass_that_changes_nothing_writes_nothing():
     stage = two_berths()
     stage.ship(on="two")

@@ -1,0 +1,55 @@
+"""What becomes of an application's objects on a cluster that it leaves, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.placement.inventory import ADOPTED, MADE
+from harbourmaster.placement.manifests import for_deletion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from harbourmaster.placement.inventory import Inventory, ObjectRef
+    from harbourmaster.placement.rollout import Record
+
+NAMED: Final = 8
+"""Objects of a kind of end that are named; the rest is counted."""
+_CLAIM: Final = ("", "PersistentVolumeClaim")
+
+
+def leaving(objects: Inventory) -> str:
+    """What is deleted, volumes first, and what stays, in one line."""
+    found = sorted(for_deletion(objects), key=lambda ref: (ref.group, ref.kind) != _CLAIM)
+    texts = {
+        "deletes {}": [each for each in found if each.origin == MADE],
+        # As the deletion will find them.
+        "deletes {}, unless others created them": [each for each in found if not each.origin],
+        "keeps {}, which existed before": [each for each in found if each.origin == ADOPTED],
+    }
+    parts = [text.format(_named(refs)) for text, refs in texts.items() if refs]
+    return "; ".join(parts) or "deletes nothing"
+
+
+def moving(before: Record, to: str) -> str:
+    """What becomes of an application that moves to a cluster."""
+    others = [each for each in before.inventory.items() if each[0] != to]
+    parts = [f"from cluster {before.running_on or ', '.join(before.inventory)} to {to}"]
+    parts += [f"on {name}: {leaving(objects)}" for name, objects in others]
+    return "; ".join(parts)
+
+
+def given_up(before: Record, after: Record) -> Iterator[str]:
+    """What becomes of the objects on clusters that do not answer, or have no Cluster any more."""
+    forgotten = set(before.clusters) - set(after.clusters)
+    for name in sorted(forgotten or set(before.inventory) - set(after.inventory)):
+        objects = before.objects(name)
+        if forgotten:
+            yield f"Cluster {name} does not exist, so these stay there: {_named(objects)}"
+        else:
+            yield f"once cluster {name} is reachable: {leaving(objects)}"
+
+
+def _named(refs: Sequence[ObjectRef]) -> str:
+    more = f" and {len(refs) - NAMED} more" if len(refs) > NAMED else ""
+    return ", ".join(each.text for each in refs[:NAMED]) + more

@@ -1,0 +1,189 @@
+"""What placement does only with somebody's consent: existing applications, and Secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime
+
+import pytest
+
+from harbourmaster.api.resources import APPLICATIONS, CONFIG_MAPS, LEASES, SECRETS
+from harbourmaster.api.times import stamp
+from harbourmaster.cli import main as cli
+from harbourmaster.controller.registry import PLACEMENT_SINCE
+from harbourmaster.placement.copied_secrets import ALLOW_COPY
+from helpers.member_planes import two_planes
+from helpers.placed import config_map, is_true, theirs
+from helpers.placing_flow import flow_in
+
+pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory):
+    """Two member API servers."""
+    with two_planes(tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture
+async def flow(request, control_plane):
+    async with flow_in(control_plane, request.node.name) as found, found.watching():
+        yield found
+
+
+async def until_older(flow, name):
+    """Wait until what is switched on now is switched on later than an application was created."""
+    created = (await flow.stored(name))["metadata"]["creationTimestamp"]
+    while stamp(datetime.now(UTC)) <= created:  # noqa: ASYNC110 - a clock
+        await asyncio.sleep(0.05)
+
+
+def message_of(status):
+    return next((each.message for each in status.conditions if each.type == "Scheduled"), "")
+
+
+def confirm(flow, *names):
+    arguments = ["placement", "confirm", *names, f"--kubeconfig={flow._kubeconfig}"]
+    return asyncio.to_thread(cli.main, [*arguments, f"--namespace={flow.namespace}"])
+
+
+async def untouched(flow, name):
+    """Whether an application has nothing of ours but one condition."""
+    found = await flow.stored(name)
+    (condition,) = found["status"].pop("conditions")
+    assert not found["status"]
+    return condition["reason"] == "NotConfirmed" and "finalizers" not in found["metadata"]
+
+
+async def test_existing_applications_are_untouched_until_a_person_confirms_them(
+    flow, planes, members, capsys
+):
+    one, two = members
+    await theirs(one, "old", theirs="precious")
+    before = await one.get(CONFIG_MAPS, "old")
+    for name in ("old", "other"):
+        await flow.application(config_map(name, one.namespace, a="ours"), name=name)
+    await until_older(flow, "other")
+    async with flow.placing() as process:
+        await flow.cluster("one", planes[0])
+        await flow.until_online("one")
+        where = "it would be placed on 'one': to have it placed, run harbourmaster placement "
+        for name in ("old", "other"):
+            await flow.until(lambda status: where in message_of(status), name)
+        await flow.application(config_map("new", one.namespace), name="new")
+        await flow.until_running("one", "new")
+        assert await one.names() == {"old", "new"}
+        assert await one.get(CONFIG_MAPS, "old") == before
+        assert await untouched(flow, "old")
+        marks = (await flow.get(LEASES, "harbourmaster-controller"))["metadata"]["annotations"]
+        await asyncio.to_thread(process.kill)
+    async with flow.placing():
+        # The next leader goes on: what runs is updated, and what waits still waits.
+        await flow.update(config_map("newer", one.namespace), name="new", approve=False)
+        await flow.until_running("one", "new")
+        lease = await flow.get(LEASES, "harbourmaster-controller")
+        assert lease["metadata"]["annotations"] == marks
+        assert PLACEMENT_SINCE in marks
+        assert await one.names() == {"old", "newer"}
+        assert await one.get(CONFIG_MAPS, "old") == before
+        assert await untouched(flow, "old")
+        capsys.readouterr()
+        assert await confirm(flow) == 1
+        told = capsys.readouterr().out.splitlines()
+        assert [line.partition(": ")[0] for line in told] == [
+            f"{flow.namespace}/old",
+            f"{flow.namespace}/other",
+        ]
+        assert await confirm(flow, "old") == 0
+        await flow.until_running("one", "old")
+        assert (await one.get(CONFIG_MAPS, "old"))["data"] == {"theirs": "precious", "a": "ours"}
+        assert await untouched(flow, "other")
+        assert await one.names() == {"old", "newer"}
+        await flow.delete(name="other")
+        await flow.until_gone(name="other")
+    # Without the mark, what was placed once needs no confirmation.
+    await flow.client.delete(LEASES, "harbourmaster-controller", flow.namespace)
+    async with flow.placing():
+        await flow.update(config_map("newest", one.namespace), name="new", approve=False)
+        await flow.until_running("one", "new")
+        for name in ("new", "old"):
+            await flow.delete(name=name)
+            await flow.until_gone(name=name)
+    # It was there before.
+    assert await one.names() == {"old"}
+    assert await two.names() == set()
+
+
+async def test_an_imported_application_stays_where_it_runs_once_it_is_confirmed(
+    flow, planes, members
+):
+    one, two = members
+    notes = {
+        "placement.harbourmaster.dev/confirmed": "false",
+        "placement.harbourmaster.dev/current-cluster": "two",
+    }
+    await theirs(two, "app", made="by Krake")
+    async with flow.placing():
+        for name, plane in zip(("one", "two"), planes, strict=True):
+            await flow.cluster(name, plane)
+        await flow.until_online("one", "two")
+        obj = {
+            "apiVersion": APPLICATIONS.api_version,
+            "kind": APPLICATIONS.kind,
+            "metadata": {"name": "app", "annotations": notes},
+            "spec": {"manifests": [config_map("app", one.namespace, a="ours")]},
+        }
+        await flow.client.create(APPLICATIONS, obj, flow.namespace)
+        await flow.until(lambda status: "it would be placed on 'two'" in message_of(status))
+        assert await untouched(flow, "app")
+        assert (await two.get(CONFIG_MAPS, "app"))["data"] == {"made": "by Krake"}
+        assert await confirm(flow, "--all") == 0
+        await flow.until_running("two")
+        assert (await two.get(CONFIG_MAPS, "app"))["data"] == {"made": "by Krake", "a": "ours"}
+        assert await one.names() == set()
+
+
+async def test_a_secret_is_copied_with_its_consent_and_a_kubeconfig_never(flow, planes, members):
+    one, _ = members
+
+    async def secret(value, **annotations):
+        metadata = {"annotations": annotations}
+        data = {"password": base64.b64encode(value).decode()}
+        await flow.change(SECRETS, "db", {"metadata": metadata, "data": data})
+
+    async def copied(value):
+        data = {"password": base64.b64encode(value).decode()}
+        await one.until(SECRETS, "login", lambda found: found and found["data"] == data)
+
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}}
+    await flow.client.create(SECRETS, empty, flow.namespace)
+    target = {"targetNamespace": one.namespace}
+    async with flow.placing("--placement-members-kubeconfig-interval-seconds=1"):
+        await flow.cluster("one", planes[0])
+        await flow.until_online("one")
+        await secret(b"first")
+        given = [{"name": "db", "targetName": "login", **target}]
+        await flow.application(config_map("a", one.namespace), secrets=given)
+        message = await flow.until_fault("SecretNotCopied")
+        assert f"run kubectl annotate --overwrite secret db -n {flow.namespace} " in message
+        assert message.endswith(f"{ALLOW_COPY}=app")
+        assert await one.names(SECRETS) == await one.names() == set()
+        await secret(b"first", **{ALLOW_COPY: "app"})
+        await flow.until_running("one")
+        await copied(b"first")
+        await secret(b"second")
+        await copied(b"second")
+        kubeconfig = {"metadata": {"annotations": {ALLOW_COPY: "*"}}}
+        await flow.change(SECRETS, "one", kubeconfig)
+        stolen = [{"name": "one", **target}]
+        await flow.application(config_map("b", one.namespace), name="thief", secrets=stolen)
+        message = await flow.until_fault("SecretNotCopied", "thief")
+        assert "has the kubeconfig of Cluster one, which is never copied" in message
+        assert await one.names(SECRETS) == {"login"}
+        await flow.until(lambda status: is_true(status, "Deployed"))
+        for name in ("app", "thief"):
+            await flow.delete(name=name)
+            await flow.until_gone(name=name)
+        assert await one.names(SECRETS) == set()
