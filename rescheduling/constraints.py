@@ -12,16 +12,26 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.selectors import LabelSelectorRequirement, compile_selector
+from harbourmaster.api.selectors import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    compile_selector,
+)
 from harbourmaster.policies.model import REQUIRED, Affinity, PodAffinity
 from harbourmaster.policies.model import Toleration as GivenToleration
-from harbourmaster.rescheduling.model import AntiAffinityTerm, NodeRequirement, NodeTerm, Toleration
+from harbourmaster.rescheduling.model import (
+    NodeRequirement,
+    NodeTerm,
+    PodTerm,
+    SpreadConstraint,
+    Toleration,
+)
 from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from harbourmaster.api.selectors import LabelSelector, Matcher
+    from harbourmaster.api.selectors import Matcher
     from harbourmaster.policies.model import (
         NodeSelector,
         NodeSelectorRequirement,
@@ -42,11 +52,13 @@ _ALWAYS_FINE: Final = frozenset(
         "downwardAPI",
         "hostPath",
         "image",
+        "csi",
         "gitRepo",
         "nfs",
     )
 )
 """Volumes that are to be had on every node."""
+_JUDGED: Final = _ALWAYS_FINE | {"name", "persistentVolumeClaim", "ephemeral"}
 
 
 class _Apart(Struct, frozen=True, gc=False, rename="camel"):
@@ -55,14 +67,37 @@ class _Apart(Struct, frozen=True, gc=False, rename="camel"):
 
 class _Spread(Struct, frozen=True, gc=False, rename="camel"):
     when_unsatisfiable: str | None = None
+    topology_key: str | None = None
+    max_skew: int | None = None
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+
+
+class _Claim(Struct, frozen=True, gc=False, rename="camel"):
+    claim_name: str | None = None
 
 
 class Volume(Struct, frozen=True, gc=False, rename="camel"):
-    """A volume as far as it matters to a drain."""
+    """A volume as far as it matters to a drain, and its claim."""
 
     name: str | None = None
     empty_dir: dict[str, Any] | None = None
     host_path: dict[str, Any] | None = None
+    persistent_volume_claim: _Claim | None = None
+    ephemeral: dict[str, Any] | None = None
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether it is a PersistentVolumeClaim, or the pod makes one for it."""
+        return self.persistent_volume_claim is not None or self.ephemeral is not None
+
+    def claim_of(self, pod: str) -> str:
+        """The name of its claim."""
+        given = self.persistent_volume_claim
+        return f"{pod}-{self.name}" if given is None else given.claim_name or ""
 
     @property
     def is_local(self) -> bool:
@@ -94,19 +129,22 @@ def matcher(selector: LabelSelector | None, at: str) -> Matcher | None:
     return compile_selector(selector)
 
 
-def anti_affinity(
-    given: Raw, namespace: str, labels: Mapping[str, str]
-) -> tuple[AntiAffinityTerm, ...]:
+def anti_affinity(given: Raw, namespace: str, labels: Mapping[str, str]) -> tuple[PodTerm, ...]:
     """The terms of a pod in that namespace and with these labels that are required."""
     if is_absent(given):
         return ()
-    at = "spec.affinity"
-    found = decode(_apart, given, at).pod_anti_affinity
-    terms = (found and found.required) or ()
-    at = f"{at}.podAntiAffinity.{REQUIRED}"
+    found = decode(_apart, given, "spec.affinity").pod_anti_affinity
+    return pod_terms(found, "podAntiAffinity", namespace, labels)
+
+
+def pod_terms(
+    found: PodAffinity | None, field: str, namespace: str, labels: Mapping[str, str]
+) -> tuple[PodTerm, ...]:
+    """The required terms of one kind of affinity between pods."""
+    at = f"spec.affinity.{field}.{REQUIRED}"
     return tuple(
-        _apart_from(_merged(term, labels), namespace, f"{at}[{index}]")
-        for index, term in enumerate(terms)
+        _pod_term(_merged(term, labels), namespace, f"{at}[{index}]")
+        for index, term in enumerate((found and found.required) or ())
     )
 
 
@@ -133,25 +171,29 @@ def tolerations(given: Raw) -> tuple[Toleration, ...]:
     )
 
 
-def has_hard_spread(given: Raw) -> bool:
-    """Whether one of the topology spread constraints is more than a wish."""
-    found = None if is_absent(given) else decode(_spread, given, "spec.topologySpreadConstraints")
-    return any(each.when_unsatisfiable != "ScheduleAnyway" for each in found or ())
+def spread(given: Raw, labels: Mapping[str, str]) -> tuple[SpreadConstraint, ...]:
+    """The topology spread constraints of a pod with these labels that are more than a wish."""
+    at = "spec.topologySpreadConstraints"
+    found = None if is_absent(given) else decode(_spread, given, at)
+    return tuple(
+        _spread_constraint(each, labels, f"{at}[{index}]")
+        for index, each in enumerate(found or ())
+        if each.when_unsatisfiable != "ScheduleAnyway"
+    )
 
 
 def volumes(given: Raw) -> tuple[Volume, ...]:
-    """What a drain asks about."""
+    """All of them."""
     return () if is_absent(given) else decode(_volumes, given, "spec.volumes") or ()
 
 
-def has_bound_volumes(given: Raw) -> bool:
-    """Whether one of the volumes is not available on every node."""
+def unjudged_volumes(given: Raw) -> Iterator[str]:
+    """The kinds of volumes that may not be available on every node, except claims."""
     found = None if is_absent(given) else decode(_sources, given, "spec.volumes")
-    return any(
-        key != "name" and key not in _ALWAYS_FINE and not is_absent(source)
-        for volume in found or ()
-        for key, source in volume.items()
-    )
+    for volume in found or ():
+        for key, source in volume.items():
+            if key not in _JUDGED and not is_absent(source):
+                yield key
 
 
 def has_any(given: Raw, at: str) -> bool:
@@ -164,24 +206,47 @@ def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm
     selector = term.label_selector
     if selector is None or not (term.match_label_keys or term.mismatch_label_keys):
         return term
+    keys = {"In": term.match_label_keys, "NotIn": term.mismatch_label_keys}
+    return replace(term, label_selector=_with_keys(selector, keys, labels))
+
+
+def _with_keys(
+    selector: LabelSelector,
+    several: Mapping[str, Iterable[str] | None],
+    labels: Mapping[str, str],
+) -> LabelSelector:
     expressions = list(selector.match_expressions or ())
     known = {each.key for each in expressions}
-    for operator, keys in (("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys)):
+    for operator, keys in several.items():
         expressions.extend(
             LabelSelectorRequirement(key, operator, [labels[key]])
             for key in keys or ()
             if key in labels and key not in known
         )
-    return replace(term, label_selector=replace(selector, match_expressions=expressions))
+    return replace(selector, match_expressions=expressions)
 
 
-def _apart_from(term: PodAffinityTerm, namespace: str, at: str) -> AntiAffinityTerm:
+def _spread_constraint(given: _Spread, labels: Mapping[str, str], at: str) -> SpreadConstraint:
+    selector = given.label_selector
+    if selector is not None:
+        selector = _with_keys(selector, {"In": given.match_label_keys}, labels)
+    return SpreadConstraint(
+        topology_key=given.topology_key or "",
+        selector=matcher(selector, f"{at}.labelSelector"),
+        max_skew=given.max_skew or 1,
+        min_domains=given.min_domains or 1,
+        honors_affinity=given.node_affinity_policy != "Ignore",
+        honors_taints=given.node_taints_policy == "Honor",
+    )
+
+
+def _pod_term(term: PodAffinityTerm, namespace: str, at: str) -> PodTerm:
     named = frozenset(term.namespaces or ())
     selector = matcher(term.namespace_selector, f"{at}.namespaceSelector")
     if not named and selector is None:
         named = frozenset((namespace,))
     own = matcher(term.label_selector, f"{at}.labelSelector")
-    return AntiAffinityTerm(own, named, selector, term.topology_key or "")
+    return PodTerm(own, named, selector, term.topology_key or "")
 
 
 def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.rescheduling.anti_affinity import Namespaces, Rivals
     from harbourmaster.rescheduling.model import Node, PendingPod, Pod, Requests
+    from harbourmaster.rescheduling.topology import Topology
 
 NOT_READY: Final = "node is not ready"
 DELETING: Final = "node is being deleted"
@@ -27,6 +28,7 @@ TOO_MANY_PODS: Final = "too many pods"
 KEPT_APART: Final = "anti-affinity keeps it away from a pod on the node"
 KEPT_APART_ELSEWHERE: Final = "anti-affinity keeps it away from a pod on another node"
 UNKNOWN_NAMESPACE: Final = "not judged: a namespace selector, the namespace's labels being unknown"
+UNKNOWN_DOMAINS: Final = "not judged: topology spread or pod affinity, without the other nodes"
 _NO_NAMESPACES: Final[Mapping[str, Mapping[str, str]]] = {}
 
 
@@ -61,6 +63,11 @@ def static_reasons(
         reasons.append(OTHER_NODE)
     if not node_affinity.matches(pending, node):
         reasons.append(NOT_SELECTED)
+    reasons.extend(
+        f"volume {volume.name} is not available there"
+        for volume in pending.volumes
+        if not node_affinity.is_available(volume, node)
+    )
     return tuple(reasons)
 
 
@@ -85,13 +92,15 @@ def fits(
     present: Iterable[Pod],
     *,
     rivals: Rivals | None = None,
+    topology: Topology | None = None,
     namespaces: Namespaces = _NO_NAMESPACES,
 ) -> FitVerdict:
     """Whether the pod may run on the node if exactly these pods are there.
 
     The pod itself and finished pods among them do not count. Without ``rivals`` anti-affinity is
-    checked with the pods on the node only. A constraint that fails decides, even if others cannot
-    be evaluated. The taint of a reservation is not considered.
+    checked with the pods on the node only; without ``topology`` spread and pod affinity are not
+    checked. A constraint that fails decides, even if others cannot be evaluated. The taint of a
+    reservation is not considered.
     """
     beside = [each for each in present if not (each.is_finished or pending.pod.is_same(each))]
     reasons = list(static_reasons(pending, node, reserving=False))
@@ -106,10 +115,14 @@ def fits(
     afar = rivals.are_elsewhere(node) if rivals else False
     if afar:
         reasons.append(KEPT_APART_ELSEWHERE)
+    around, is_doubtful = topology.reasons(node, beside) if topology else ((), False)
+    reasons.extend(around)
     if reasons:
         return FitVerdict(False, tuple(dict.fromkeys(reasons)))
     doubts = [f"not judged: {each}" for each in pending.unsupported]
-    if None in apart or afar is None:
+    if topology is None and (pending.spread or pending.affinity):
+        doubts.append(UNKNOWN_DOMAINS)
+    if None in apart or afar is None or is_doubtful:
         doubts.append(UNKNOWN_NAMESPACE)
     return FitVerdict(None, tuple(doubts)) if doubts else FitVerdict(True)
 

@@ -15,6 +15,8 @@ from harbourmaster.api.times import moment
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from harbourmaster.rescheduling.model import Node
+
 HOUR: Final = 3600.0
 MINUTE: Final = 60.0
 EVICTIONS_PER_MINUTE: Final = "evictions_per_minute"
@@ -26,9 +28,25 @@ FAILURES: Final = 3
 """Evictions in a row that did not help, after which the circuit opens."""
 PAUSE: Final = 600.0
 """Seconds for which the circuit stays open."""
+NOT_READY_PERCENT: Final = 30
 _MAX_EXPONENT: Final = 30
 _SWEEP: Final = 4096
 """Number of keys at which expired ones are removed."""
+
+
+def too_many_not_ready(nodes: Collection[Node], percent: int) -> str:
+    """Why nothing may be evicted, as too many nodes are not ready; empty if few enough are not.
+
+    One node that is not ready is always tolerated.
+    """
+    count = sum(not each.is_ready for each in nodes)
+    tolerated = max(1, len(nodes) * percent // 100)
+    if count <= tolerated:
+        return ""
+    return (
+        f"{count} of {len(nodes)} nodes are not ready, and {tolerated} may be: make them ready, "
+        f"or raise rescheduling.maxNotReadyPercent ({percent})"
+    )
 
 
 class EvictionLimits(Struct, frozen=True, gc=False):

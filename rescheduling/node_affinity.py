@@ -11,8 +11,20 @@ from harbourmaster.api.names import label_value, qualified_name
 from harbourmaster.policies.requirements import integer
 
 if TYPE_CHECKING:
-    from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod
+    from harbourmaster.rescheduling.model import (
+        BoundVolume,
+        Node,
+        NodeRequirement,
+        NodeTerm,
+        PendingPod,
+    )
 
+ZONES: Final = {
+    f"{domain}/{area}": f"topology.kubernetes.io/{area}"
+    for domain in ("failure-domain.beta.kubernetes.io", "topology.kubernetes.io")
+    for area in ("zone", "region")
+}
+"""Labels of volumes and nodes; an old one is also looked for by its present name."""
 _NAME: Final = "metadata.name"
 
 
@@ -22,7 +34,18 @@ def matches(pending: PendingPod, node: Node) -> bool:
     if any(labels.get(key) != value for key, value in pending.node_selector):
         return False
     terms = pending.node_terms
-    return terms is None or any(_holds(term, node) for term in terms)
+    return terms is None or any(_holds(term, labels, node.name) for term in terms)
+
+
+def is_available(volume: BoundVolume, node: Node) -> bool:
+    """Whether the volume can be used on the node, by its node affinity and its zone labels."""
+    labels = node.labels
+    # The scheduler gives its matcher no name here.
+    if volume.terms is not None and not any(_holds(term, labels, "") for term in volume.terms):
+        return False
+    if ZONES.keys().isdisjoint(labels):
+        return True
+    return all(labels.get(key, labels.get(ZONES[key])) in zones for key, zones in volume.zones)
 
 
 def is_readable(requirement: NodeRequirement) -> bool:
@@ -53,11 +76,11 @@ def is_readable_field(requirement: NodeRequirement) -> bool:
     )
 
 
-def _holds(term: NodeTerm, node: Node) -> bool:
+def _holds(term: NodeTerm, labels: dict[str, str], name: str) -> bool:
     if not term.expressions and not term.fields:
         return False
-    return all(_holds_on_labels(each, node.labels) for each in term.expressions) and all(
-        (node.name in each.values) is (each.operator == "In") for each in term.fields
+    return all(_holds_on_labels(each, labels) for each in term.expressions) and all(
+        (name in each.values) is (each.operator == "In") for each in term.fields
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.rescheduling import conflicts
@@ -17,13 +18,14 @@ from harbourmaster.rescheduling.classes import (
     is_required,
     rank_of,
 )
-from harbourmaster.rescheduling.fit import TOO_MANY_PODS, static_reasons
-from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part
+from harbourmaster.rescheduling.fit import TOO_MANY_PODS, UNKNOWN_NAMESPACE, static_reasons
+from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part, minus, without
 from harbourmaster.rescheduling.score import Scorer
+from harbourmaster.rescheduling.topology import NO_DOMAIN, NOT_NEAR, SKEWED, Topology
 from harbourmaster.rescheduling.victims import UNBEARABLE, Movable, Occupancy, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.conflicts import Conflicts
@@ -73,6 +75,7 @@ class Search:
             name: [each for each in pods if self._is_awaited(each)]
             for name, pods in around.reserved.items()
         }
+        self._topology: Topology | None = None
         self._reasons: dict[str, tuple[str, ...]] = {}
         self.evaluated = 0
 
@@ -87,7 +90,9 @@ class Search:
         Nodes that changed meanwhile are evaluated again at the end.
         """
         cluster = self._cluster
-        against = conflicts.find(cluster, self._pending.pod, self.is_gone, self._reserved_pods())
+        others = self._reserved_pods()
+        against = conflicts.find(cluster, self._pending.pod, self.is_gone, others)
+        self._topology = self._look_around(others)
         found: dict[str, FoundNode] = {}
         judged: dict[str, int] = {}
 
@@ -116,6 +121,7 @@ class Search:
         against = conflicts.find(
             self._cluster, self._pending.pod, self.is_gone, others, replaced=node.name
         )
+        self._topology = self._look_around(others, replaced=node.name)
         return self._judge(node, pods, against)
 
     def is_gone(self, pod: Pod) -> bool:
@@ -139,6 +145,10 @@ class Search:
         reasons = self._closing(node, against)
         if reasons:
             return reasons
+        topology = self._topology
+        rooms = topology.rooms(node) if topology else ()
+        if rooms is None:
+            return (NO_DOMAIN,)
         allocatable = self.scale.allocatable(node)
         apart = against.on(node)
         staying, movable = list(self._reserved.get(node.name, ())), []
@@ -154,13 +164,42 @@ class Search:
             return tuple(dict.fromkeys(apart.values()))
         used = [pod.requests for pod in (*staying, self._pending.pod)]
         room = self.scale.left(node, used)
+        if topology and rooms:
+            room += without(rooms, [topology.spread(pod) for pod in staying])
+            allocatable += (UNBEARABLE,) * len(rooms)
         if not is_enough(room):
             return self._lacking(room)
-        return self._choose(node, Occupancy(room, allocatable, sorted(movable)))
+        self.evaluated += 1
+        occupancy = Occupancy(room, allocatable, sorted(movable))
+        beside = any(topology.is_near(pod) for pod in staying) if topology else True
+        holds = topology.has_affinity(node, beside=beside) if topology else True
+        return self._choose(node, occupancy) if holds else self._keep_one(node, occupancy, holds)
+
+    def _keep_one(
+        self, node: Node, occupancy: Occupancy, holds: bool | None
+    ) -> FoundNode | tuple[str, ...]:
+        """The best choice that keeps a pod which the pod affinity requires."""
+        near = [
+            each
+            for each in occupancy.movable
+            if self._topology and self._topology.is_near(each.pod)
+        ]
+        found = self._choose(node, occupancy) if near else ()
+        if isinstance(found, FoundNode) and any(each not in found.choice.victims for each in near):
+            return found
+        kept = []
+        for one in near:
+            rest = [each for each in occupancy.movable if each is not one]
+            left = minus(occupancy.room, one.amounts)
+            if is_enough(left):
+                kept.append(self._choose(node, occupancy._replace(room=left, movable=rest)))
+        choices = [each for each in kept if isinstance(each, FoundNode)]
+        if choices:
+            return min(choices, key=lambda each: each.values)
+        return (UNKNOWN_NAMESPACE if holds is None else NOT_NEAR,)
 
     def _choose(self, node: Node, occupancy: Occupancy) -> FoundNode | tuple[str, ...]:
         settings = self._settings
-        self.evaluated += 1
         choice = choose(occupancy, self._ledger, may_violate=settings.allow_pdb_violation)
         if choice is None:
             return (_BUDGET,)
@@ -194,9 +233,12 @@ class Search:
 
     def _movable(self, pod: Pod, flags: int, allocatable: Amounts, is_unbearable: bool) -> Movable:
         amounts = self.scale.of(pod.requests)
+        size = largest_part(amounts, allocatable)
+        if self._topology:
+            amounts += self._topology.spread(pod)
         return Movable(
             rank_of(flags, pod.priority),
-            largest_part(amounts, allocatable),
+            size,
             born(pod),
             pod.namespace,
             pod.name,
@@ -209,11 +251,14 @@ class Search:
     def _lacking(self, room: Amounts) -> tuple[str, ...]:
         """The resources of which the staying pods leave too little."""
         pods, *amounts = room
+        names = self.scale.names
         reasons = [
             f"too little {name}"
-            for name, amount in zip(self.scale.names, amounts, strict=True)
+            for name, amount in zip(names, amounts[: len(names)], strict=True)
             if amount < 0
         ]
+        if min(amounts[len(names) :], default=0) < 0:
+            reasons.append(SKEWED)
         if pods < 0:
             reasons.append(TOO_MANY_PODS)
         return tuple(reasons)
@@ -221,6 +266,28 @@ class Search:
     def _is_awaited(self, pod: Pod) -> bool:
         """Whether a pod that has a reservation is still to come."""
         return pod.uid != self._pending.pod.uid and self._cluster.pod(pod.uid) is None
+
+    def _look_around(
+        self, others: Iterable[tuple[Pod, Node]], replaced: str = ""
+    ) -> Topology | None:
+        """What spread and pod affinity depend on; None for a pod with neither."""
+        cluster, pending = self._cluster, self._pending
+        if not (pending.spread or pending.affinity):
+            return None
+        spaces = {pending.pod.namespace}.union(*(term.namespaces for term in pending.affinity))
+        is_anywhere = any(term.namespace_selector is not None for term in pending.affinity)
+        bound = (
+            (pod, node)
+            for pod in cluster.pods()
+            if (is_anywhere or pod.namespace in spaces) and pod.node != replaced
+            if (node := cluster.node(pod.node)) is not None
+        )
+        placed = (
+            (pod, node)
+            for pod, node in chain(bound, others)
+            if pod.uid != pending.pod.uid and not pod.is_finished and not self.is_gone(pod)
+        )
+        return Topology(pending, cluster.nodes(), placed, cluster.namespaces, lasting=True)
 
     def _reserved_pods(self, but: str = "") -> list[tuple[Pod, Node]]:
         """The pods that other plans make room for, with their nodes."""

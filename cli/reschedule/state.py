@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod
@@ -61,6 +62,8 @@ class ObservedCluster:
 
 
 async def survey(source: ClusterReader | Dump, state: ObservedCluster) -> None:
-    """Read a cluster, or a dump of one. Raises ApiError or UnreadableError."""
+    """Read a cluster, or a dump, and the volumes of the pod. Raises ApiError or UnreadableError."""
     for resource, read in state.readers.items():
         await source.listed(resource, read)
+    if isinstance(state.asked, PendingPod):
+        state.asked = await with_volumes(state.asked, source.get)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import PODS
+from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.rescheduling.limits import (
     FAIR_SHARE,
@@ -66,6 +67,10 @@ class ReschedulingContext:
         except NotFoundError:
             return None
         return decode_pod(raw, self.criteria)
+
+    async def with_volumes(self, pending: PendingPod) -> PendingPod:
+        """The pod with the volumes that its claims name. Raises ApiError."""
+        return await with_volumes(pending, self.client.get)
 
     def often_evicted(self) -> frozenset[str]:
         """The owners whose pods have been evicted often enough lately."""

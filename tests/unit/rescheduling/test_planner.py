@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.selectors import Matcher
-from harbourmaster.rescheduling.model import AntiAffinityTerm
+from harbourmaster.rescheduling.model import PodTerm
 from harbourmaster.rescheduling.planner import plan, plan_on
 from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import (
@@ -211,7 +211,7 @@ def test_graces_stay_where_the_setting_says_so():
 
 
 def test_an_unknown_namespace_closes_the_node():
-    term = AntiAffinityTerm(
+    term = PodTerm(
         Matcher(), frozenset(), Matcher((("team", frozenset(("a",))),)), "kubernetes.io/hostname"
     )
     account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, namespace="other"))
