@@ -12,12 +12,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.selectors import (
-    LabelSelector,
-    LabelSelectorRequirement,
-    compile_selector,
-)
-from harbourmaster.policies.model import REQUIRED, Affinity, PodAffinity
+from harbourmaster.api.selectors import LabelSelectorRequirement, compile_selector
+from harbourmaster.policies.model import REQUIRED, Affinity, PodAffinity, PodAffinityTerm
 from harbourmaster.policies.model import Toleration as GivenToleration
 from harbourmaster.rescheduling.model import (
     NodeRequirement,
@@ -29,14 +25,13 @@ from harbourmaster.rescheduling.model import (
 from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from harbourmaster.api.selectors import Matcher
+    from harbourmaster.api.selectors import LabelSelector, Matcher
     from harbourmaster.policies.model import (
         NodeSelector,
         NodeSelectorRequirement,
         NodeSelectorTerm,
-        PodAffinityTerm,
     )
 
 NOTHING: Final = Raw(b"")
@@ -65,19 +60,14 @@ class _Apart(Struct, frozen=True, gc=False, rename="camel"):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class _Spread(Struct, frozen=True, gc=False, rename="camel"):
+class _Spread(PodAffinityTerm, frozen=True, gc=False, rename="camel"):
+    """A spread constraint, which selects pods as a term of affinity does."""
+
     when_unsatisfiable: str | None = None
-    topology_key: str | None = None
     max_skew: int | None = None
     min_domains: int | None = None
-    label_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
-
-
-class _Claim(Struct, frozen=True, gc=False, rename="camel"):
-    claim_name: str | None = None
 
 
 class Volume(Struct, frozen=True, gc=False, rename="camel"):
@@ -86,7 +76,7 @@ class Volume(Struct, frozen=True, gc=False, rename="camel"):
     name: str | None = None
     empty_dir: dict[str, Any] | None = None
     host_path: dict[str, Any] | None = None
-    persistent_volume_claim: _Claim | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
 
     @property
@@ -97,7 +87,7 @@ class Volume(Struct, frozen=True, gc=False, rename="camel"):
     def claim_of(self, pod: str) -> str:
         """The name of its claim."""
         given = self.persistent_volume_claim
-        return f"{pod}-{self.name}" if given is None else given.claim_name or ""
+        return f"{pod}-{self.name}" if given is None else str(given.get("claimName"))
 
     @property
     def is_local(self) -> bool:
@@ -206,33 +196,21 @@ def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm
     selector = term.label_selector
     if selector is None or not (term.match_label_keys or term.mismatch_label_keys):
         return term
-    keys = {"In": term.match_label_keys, "NotIn": term.mismatch_label_keys}
-    return replace(term, label_selector=_with_keys(selector, keys, labels))
-
-
-def _with_keys(
-    selector: LabelSelector,
-    several: Mapping[str, Iterable[str] | None],
-    labels: Mapping[str, str],
-) -> LabelSelector:
     expressions = list(selector.match_expressions or ())
     known = {each.key for each in expressions}
-    for operator, keys in several.items():
+    for operator, keys in (("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys)):
         expressions.extend(
             LabelSelectorRequirement(key, operator, [labels[key]])
             for key in keys or ()
             if key in labels and key not in known
         )
-    return replace(selector, match_expressions=expressions)
+    return replace(term, label_selector=replace(selector, match_expressions=expressions))
 
 
 def _spread_constraint(given: _Spread, labels: Mapping[str, str], at: str) -> SpreadConstraint:
-    selector = given.label_selector
-    if selector is not None:
-        selector = _with_keys(selector, {"In": given.match_label_keys}, labels)
     return SpreadConstraint(
         topology_key=given.topology_key or "",
-        selector=matcher(selector, f"{at}.labelSelector"),
+        selector=matcher(_merged(given, labels).label_selector, f"{at}.labelSelector"),
         max_skew=given.max_skew or 1,
         min_domains=given.min_domains or 1,
         honors_affinity=given.node_affinity_policy != "Ignore",

@@ -115,14 +115,13 @@ def fits(
     afar = rivals.are_elsewhere(node) if rivals else False
     if afar:
         reasons.append(KEPT_APART_ELSEWHERE)
-    around, is_doubtful = topology.reasons(node, beside) if topology else ((), False)
-    reasons.extend(around)
+    reasons.extend(topology.reasons(node, beside) if topology else ())
     if reasons:
         return FitVerdict(False, tuple(dict.fromkeys(reasons)))
     doubts = [f"not judged: {each}" for each in pending.unsupported]
     if topology is None and (pending.spread or pending.affinity):
         doubts.append(UNKNOWN_DOMAINS)
-    if None in apart or afar is None or is_doubtful:
+    if None in apart or afar is None:
         doubts.append(UNKNOWN_NAMESPACE)
     return FitVerdict(None, tuple(doubts)) if doubts else FitVerdict(True)
 

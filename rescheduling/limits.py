@@ -13,7 +13,7 @@ from msgspec import Struct
 from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from harbourmaster.rescheduling.model import Node
 
@@ -104,6 +104,18 @@ class EvictionBucket:
         self._fill(now)
         self._tokens = min(self._tokens + count, float(self._size))
 
+    def spent(self, now: float) -> float:
+        """The tokens that are missing."""
+        self._fill(now)
+        return self._size - self._tokens
+
+    def recall(self, spent: float, age: float, now: float) -> None:
+        """Take over that so many were missing ``age`` seconds ago, unless more are missing now."""
+        self._fill(now)
+        gained = max(age, 0.0) * self._size / self._period
+        missing = min(max(spent - gained, 0.0), float(self._size))
+        self._tokens = min(self._tokens, self._size - missing)
+
     def _fill(self, now: float) -> None:
         before = now if self._at is None else self._at
         gained = max(now - before, 0.0) * self._size / self._period
@@ -143,6 +155,15 @@ class Budgets:
     def left(self, now: float) -> dict[str, int]:
         """What is left, by kind."""
         return {kind: max(bucket.left(now), 0) for kind, bucket in self._buckets.items()}
+
+    def spent(self, now: float) -> dict[str, float]:
+        """The tokens that are missing, by kind, in whole thousandths."""
+        return {kind: round(each.spent(now), 3) for kind, each in self._buckets.items()}
+
+    def recall(self, spent: Mapping[str, float], age: float, now: float) -> None:
+        """Take over what was missing ``age`` seconds ago."""
+        for kind, bucket in self._buckets.items():
+            bucket.recall(spent.get(kind, 0.0), age, now)
 
     @staticmethod
     def _counts(evictions: int, violations: int) -> Iterable[tuple[str, int]]:

@@ -143,11 +143,10 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class BoundVolume(Struct, frozen=True, gc=False):
-    """A PersistentVolume, as far as it restricts nodes; ``zones`` by topology label."""
+    """A PersistentVolume and its node affinity; None where it has none."""
 
     name: str
     terms: tuple[NodeTerm, ...] | None = None
-    zones: tuple[tuple[str, frozenset[str]], ...] = ()
 
 
 class PendingPod(Struct, frozen=True, gc=False, kw_only=True):

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
         PendingPod,
     )
 
-ZONES: Final = {
-    f"{domain}/{area}": f"topology.kubernetes.io/{area}"
-    for domain in ("failure-domain.beta.kubernetes.io", "topology.kubernetes.io")
-    for area in ("zone", "region")
-}
-"""Labels of volumes and nodes; an old one is also looked for by its present name."""
 _NAME: Final = "metadata.name"
 
 
@@ -38,14 +32,9 @@ def matches(pending: PendingPod, node: Node) -> bool:
 
 
 def is_available(volume: BoundVolume, node: Node) -> bool:
-    """Whether the volume can be used on the node, by its node affinity and its zone labels."""
-    labels = node.labels
-    # The scheduler gives its matcher no name here.
-    if volume.terms is not None and not any(_holds(term, labels, "") for term in volume.terms):
-        return False
-    if ZONES.keys().isdisjoint(labels):
-        return True
-    return all(labels.get(key, labels.get(ZONES[key])) in zones for key, zones in volume.zones)
+    """Whether the volume can be used on the node; the scheduler tells its affinity no name."""
+    terms = volume.terms
+    return terms is None or any(_holds(term, node.labels, "") for term in terms)
 
 
 def is_readable(requirement: NodeRequirement) -> bool:

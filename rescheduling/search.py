@@ -18,10 +18,10 @@ from harbourmaster.rescheduling.classes import (
     is_required,
     rank_of,
 )
-from harbourmaster.rescheduling.fit import TOO_MANY_PODS, UNKNOWN_NAMESPACE, static_reasons
+from harbourmaster.rescheduling.fit import TOO_MANY_PODS, static_reasons
 from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part, minus, without
 from harbourmaster.rescheduling.score import Scorer
-from harbourmaster.rescheduling.topology import NO_DOMAIN, NOT_NEAR, SKEWED, Topology
+from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM, Topology
 from harbourmaster.rescheduling.victims import UNBEARABLE, Movable, Occupancy, choose
 
 if TYPE_CHECKING:
@@ -146,9 +146,6 @@ class Search:
         if reasons:
             return reasons
         topology = self._topology
-        rooms = topology.rooms(node) if topology else ()
-        if rooms is None:
-            return (NO_DOMAIN,)
         allocatable = self.scale.allocatable(node)
         apart = against.on(node)
         staying, movable = list(self._reserved.get(node.name, ())), []
@@ -164,39 +161,31 @@ class Search:
             return tuple(dict.fromkeys(apart.values()))
         used = [pod.requests for pod in (*staying, self._pending.pod)]
         room = self.scale.left(node, used)
-        if topology and rooms:
+        if topology:
+            rooms = topology.rooms(node)
             room += without(rooms, [topology.spread(pod) for pod in staying])
             allocatable += (UNBEARABLE,) * len(rooms)
         if not is_enough(room):
             return self._lacking(room)
         self.evaluated += 1
         occupancy = Occupancy(room, allocatable, sorted(movable))
-        beside = any(topology.is_near(pod) for pod in staying) if topology else True
-        holds = topology.has_affinity(node, beside=beside) if topology else True
-        return self._choose(node, occupancy) if holds else self._keep_one(node, occupancy, holds)
+        if topology and not topology.has_affinity(node, beside=any(map(topology.is_near, staying))):
+            return self._keep_one(node, occupancy, topology)
+        return self._choose(node, occupancy)
 
     def _keep_one(
-        self, node: Node, occupancy: Occupancy, holds: bool | None
+        self, node: Node, occupancy: Occupancy, topology: Topology
     ) -> FoundNode | tuple[str, ...]:
         """The best choice that keeps a pod which the pod affinity requires."""
-        near = [
-            each
-            for each in occupancy.movable
-            if self._topology and self._topology.is_near(each.pod)
-        ]
-        found = self._choose(node, occupancy) if near else ()
-        if isinstance(found, FoundNode) and any(each not in found.choice.victims for each in near):
-            return found
-        kept = []
+        near = [each for each in occupancy.movable if topology.is_near(each.pod)]
+        found = []
         for one in near:
+            room = minus(occupancy.room, one.amounts)
             rest = [each for each in occupancy.movable if each is not one]
-            left = minus(occupancy.room, one.amounts)
-            if is_enough(left):
-                kept.append(self._choose(node, occupancy._replace(room=left, movable=rest)))
-        choices = [each for each in kept if isinstance(each, FoundNode)]
-        if choices:
-            return min(choices, key=lambda each: each.values)
-        return (UNKNOWN_NAMESPACE if holds is None else NOT_NEAR,)
+            choice = self._choose(node, Occupancy(room, occupancy.allocatable, rest))
+            if is_enough(room) and isinstance(choice, FoundNode):
+                found.append(choice)
+        return min(found, key=lambda each: each.values) if found else (NOT_NEAR,)
 
     def _choose(self, node: Node, occupancy: Occupancy) -> FoundNode | tuple[str, ...]:
         settings = self._settings
@@ -251,14 +240,10 @@ class Search:
     def _lacking(self, room: Amounts) -> tuple[str, ...]:
         """The resources of which the staying pods leave too little."""
         pods, *amounts = room
-        names = self.scale.names
+        names = (*self.scale.names, *[ROOM] * (len(amounts) - len(self.scale.names)))
         reasons = [
-            f"too little {name}"
-            for name, amount in zip(names, amounts[: len(names)], strict=True)
-            if amount < 0
+            f"too little {name}" for name, amount in zip(names, amounts, strict=True) if amount < 0
         ]
-        if min(amounts[len(names) :], default=0) < 0:
-            reasons.append(SKEWED)
         if pods < 0:
             reasons.append(TOO_MANY_PODS)
         return tuple(reasons)
@@ -287,7 +272,7 @@ class Search:
             for pod, node in chain(bound, others)
             if pod.uid != pending.pod.uid and not pod.is_finished and not self.is_gone(pod)
         )
-        return Topology(pending, cluster.nodes(), placed, cluster.namespaces, lasting=True)
+        return Topology(pending, cluster.nodes(), placed, cluster.namespaces)
 
     def _reserved_pods(self, but: str = "") -> list[tuple[Pod, Node]]:
         """The pods that other plans make room for, with their nodes."""

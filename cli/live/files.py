@@ -10,8 +10,6 @@ import yaml
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.metadata import Metadata
-from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.documents import Document, Problem, documents_in, parse_documents
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import reason
@@ -32,7 +30,6 @@ class UnreadableError(StartError):
 
 class _Object(Struct, frozen=True):
     kind: str = ""
-    metadata: Metadata = Metadata()
 
 
 class _List(Struct, frozen=True):
@@ -107,17 +104,6 @@ class Dump:
     def has(self, *resources: Resource) -> bool:
         """Whether there is an object of one of the kinds."""
         return any(self._by_kind[each.kind] for each in resources)
-
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> bytes:
-        """The JSON of one object. Raises NotFoundError, and UnreadableError as ``listed``."""
-        for index, raw in self._by_kind[resource.kind]:
-            try:
-                metadata = decode(_kind_of, raw, "").metadata
-            except MalformedError as error:
-                raise UnreadableError(f"{self._file}: items[{index}]: {error}") from None
-            if metadata.name == name and namespace in {None, metadata.namespace}:
-                return bytes(raw)
-        raise NotFoundError(f"{resource.plural} {name}: not in {self._file}")
 
     async def listed(self, resource: Resource, pick: Callable[[Raw], object]) -> None:
         """Have ``pick`` look at every object, once: what was looked at is let go.

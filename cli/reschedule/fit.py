@@ -1,6 +1,7 @@
 """``harbourmaster reschedule fit``: whether a pod may run on a node, without a cluster.
 
-Only the nodes and pods of the case are there.
+Only the pods of the case are judged. Pods of other nodes are unknown, so a topology domain is one
+node.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.cli.lines import answer_file
-from harbourmaster.rescheduling.anti_affinity import rivals
 from harbourmaster.rescheduling.fit import fits
-from harbourmaster.rescheduling.topology import Topology
 from harbourmaster.rescheduling.wire import (
     decode_namespace,
     decode_node,
@@ -32,15 +31,11 @@ if TYPE_CHECKING:
 
 
 class _Case(Struct, frozen=True):
-    """One line: a node, the pods on it, and the pod that may fit beside them.
-
-    ``nodes`` are all others; pods that name one of them are on it.
-    """
+    """One line: a node, the pods on it, and the pod that may fit beside them."""
 
     node: Raw
     pod: Raw
     pods: list[Raw] = []
-    nodes: list[Raw] = []
     namespaces: list[Raw] = []
     id: Any = None
 
@@ -65,12 +60,7 @@ def judge(line: bytes) -> FitResult:
     """Answer one case. Raises MalformedError where it is invalid."""
     case = decode(_case_decoder, line, "")
     # A made-up node rarely has conditions.
-    read_node = partial(decode_node, is_bare_ready=True)
-    node = _read(read_node, case.node, "node")
-    nodes = {node.name: node}
-    for index, each in enumerate(case.nodes):
-        other = _read(read_node, each, f"nodes[{index}]")
-        nodes.setdefault(other.name, other)
+    node = _read(partial(decode_node, is_bare_ready=True), case.node, "node")
     pending = _read(decode_pending, case.pod, "pod")
     present = [
         _read(decode_present, each, f"pods[{index}]") for index, each in enumerate(case.pods)
@@ -80,19 +70,8 @@ def judge(line: bytes) -> FitResult:
         for index, each in enumerate(case.namespaces)
     )
     # A pod without a node name is on the given one.
-    placed = [
-        (each, nodes[each.node or node.name])
-        for each in present
-        if (each.node or node.name) in nodes and not (each.is_finished or pending.pod.is_same(each))
-    ]
-    verdict = fits(
-        pending,
-        node,
-        [pod for pod, on in placed if on is node],
-        rivals=rivals(pending.pod, placed, namespaces),
-        topology=Topology(pending, nodes.values(), placed, namespaces),
-        namespaces=namespaces,
-    )
+    beside = [each for each in present if each.node in {"", node.name}]
+    verdict = fits(pending, node, beside, namespaces=namespaces)
     return FitResult(case.id, verdict.fits, verdict.reasons)
 
 

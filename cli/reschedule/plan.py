@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.api.resources import NODES, PODS, VOLUME_CLAIMS, VOLUMES
+from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE, subject_of
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.live.cluster import (
@@ -73,7 +73,7 @@ def plan(arguments: Arguments) -> int:
     if arguments.dump is None:
         return run_with_client(arguments, partial(_live, arguments))
     state = _state(arguments, FALLBACK_NAMESPACE)
-    dump = Dump(arguments.dump, (*state.readers, VOLUME_CLAIMS, VOLUMES))
+    dump = Dump(arguments.dump, state.readers)
     missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
     asyncio.run(survey(dump, state))
     if missing:

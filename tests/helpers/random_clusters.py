@@ -237,7 +237,7 @@ def fits(case, where, pods):
     ]
     rivals = anti_affinity.rivals(case.pending.pod, placed, {})
     everybody = [*placed, *((each, where) for each in pods)]
-    topology = Topology(case.pending, case.nodes, everybody, {}, lasting=True)
+    topology = Topology(case.pending, case.nodes, everybody, {})
     return fit.fits(case.pending, where, pods, rivals=rivals, topology=topology).fits is True
 
 
