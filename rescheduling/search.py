@@ -177,7 +177,8 @@ class Search:
         self, node: Node, occupancy: Occupancy, topology: Topology
     ) -> FoundNode | tuple[str, ...]:
         """The best choice that keeps a pod which the pod affinity requires."""
-        near = [each for each in occupancy.movable if topology.is_near(each.pod)]
+        has_domain = topology.has_affinity(node, beside=True)
+        near = [each for each in occupancy.movable if has_domain and topology.is_near(each.pod)]
         found = []
         for one in near:
             room = minus(occupancy.room, one.amounts)

@@ -112,7 +112,10 @@ def _among_others(rng, pending):
 
 
 def _node(rng, name):
-    fields = {"labels": {ZONE: rng.choice("xy")}, "extra": {"ephemeral-storage": 3}}
+    fields = {
+        "labels": {ZONE: rng.choice("xy")} if rng.random() < 0.9 else {},
+        "extra": {"ephemeral-storage": 3},
+    }
     if rng.random() < 0.1:
         fields["taints"] = (taint("dedicated"),)
     if rng.random() < 0.05:
