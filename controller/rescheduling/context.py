@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import LEASES, PODS
 from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.kube.lease import decode_lease
+from harbourmaster.kube.lease import decode_lease, encode_lease
 from harbourmaster.rescheduling.limits import (
     FAIR_SHARE,
     HOUR,
@@ -106,10 +105,11 @@ class ReschedulingContext:
         What a plan then does not use is written with the next one. Raises ApiError.
         """
         spent = {_AT: self.now(), **self.history.budgets.spent(self.clock())}
-        patch = MergePatch({"metadata": {"annotations": {SPENT: _encode(spent).decode()}}})
         name, namespace = self.lease
         with contextlib.suppress(NotFoundError):
-            await self.client.patch(LEASES, name, patch, namespace)
+            lease = decode_lease(await self.client.get(LEASES, name, namespace))
+            lease.metadata.setdefault("annotations", {})[SPENT] = _encode(spent).decode()
+            await self.client.replace(LEASES, name, encode_lease(lease), namespace)
 
     async def with_volumes(self, pending: PendingPod) -> PendingPod:
         """The pod with the volumes that its claims name. Raises ApiError."""

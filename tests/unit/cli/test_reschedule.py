@@ -87,9 +87,8 @@ def test_the_plan_is_shown_with_all_that_speaks_for_it(run, write):
     lines = out.splitlines()
     assert lines[0] == "kube-system/c: 1 pod would have to move from n1"
     assert lines[2] == "1. n1, tier 1"
-    assert lines[3].startswith(
-        "   score: tier 1, violations 0, shortened 0, bare 0, claims 0, victims 1"
-    )
+    score = "   score: tier 1, violations 0, shortened 0, bare 0, claims 0, victims 1"
+    assert lines[3].startswith(score)
     assert lines[4].split() == ["POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS"]
     assert lines[5].split() == ["shop/a2", "0", "5s", "-"]
     assert lines[7] == "2. n2, tier 2"

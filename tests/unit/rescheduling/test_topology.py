@@ -75,7 +75,6 @@ def test_what_does_not_count():
 def test_nodes_without_the_topology_label_are_excluded_and_no_domain():
     objects = [
         node("n1", 2),
-        *zones("x")[0:0],
         node("n2", 2, labels={ZONE: "x"}),
         of_app("a", "n2"),
     ]
