@@ -178,7 +178,7 @@ def volumes(given: Raw) -> tuple[Volume, ...]:
 
 
 def unjudged_volumes(given: Raw) -> Iterator[str]:
-    """The kinds of volumes that may not be available on every node, except claims."""
+    """The kinds of volumes that not every node has, except claims."""
     found = None if is_absent(given) else decode(_sources, given, "spec.volumes")
     for volume in found or ():
         for key, source in volume.items():
