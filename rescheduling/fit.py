@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.rescheduling import anti_affinity, node_affinity, ports, taints
-from harbourmaster.rescheduling.model import TAINT_KEY, FitVerdict
+from harbourmaster.rescheduling.model import TAINT_KEY, FitVerdict, PendingPod
 from harbourmaster.rescheduling.requests import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from harbourmaster.rescheduling.anti_affinity import Namespaces, Rivals
-    from harbourmaster.rescheduling.model import Node, PendingPod, Pod, Requests
+    from harbourmaster.rescheduling.model import Node, Pod, Requests
     from harbourmaster.rescheduling.topology import Topology
 
 NOT_READY: Final = "node is not ready"
@@ -64,9 +66,12 @@ def static_reasons(
     if not node_affinity.matches(pending, node):
         reasons.append(NOT_SELECTED)
     reasons.extend(
-        f"volume {volume.name} is not available there"
-        for volume in pending.volumes
-        if not node_affinity.is_available(volume, node)
+        f"volume {name} is not available there"
+        for name, terms in pending.volumes.items()
+        # The scheduler tells volumes no name of a node.
+        if not node_affinity.matches(
+            PendingPod(pod=pending.pod, node_terms=terms), replace(node, name="")
+        )
     )
     return tuple(reasons)
 

@@ -142,19 +142,13 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
         return self.phase in {"Succeeded", "Failed"}
 
 
-class BoundVolume(Struct, frozen=True, gc=False):
-    """A PersistentVolume and its node affinity; None where it has none."""
-
-    name: str
-    terms: tuple[NodeTerm, ...] | None = None
-
-
 class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     """A pod without a node, with all that says where it may go.
 
     ``node_terms`` is None where it has no required node affinity. ``claims`` are the names of its
-    PersistentVolumeClaims, True for one that the pod itself makes. ``unsupported`` has, in words,
-    the constraints that are not supported; claims are, until their volumes are known.
+    PersistentVolumeClaims, True for one that the pod itself makes. ``volumes`` has the node
+    affinity of their volumes by name, None for none. ``unsupported`` has, in words, the constraints
+    that are not supported; claims are, until their volumes are known.
     """
 
     pod: Pod
@@ -170,7 +164,7 @@ class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     affinity: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     claims: dict[str, bool] = {}
-    volumes: tuple[BoundVolume, ...] = ()
+    volumes: dict[str, tuple[NodeTerm, ...] | None] = {}
     unsupported: tuple[str, ...] = ()
     k8s_app: str = ""
 

@@ -11,13 +11,7 @@ from harbourmaster.api.names import label_value, qualified_name
 from harbourmaster.policies.requirements import integer
 
 if TYPE_CHECKING:
-    from harbourmaster.rescheduling.model import (
-        BoundVolume,
-        Node,
-        NodeRequirement,
-        NodeTerm,
-        PendingPod,
-    )
+    from harbourmaster.rescheduling.model import Node, NodeRequirement, NodeTerm, PendingPod
 
 _NAME: Final = "metadata.name"
 
@@ -28,13 +22,7 @@ def matches(pending: PendingPod, node: Node) -> bool:
     if any(labels.get(key) != value for key, value in pending.node_selector):
         return False
     terms = pending.node_terms
-    return terms is None or any(_holds(term, labels, node.name) for term in terms)
-
-
-def is_available(volume: BoundVolume, node: Node) -> bool:
-    """Whether the volume can be used on the node; the scheduler tells its affinity no name."""
-    terms = volume.terms
-    return terms is None or any(_holds(term, node.labels, "") for term in terms)
+    return terms is None or any(_holds(term, node) for term in terms)
 
 
 def is_readable(requirement: NodeRequirement) -> bool:
@@ -65,11 +53,11 @@ def is_readable_field(requirement: NodeRequirement) -> bool:
     )
 
 
-def _holds(term: NodeTerm, labels: dict[str, str], name: str) -> bool:
+def _holds(term: NodeTerm, node: Node) -> bool:
     if not term.expressions and not term.fields:
         return False
-    return all(_holds_on_labels(each, labels) for each in term.expressions) and all(
-        (name in each.values) is (each.operator == "In") for each in term.fields
+    return all(_holds_on_labels(each, node.labels) for each in term.expressions) and all(
+        (node.name in each.values) is (each.operator == "In") for each in term.fields
     )
 
 

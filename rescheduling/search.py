@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.rescheduling import conflicts
@@ -183,8 +182,9 @@ class Search:
         for one in near:
             room = minus(occupancy.room, one.amounts)
             rest = [each for each in occupancy.movable if each is not one]
-            choice = self._choose(node, Occupancy(room, occupancy.allocatable, rest))
-            if is_enough(room) and isinstance(choice, FoundNode):
+            left = Occupancy(room, occupancy.allocatable, rest)
+            choice = self._choose(node, left) if is_enough(room) else None
+            if isinstance(choice, FoundNode):
                 found.append(choice)
         return min(found, key=lambda each: each.values) if found else (NOT_NEAR,)
 
@@ -263,16 +263,11 @@ class Search:
         spaces = {pending.pod.namespace}.union(*(term.namespaces for term in pending.affinity))
         is_anywhere = any(term.namespace_selector is not None for term in pending.affinity)
         bound = (
-            (pod, node)
+            pod
             for pod in cluster.pods()
             if (is_anywhere or pod.namespace in spaces) and pod.node != replaced
-            if (node := cluster.node(pod.node)) is not None
         )
-        placed = (
-            (pod, node)
-            for pod, node in chain(bound, others)
-            if pod.uid != pending.pod.uid and not pod.is_finished and not self.is_gone(pod)
-        )
+        placed = conflicts.staying(cluster, pending.pod, self.is_gone, bound, others)
         return Topology(pending, cluster.nodes(), placed, cluster.namespaces)
 
     def _reserved_pods(self, but: str = "") -> list[tuple[Pod, Node]]:

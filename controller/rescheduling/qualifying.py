@@ -112,9 +112,7 @@ class Qualifying:
         namespace, name = _LEASE
         try:
             lease = decode_lease(await self._context.client.get(LEASES, name, namespace))
-        except (NotFoundError, ForbiddenError):
-            return True
-        except msgspec.DecodeError:
+        except (NotFoundError, ForbiddenError, msgspec.DecodeError):
             return True
         return self._lease.seen(lease.spec.renew_time or "", now, self._context.now())
 

@@ -16,14 +16,13 @@ from harbourmaster.api.resources import VOLUME_CLAIMS, VOLUMES
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.policies.model import NodeSelector
 from harbourmaster.rescheduling.constraints import node_terms
-from harbourmaster.rescheduling.model import BoundVolume
 from harbourmaster.rescheduling.wire import claim_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.rescheduling.model import PendingPod, Pod
+    from harbourmaster.rescheduling.model import NodeTerm, PendingPod, Pod
 
     Get = Callable[[Resource, str, str | None], Awaitable[bytes]]
 
@@ -38,7 +37,7 @@ async def with_volumes(pending: PendingPod, get: Get) -> PendingPod:
 
     Raises ApiError.
     """
-    volumes: list[BoundVolume] = []
+    volumes: dict[str, tuple[NodeTerm, ...] | None] = {}
     unread = set(map(claim_text, pending.claims))
     faults = [each for each in pending.unsupported if each not in unread]
     for name, is_own in pending.claims.items():
@@ -50,13 +49,13 @@ async def with_volumes(pending: PendingPod, get: Get) -> PendingPod:
                 fault = _fault_of_volume(volume)
                 required = volume["spec"].get("nodeAffinity", {}).get("required")
                 terms = node_terms(convert(required, NodeSelector | None))
-                volumes.append(BoundVolume(volume["metadata"]["name"], terms))
+                volumes[volume["metadata"]["name"]] = terms
         except NotFoundError:
             fault = "it, or its volume, is not found"
         except ForbiddenError:
             fault = "missing permission to get it and its volume"
         faults += [f"{claim_text(name)} ({fault})"] if fault else []
-    return replace(pending, volumes=tuple(volumes), unsupported=tuple(faults))
+    return replace(pending, volumes=volumes, unsupported=tuple(faults))
 
 
 def _fault(claim: dict[str, Any], pod: Pod, *, is_own: bool) -> str:

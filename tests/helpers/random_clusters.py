@@ -76,8 +76,10 @@ def random_case(seed):
             term = apart({"app": rng.choice(APPS)}, rng.choice([ZONE, "kubernetes.io/hostname"]))
             extra["anti_affinity"] = (term,)
     pending = critical(asks=requests(**wanted), labels={"app": "critical"}, **extra)
-    if not one and rng.random() < 0.5:
-        pending = _among_others(rng, pending)
+    other = random.Random(-seed)  # noqa: S311 - a fixed seed
+    if not one and other.random() < 0.5:
+        pending = _among_others(other, pending)
+        nodes = [replace(each, labels={}) if other.random() < 0.1 else each for each in nodes]
     settings = PlannerSettings(
         allow_pdb_violation=rng.random() < 0.7,
         non_drainable=rng.choice(["avoid", "avoid", "forbid", "ignore"]),
@@ -113,7 +115,7 @@ def _among_others(rng, pending):
 
 def _node(rng, name):
     fields = {
-        "labels": {ZONE: rng.choice("xy")} if rng.random() < 0.9 else {},
+        "labels": {ZONE: rng.choice("xy")},
         "extra": {"ephemeral-storage": 3},
     }
     if rng.random() < 0.1:

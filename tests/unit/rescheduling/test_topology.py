@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from harbourmaster.api.selectors import EVERYTHING
 from harbourmaster.rescheduling.fit import UNKNOWN_DOMAINS, fits
 from harbourmaster.rescheduling.model import (
-    BoundVolume,
     NodeRequirement,
     NodeTerm,
     SpreadConstraint,
@@ -211,20 +210,20 @@ def test_without_other_nodes_neither_is_judged():
 
 def test_a_volume_can_be_used_where_its_node_affinity_says_so():
     terms = (NodeTerm((NodeRequirement(ZONE, "In", ("y",)),)),)
-    pending = critical(volumes=(BoundVolume("pv", terms), BoundVolume("anywhere")))
+    pending = critical(volumes={"pv": terms, "anywhere": None})
     objects = [*zones("x", "y"), pod("v", "n2", cpu=2)]
     found = planned(*objects, pending=pending)
     assert (found.candidate.node, found.reasons) == ("n2", {"volume pv is not available there": 1})
 
 
 def test_a_volume_of_no_term_is_nowhere():
-    assert planned(node("n1"), pending=critical(volumes=(BoundVolume("pv", ()),))).candidate is None
+    assert planned(node("n1"), pending=critical(volumes={"pv": ()})).candidate is None
 
 
 def test_the_name_of_a_node_means_nothing_to_a_volume():
     for operator, is_found in (("In", False), ("NotIn", True)):
         terms = (NodeTerm((), (NodeRequirement("metadata.name", operator, ("n1",)),)),)
-        found = planned(node("n1"), pending=critical(volumes=(BoundVolume("pv", terms),)))
+        found = planned(node("n1"), pending=critical(volumes={"pv": terms}))
         assert (found.candidate is not None) is is_found
 
 

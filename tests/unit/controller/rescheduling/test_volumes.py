@@ -9,7 +9,7 @@ import pytest
 from harbourmaster.api.resources import NODES, PODS, VOLUME_CLAIMS, VOLUMES
 from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
-from harbourmaster.rescheduling.model import BoundVolume, NodeRequirement, NodeTerm
+from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
 from harbourmaster.rescheduling.wire import decode_pending
 from helpers.evicting import leading, told, until
 
@@ -55,9 +55,9 @@ async def judged(pending, **objects):
 
 async def test_a_bound_claim_brings_the_node_affinity_of_its_volume():
     found = await judged(pod(OF_CLAIM), data=claim(), pv=volume())
-    assert (found.volumes, found.unsupported) == ((BoundVolume("pv", TERMS),), ())
+    assert (found.volumes, found.unsupported) == ({"pv": TERMS}, ())
     found = await judged(pod(OF_CLAIM), data=claim(), pv=volume("nfs", affinity=False))
-    assert (found.volumes, found.unsupported) == ((BoundVolume("pv"),), ())
+    assert (found.volumes, found.unsupported) == ({"pv": None}, ())
 
 
 async def test_the_claim_that_a_pod_makes_must_be_its_own():
