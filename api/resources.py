@@ -106,6 +106,8 @@ CLUSTER_POLICIES: Final = cluster_wide(
 POLICIES: Final = of_kind("kupid.gardener.cloud", "PodSchedulingPolicy", "v1alpha1")
 
 CONFIG_MAPS: Final = of_kind("", "ConfigMap")
+VOLUME_CLAIMS: Final = of_kind("", "PersistentVolumeClaim")
+VOLUMES: Final = cluster_wide("", "PersistentVolume")
 JOBS: Final = of_kind("batch", "Job")
 CRON_JOBS: Final = of_kind("batch", "CronJob")
 SLICES: Final = of_kind("discovery.k8s.io", "EndpointSlice")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from harbourmaster.api.selectors import Matcher
-    from harbourmaster.rescheduling.model import AntiAffinityTerm, Node, Pod
+    from harbourmaster.rescheduling.model import Node, Pod, PodTerm
 
 Namespaces: TypeAlias = Mapping[str, Mapping[str, str]]
 """The labels of the namespaces that are known, by name."""
@@ -73,22 +73,23 @@ def keeps_apart(pod: Pod, other: Pod, node: Node, namespaces: Namespaces) -> boo
 
 def may_select(pod: Pod, other: Pod, namespaces: Namespaces) -> bool:
     """Whether a term of ``pod`` selects the other one, or may do so."""
-    return any(_matches(term, other, namespaces) is not False for term in pod.anti_affinity)
+    return any(matches(term, other, namespaces) is not False for term in pod.anti_affinity)
 
 
 def _matching(
     pod: Pod, other: Pod, namespaces: Namespaces
-) -> Iterator[tuple[AntiAffinityTerm, bool | None]]:
+) -> Iterator[tuple[PodTerm, bool | None]]:
     """The terms of one that match the other, or may do so (None)."""
     for term in pod.anti_affinity:
-        if (verdict := _matches(term, other, namespaces)) is not False:
+        if (verdict := matches(term, other, namespaces)) is not False:
             yield term, verdict
     for term in other.anti_affinity:
-        if (verdict := _matches(term, pod, namespaces)) is not False:
+        if (verdict := matches(term, pod, namespaces)) is not False:
             yield term, verdict
 
 
-def _matches(term: AntiAffinityTerm, pod: Pod, namespaces: Namespaces) -> bool | None:
+def matches(term: PodTerm, pod: Pod, namespaces: Namespaces) -> bool | None:
+    """Whether the term selects the pod; None where a namespace that matters is not known."""
     is_named, selector = pod.namespace in term.namespaces, term.namespace_selector
     if not is_named and selector is None:
         return False

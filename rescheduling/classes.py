@@ -8,14 +8,16 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
 
-SHORT: Final = 8
+SHORT: Final = 16
 """Flag of a pod: it would get less than its own grace period."""
-BARE: Final = 4
+BARE: Final = 8
 """No controller replaces it."""
+CLAIM: Final = 4
+"""Its volumes have to follow it."""
 NON_DRAINABLE: Final = 2
 RUNNING: Final = 1
 _DAEMON_SET: Final = "DaemonSet"
-_FLAGS: Final = SHORT | BARE | NON_DRAINABLE | RUNNING
+_FLAGS: Final = SHORT | BARE | CLAIM | NON_DRAINABLE | RUNNING
 _ABOVE_PRIORITY: Final = 34
 _HIGHEST: Final = 2**31
 
@@ -43,6 +45,8 @@ def flags_of(pod: Pod, settings: PlannerSettings) -> int:
     found = SHORT if pod.grace > settings.long_grace else 0
     if not pod.controller_kind:
         found |= BARE
+    if pod.has_claim:
+        found |= CLAIM
     if is_non_drainable(pod, settings):
         found |= NON_DRAINABLE
     if pod.phase != "Pending":

@@ -6,13 +6,14 @@ evicted, one that is elsewhere in the same topology domain closes the node.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from harbourmaster.rescheduling import anti_affinity, ports
 from harbourmaster.rescheduling.fit import KEPT_APART, KEPT_APART_ELSEWHERE, UNKNOWN_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from harbourmaster.rescheduling.anti_affinity import Rivals
     from harbourmaster.rescheduling.cluster import Cluster
@@ -49,16 +50,8 @@ def find(
 
     The pods of the cluster on the node ``replaced`` do not count.
     """
-    bound = [
-        (other, node)
-        for other in _suspects(cluster, pod)
-        if other.node != replaced and (node := cluster.node(other.node)) is not None
-    ]
-    placed = [
-        (other, node)
-        for other, node in (*bound, *others)
-        if other.uid != pod.uid and not other.is_finished and not is_gone(other)
-    ]
+    suspects = [each for each in _suspects(cluster, pod) if each.node != replaced]
+    placed = list(staying(cluster, pod, is_gone, suspects, others))
     by_node: dict[str, dict[str, str]] = {}
     for other, node in placed:
         for port in ports.conflicts(pod.ports, other.ports):
@@ -66,6 +59,20 @@ def find(
         if anti_affinity.keeps_apart(pod, other, node, cluster.namespaces):
             by_node.setdefault(node.name, {})[other.uid] = KEPT_APART
     return Conflicts(by_node, anti_affinity.rivals(pod, placed, cluster.namespaces))
+
+
+def staying(
+    cluster: Cluster,
+    pod: Pod,
+    is_gone: Callable[[Pod], bool],
+    bound: Iterable[Pod],
+    others: Iterable[tuple[Pod, Node]],
+) -> Iterator[tuple[Pod, Node]]:
+    """The bound pods and the others that count, but ``pod``, with their nodes."""
+    known = ((each, node) for each in bound if (node := cluster.node(each.node)) is not None)
+    for other, node in chain(known, others):
+        if other.uid != pod.uid and not other.is_finished and not is_gone(other):
+            yield other, node
 
 
 def _suspects(cluster: Cluster, pod: Pod) -> list[Pod]:

@@ -13,20 +13,25 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.selectors import LabelSelectorRequirement, compile_selector
-from harbourmaster.policies.model import REQUIRED, Affinity, PodAffinity
+from harbourmaster.policies.model import REQUIRED, Affinity, PodAffinity, PodAffinityTerm
 from harbourmaster.policies.model import Toleration as GivenToleration
-from harbourmaster.rescheduling.model import AntiAffinityTerm, NodeRequirement, NodeTerm, Toleration
+from harbourmaster.rescheduling.model import (
+    NodeRequirement,
+    NodeTerm,
+    PodTerm,
+    SpreadConstraint,
+    Toleration,
+)
 from harbourmaster.rescheduling.node_affinity import is_readable, is_readable_field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from harbourmaster.api.selectors import LabelSelector, Matcher
     from harbourmaster.policies.model import (
         NodeSelector,
         NodeSelectorRequirement,
         NodeSelectorTerm,
-        PodAffinityTerm,
     )
 
 NOTHING: Final = Raw(b"")
@@ -42,27 +47,47 @@ _ALWAYS_FINE: Final = frozenset(
         "downwardAPI",
         "hostPath",
         "image",
+        "csi",
         "gitRepo",
         "nfs",
     )
 )
 """Volumes that are to be had on every node."""
+_JUDGED: Final = _ALWAYS_FINE | {"name", "persistentVolumeClaim", "ephemeral"}
 
 
 class _Apart(Struct, frozen=True, gc=False, rename="camel"):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class _Spread(Struct, frozen=True, gc=False, rename="camel"):
+class _Spread(PodAffinityTerm, frozen=True, gc=False, rename="camel"):
+    """A spread constraint, which selects pods as a term of affinity does."""
+
     when_unsatisfiable: str | None = None
+    max_skew: int | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class Volume(Struct, frozen=True, gc=False, rename="camel"):
-    """A volume as far as it matters to a drain."""
+    """A volume as far as it matters to a drain, and its claim."""
 
     name: str | None = None
     empty_dir: dict[str, Any] | None = None
     host_path: dict[str, Any] | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether it is a PersistentVolumeClaim, or the pod makes one for it."""
+        return self.persistent_volume_claim is not None or self.ephemeral is not None
+
+    def claim_of(self, pod: str) -> str:
+        """The name of its claim."""
+        given = self.persistent_volume_claim
+        return f"{pod}-{self.name}" if given is None else str(given.get("claimName"))
 
     @property
     def is_local(self) -> bool:
@@ -94,19 +119,22 @@ def matcher(selector: LabelSelector | None, at: str) -> Matcher | None:
     return compile_selector(selector)
 
 
-def anti_affinity(
-    given: Raw, namespace: str, labels: Mapping[str, str]
-) -> tuple[AntiAffinityTerm, ...]:
+def anti_affinity(given: Raw, namespace: str, labels: Mapping[str, str]) -> tuple[PodTerm, ...]:
     """The terms of a pod in that namespace and with these labels that are required."""
     if is_absent(given):
         return ()
-    at = "spec.affinity"
-    found = decode(_apart, given, at).pod_anti_affinity
-    terms = (found and found.required) or ()
-    at = f"{at}.podAntiAffinity.{REQUIRED}"
+    found = decode(_apart, given, "spec.affinity").pod_anti_affinity
+    return pod_terms(found, "podAntiAffinity", namespace, labels)
+
+
+def pod_terms(
+    found: PodAffinity | None, field: str, namespace: str, labels: Mapping[str, str]
+) -> tuple[PodTerm, ...]:
+    """The required terms of one kind of affinity between pods."""
+    at = f"spec.affinity.{field}.{REQUIRED}"
     return tuple(
-        _apart_from(_merged(term, labels), namespace, f"{at}[{index}]")
-        for index, term in enumerate(terms)
+        _pod_term(_merged(term, labels), namespace, f"{at}[{index}]")
+        for index, term in enumerate((found and found.required) or ())
     )
 
 
@@ -133,25 +161,29 @@ def tolerations(given: Raw) -> tuple[Toleration, ...]:
     )
 
 
-def has_hard_spread(given: Raw) -> bool:
-    """Whether one of the topology spread constraints is more than a wish."""
-    found = None if is_absent(given) else decode(_spread, given, "spec.topologySpreadConstraints")
-    return any(each.when_unsatisfiable != "ScheduleAnyway" for each in found or ())
+def spread(given: Raw, labels: Mapping[str, str]) -> tuple[SpreadConstraint, ...]:
+    """The topology spread constraints of a pod with these labels that are more than a wish."""
+    at = "spec.topologySpreadConstraints"
+    found = None if is_absent(given) else decode(_spread, given, at)
+    return tuple(
+        _spread_constraint(each, labels, f"{at}[{index}]")
+        for index, each in enumerate(found or ())
+        if each.when_unsatisfiable != "ScheduleAnyway"
+    )
 
 
 def volumes(given: Raw) -> tuple[Volume, ...]:
-    """What a drain asks about."""
+    """All of them."""
     return () if is_absent(given) else decode(_volumes, given, "spec.volumes") or ()
 
 
-def has_bound_volumes(given: Raw) -> bool:
-    """Whether one of the volumes is not available on every node."""
+def unjudged_volumes(given: Raw) -> Iterator[str]:
+    """The kinds of volumes that not every node has, except claims."""
     found = None if is_absent(given) else decode(_sources, given, "spec.volumes")
-    return any(
-        key != "name" and key not in _ALWAYS_FINE and not is_absent(source)
-        for volume in found or ()
-        for key, source in volume.items()
-    )
+    for volume in found or ():
+        for key, source in volume.items():
+            if key not in _JUDGED and not is_absent(source):
+                yield key
 
 
 def has_any(given: Raw, at: str) -> bool:
@@ -175,13 +207,24 @@ def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm
     return replace(term, label_selector=replace(selector, match_expressions=expressions))
 
 
-def _apart_from(term: PodAffinityTerm, namespace: str, at: str) -> AntiAffinityTerm:
+def _spread_constraint(given: _Spread, labels: Mapping[str, str], at: str) -> SpreadConstraint:
+    return SpreadConstraint(
+        topology_key=given.topology_key or "",
+        selector=matcher(_merged(given, labels).label_selector, f"{at}.labelSelector"),
+        max_skew=given.max_skew or 1,
+        min_domains=given.min_domains or 1,
+        honors_affinity=given.node_affinity_policy != "Ignore",
+        honors_taints=given.node_taints_policy == "Honor",
+    )
+
+
+def _pod_term(term: PodAffinityTerm, namespace: str, at: str) -> PodTerm:
     named = frozenset(term.namespaces or ())
     selector = matcher(term.namespace_selector, f"{at}.namespaceSelector")
     if not named and selector is None:
         named = frozenset((namespace,))
     own = matcher(term.label_selector, f"{at}.labelSelector")
-    return AntiAffinityTerm(own, named, selector, term.topology_key or "")
+    return PodTerm(own, named, selector, term.topology_key or "")
 
 
 def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:

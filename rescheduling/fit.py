@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from harbourmaster.rescheduling import anti_affinity, node_affinity, ports, taints
-from harbourmaster.rescheduling.model import TAINT_KEY, FitVerdict
+from harbourmaster.rescheduling.model import TAINT_KEY, FitVerdict, PendingPod
 from harbourmaster.rescheduling.requests import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from harbourmaster.rescheduling.anti_affinity import Namespaces, Rivals
-    from harbourmaster.rescheduling.model import Node, PendingPod, Pod, Requests
+    from harbourmaster.rescheduling.model import Node, Pod, Requests
+    from harbourmaster.rescheduling.topology import Topology
 
 NOT_READY: Final = "node is not ready"
 DELETING: Final = "node is being deleted"
@@ -27,6 +30,7 @@ TOO_MANY_PODS: Final = "too many pods"
 KEPT_APART: Final = "anti-affinity keeps it away from a pod on the node"
 KEPT_APART_ELSEWHERE: Final = "anti-affinity keeps it away from a pod on another node"
 UNKNOWN_NAMESPACE: Final = "not judged: a namespace selector, the namespace's labels being unknown"
+UNKNOWN_DOMAINS: Final = "not judged: topology spread or pod affinity, without the other nodes"
 _NO_NAMESPACES: Final[Mapping[str, Mapping[str, str]]] = {}
 
 
@@ -61,6 +65,14 @@ def static_reasons(
         reasons.append(OTHER_NODE)
     if not node_affinity.matches(pending, node):
         reasons.append(NOT_SELECTED)
+    reasons.extend(
+        f"volume {name} is not available there"
+        for name, terms in pending.volumes.items()
+        # The scheduler tells volumes no name of a node.
+        if not node_affinity.matches(
+            PendingPod(pod=pending.pod, node_terms=terms), replace(node, name="")
+        )
+    )
     return tuple(reasons)
 
 
@@ -85,13 +97,15 @@ def fits(
     present: Iterable[Pod],
     *,
     rivals: Rivals | None = None,
+    topology: Topology | None = None,
     namespaces: Namespaces = _NO_NAMESPACES,
 ) -> FitVerdict:
     """Whether the pod may run on the node if exactly these pods are there.
 
     The pod itself and finished pods among them do not count. Without ``rivals`` anti-affinity is
-    checked with the pods on the node only. A constraint that fails decides, even if others cannot
-    be evaluated. The taint of a reservation is not considered.
+    checked with the pods on the node only; without ``topology`` spread and pod affinity are not
+    checked. A constraint that fails decides, even if others cannot be evaluated. The taint of a
+    reservation is not considered.
     """
     beside = [each for each in present if not (each.is_finished or pending.pod.is_same(each))]
     reasons = list(static_reasons(pending, node, reserving=False))
@@ -106,9 +120,12 @@ def fits(
     afar = rivals.are_elsewhere(node) if rivals else False
     if afar:
         reasons.append(KEPT_APART_ELSEWHERE)
+    reasons.extend(topology.reasons(node, beside) if topology else ())
     if reasons:
         return FitVerdict(False, tuple(dict.fromkeys(reasons)))
     doubts = [f"not judged: {each}" for each in pending.unsupported]
+    if topology is None and (pending.spread or pending.affinity):
+        doubts.append(UNKNOWN_DOMAINS)
     if None in apart or afar is None:
         doubts.append(UNKNOWN_NAMESPACE)
     return FitVerdict(None, tuple(doubts)) if doubts else FitVerdict(True)

@@ -13,7 +13,9 @@ from msgspec import Struct
 from harbourmaster.api.times import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
+
+    from harbourmaster.rescheduling.model import Node
 
 HOUR: Final = 3600.0
 MINUTE: Final = 60.0
@@ -26,9 +28,25 @@ FAILURES: Final = 3
 """Evictions in a row that did not help, after which the circuit opens."""
 PAUSE: Final = 600.0
 """Seconds for which the circuit stays open."""
+NOT_READY_PERCENT: Final = 30
 _MAX_EXPONENT: Final = 30
 _SWEEP: Final = 4096
 """Number of keys at which expired ones are removed."""
+
+
+def too_many_not_ready(nodes: Collection[Node], percent: int) -> str:
+    """Why nothing may be evicted, as too many nodes are not ready; empty if few enough are not.
+
+    One node that is not ready is always tolerated.
+    """
+    count = sum(not each.is_ready for each in nodes)
+    tolerated = max(1, len(nodes) * percent // 100)
+    if count <= tolerated:
+        return ""
+    return (
+        f"{count} of {len(nodes)} nodes are not ready, and {tolerated} may be: make them ready, "
+        f"or raise rescheduling.maxNotReadyPercent ({percent})"
+    )
 
 
 class EvictionLimits(Struct, frozen=True, gc=False):
@@ -86,6 +104,18 @@ class EvictionBucket:
         self._fill(now)
         self._tokens = min(self._tokens + count, float(self._size))
 
+    def spent(self, now: float) -> float:
+        """The tokens that are missing."""
+        self._fill(now)
+        return self._size - self._tokens
+
+    def recall(self, spent: float, age: float, now: float) -> None:
+        """Take over that so many were missing ``age`` seconds ago, unless more are missing now."""
+        self._fill(now)
+        gained = max(age, 0.0) * self._size / self._period
+        missing = min(max(spent - gained, 0.0), float(self._size))
+        self._tokens = min(self._tokens, self._size - missing)
+
     def _fill(self, now: float) -> None:
         before = now if self._at is None else self._at
         gained = max(now - before, 0.0) * self._size / self._period
@@ -125,6 +155,15 @@ class Budgets:
     def left(self, now: float) -> dict[str, int]:
         """What is left, by kind."""
         return {kind: max(bucket.left(now), 0) for kind, bucket in self._buckets.items()}
+
+    def spent(self, now: float) -> dict[str, float]:
+        """The tokens that are missing, by kind, in whole thousandths."""
+        return {kind: round(each.spent(now), 3) for kind, each in self._buckets.items()}
+
+    def recall(self, spent: Mapping[str, float], age: float, now: float) -> None:
+        """Take over what was missing ``age`` seconds ago."""
+        for kind, bucket in self._buckets.items():
+            bucket.recall(spent.get(kind, 0.0), age, now)
 
     @staticmethod
     def _counts(evictions: int, violations: int) -> Iterable[tuple[str, int]]:

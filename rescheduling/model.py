@@ -56,8 +56,8 @@ class HostPort(Struct, frozen=True, gc=False):
         return f"{self.number}/{self.protocol}"
 
 
-class AntiAffinityTerm(Struct, frozen=True, gc=False):
-    """Pods from which one is kept apart.
+class PodTerm(Struct, frozen=True, gc=False):
+    """Pods from which one is kept apart, or near which it must be.
 
     ``selector`` None matches no pod. ``namespaces`` has the pod's own one where the term names
     none; ``namespace_selector`` adds those that it matches.
@@ -67,6 +67,17 @@ class AntiAffinityTerm(Struct, frozen=True, gc=False):
     namespaces: frozenset[str]
     namespace_selector: Matcher | None
     topology_key: str
+
+
+class SpreadConstraint(Struct, frozen=True, gc=False, kw_only=True):
+    """A topology spread constraint that must hold; ``selector`` None matches no pod."""
+
+    topology_key: str
+    selector: Matcher | None
+    max_skew: int = 1
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
 
 
 class NodeRequirement(Struct, frozen=True, gc=False):
@@ -89,7 +100,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
 
     ``deletion`` is when its grace ends. ``controller_kind`` is empty for a bare pod.
     ``is_non_drainable`` says nothing of bare ones (rescheduler-spec 5.1). ``is_critical`` does not
-    ask for the toleration.
+    ask for the toleration. ``has_claim``: a volume of it is a PersistentVolumeClaim.
     """
 
     uid: str
@@ -113,7 +124,8 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
     is_never_evicted: bool = False
     is_non_drainable: bool = False
     evicts_in_background: bool = False
-    anti_affinity: tuple[AntiAffinityTerm, ...] = ()
+    has_claim: bool = False
+    anti_affinity: tuple[PodTerm, ...] = ()
 
     @property
     def key(self) -> str:
@@ -133,8 +145,10 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True):
 class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     """A pod without a node, with all that says where it may go.
 
-    ``node_terms`` is None where it has no required node affinity. ``unsupported`` has, in words,
-    the constraints that are not supported.
+    ``node_terms`` is None where it has no required node affinity. ``claims`` are the names of its
+    PersistentVolumeClaims, True for one that the pod itself makes. ``volumes`` has the node
+    affinity of their volumes by name, None for none. ``unsupported`` has, in words, the constraints
+    that are not supported; claims are, until their volumes are known.
     """
 
     pod: Pod
@@ -147,6 +161,10 @@ class PendingPod(Struct, frozen=True, gc=False, kw_only=True):
     is_unschedulable: bool = False
     is_gated: bool = False
     tolerates_reservation: bool = False
+    affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    claims: dict[str, bool] = {}
+    volumes: dict[str, tuple[NodeTerm, ...] | None] = {}
     unsupported: tuple[str, ...] = ()
     k8s_app: str = ""
 

@@ -192,5 +192,6 @@ def _victim(moved: Movable, budget: str, violates: bool, settings: PlannerSettin
         is_bare=bool(flags & BARE),
         is_non_drainable=bool(flags & NON_DRAINABLE),
         evicts_in_background=pod.evicts_in_background,
+        has_claim=pod.has_claim,
         owner=pod.owner,
     )

@@ -83,6 +83,7 @@ class Victim(Struct, frozen=True, gc=False, kw_only=True):
     is_bare: bool = False
     is_non_drainable: bool = False
     evicts_in_background: bool = False
+    has_claim: bool = False
     owner: str = ""
 
     @property

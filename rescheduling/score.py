@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from harbourmaster.rescheduling.classes import BARE, SHORT
+from harbourmaster.rescheduling.classes import BARE, CLAIM, SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Values: TypeAlias = tuple[int | str, ...]
 """A score without its names; those of one order compare with each other."""
 
-_LEADING: Final = ("tier", "violations", "shortened", "bare")
+_LEADING: Final = ("tier", "violations", "shortened", "bare", "claims")
 _IMPORTANCE: Final = ("highestPriority", "prioritySum")
 _AMOUNT: Final = ("victims", "requests")
 _TRAILING: Final = ("nonDrainable", "deletionCandidate", "node")
@@ -59,6 +59,7 @@ class Scorer:
             len(choice.denied),
             sum(each.flags & SHORT > 0 for each in victims),
             sum(each.flags & BARE > 0 for each in victims),
+            sum(each.flags & CLAIM > 0 for each in victims),
         )
         importance = (max(priorities, default=0), sum(priorities))
         share = sum(self._scale.share(each.pod.requests, node) for each in victims)

@@ -18,12 +18,13 @@ from harbourmaster.rescheduling.classes import (
     rank_of,
 )
 from harbourmaster.rescheduling.fit import TOO_MANY_PODS, static_reasons
-from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part
+from harbourmaster.rescheduling.resources import Scale, is_enough, largest_part, minus, without
 from harbourmaster.rescheduling.score import Scorer
+from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM, Topology
 from harbourmaster.rescheduling.victims import UNBEARABLE, Movable, Occupancy, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from harbourmaster.rescheduling.cluster import Cluster
     from harbourmaster.rescheduling.conflicts import Conflicts
@@ -73,6 +74,7 @@ class Search:
             name: [each for each in pods if self._is_awaited(each)]
             for name, pods in around.reserved.items()
         }
+        self._topology: Topology | None = None
         self._reasons: dict[str, tuple[str, ...]] = {}
         self.evaluated = 0
 
@@ -87,7 +89,9 @@ class Search:
         Nodes that changed meanwhile are evaluated again at the end.
         """
         cluster = self._cluster
-        against = conflicts.find(cluster, self._pending.pod, self.is_gone, self._reserved_pods())
+        others = self._reserved_pods()
+        against = conflicts.find(cluster, self._pending.pod, self.is_gone, others)
+        self._topology = self._look_around(others)
         found: dict[str, FoundNode] = {}
         judged: dict[str, int] = {}
 
@@ -116,6 +120,7 @@ class Search:
         against = conflicts.find(
             self._cluster, self._pending.pod, self.is_gone, others, replaced=node.name
         )
+        self._topology = self._look_around(others, replaced=node.name)
         return self._judge(node, pods, against)
 
     def is_gone(self, pod: Pod) -> bool:
@@ -139,6 +144,7 @@ class Search:
         reasons = self._closing(node, against)
         if reasons:
             return reasons
+        topology = self._topology
         allocatable = self.scale.allocatable(node)
         apart = against.on(node)
         staying, movable = list(self._reserved.get(node.name, ())), []
@@ -154,13 +160,36 @@ class Search:
             return tuple(dict.fromkeys(apart.values()))
         used = [pod.requests for pod in (*staying, self._pending.pod)]
         room = self.scale.left(node, used)
+        if topology:
+            rooms = topology.rooms(node)
+            room += without(rooms, [topology.spread(pod) for pod in staying])
+            allocatable += (UNBEARABLE,) * len(rooms)
         if not is_enough(room):
             return self._lacking(room)
-        return self._choose(node, Occupancy(room, allocatable, sorted(movable)))
+        self.evaluated += 1
+        occupancy = Occupancy(room, allocatable, sorted(movable))
+        if topology and not topology.has_affinity(node, beside=any(map(topology.is_near, staying))):
+            return self._keep_one(node, occupancy, topology)
+        return self._choose(node, occupancy)
+
+    def _keep_one(
+        self, node: Node, occupancy: Occupancy, topology: Topology
+    ) -> FoundNode | tuple[str, ...]:
+        """The best choice that keeps a pod which the pod affinity requires."""
+        has_domain = topology.has_affinity(node, beside=True)
+        near = [each for each in occupancy.movable if has_domain and topology.is_near(each.pod)]
+        found = []
+        for one in near:
+            room = minus(occupancy.room, one.amounts)
+            rest = [each for each in occupancy.movable if each is not one]
+            left = Occupancy(room, occupancy.allocatable, rest)
+            choice = self._choose(node, left) if is_enough(room) else None
+            if isinstance(choice, FoundNode):
+                found.append(choice)
+        return min(found, key=lambda each: each.values) if found else (NOT_NEAR,)
 
     def _choose(self, node: Node, occupancy: Occupancy) -> FoundNode | tuple[str, ...]:
         settings = self._settings
-        self.evaluated += 1
         choice = choose(occupancy, self._ledger, may_violate=settings.allow_pdb_violation)
         if choice is None:
             return (_BUDGET,)
@@ -194,9 +223,12 @@ class Search:
 
     def _movable(self, pod: Pod, flags: int, allocatable: Amounts, is_unbearable: bool) -> Movable:
         amounts = self.scale.of(pod.requests)
+        size = largest_part(amounts, allocatable)
+        if self._topology:
+            amounts += self._topology.spread(pod)
         return Movable(
             rank_of(flags, pod.priority),
-            largest_part(amounts, allocatable),
+            size,
             born(pod),
             pod.namespace,
             pod.name,
@@ -209,10 +241,9 @@ class Search:
     def _lacking(self, room: Amounts) -> tuple[str, ...]:
         """The resources of which the staying pods leave too little."""
         pods, *amounts = room
+        names = (*self.scale.names, *[ROOM] * (len(amounts) - len(self.scale.names)))
         reasons = [
-            f"too little {name}"
-            for name, amount in zip(self.scale.names, amounts, strict=True)
-            if amount < 0
+            f"too little {name}" for name, amount in zip(names, amounts, strict=True) if amount < 0
         ]
         if pods < 0:
             reasons.append(TOO_MANY_PODS)
@@ -221,6 +252,23 @@ class Search:
     def _is_awaited(self, pod: Pod) -> bool:
         """Whether a pod that has a reservation is still to come."""
         return pod.uid != self._pending.pod.uid and self._cluster.pod(pod.uid) is None
+
+    def _look_around(
+        self, others: Iterable[tuple[Pod, Node]], replaced: str = ""
+    ) -> Topology | None:
+        """What spread and pod affinity depend on; None for a pod with neither."""
+        cluster, pending = self._cluster, self._pending
+        if not (pending.spread or pending.affinity):
+            return None
+        spaces = {pending.pod.namespace}.union(*(term.namespaces for term in pending.affinity))
+        is_anywhere = any(term.namespace_selector is not None for term in pending.affinity)
+        bound = (
+            pod
+            for pod in cluster.pods()
+            if (is_anywhere or pod.namespace in spaces) and pod.node != replaced
+        )
+        placed = conflicts.staying(cluster, pending.pod, self.is_gone, bound, others)
+        return Topology(pending, cluster.nodes(), placed, cluster.namespaces)
 
     def _reserved_pods(self, but: str = "") -> list[tuple[Pod, Node]]:
         """The pods that other plans make room for, with their nodes."""

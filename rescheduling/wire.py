@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from harbourmaster.policies.model import Affinity
-    from harbourmaster.rescheduling.model import AntiAffinityTerm
+    from harbourmaster.rescheduling.constraints import Volume
+    from harbourmaster.rescheduling.model import PodTerm
     from harbourmaster.rescheduling.projections import Condition
 
 _ANTI_AFFINITY: Final = b"podAntiAffinity"
@@ -152,6 +152,7 @@ def _pod(given: GivenPod, criteria: Criteria, *, is_placed: bool) -> Pod:
     owner = _controller(metadata.owner_references)
     grace = spec.termination_grace_period_seconds
     containers, inits = spec.containers or (), spec.init_containers or ()
+    volumes = constraints.volumes(spec.volumes)
     return Pod(
         uid=metadata.uid or "",
         namespace=namespace,
@@ -172,8 +173,9 @@ def _pod(given: GivenPod, criteria: Criteria, *, is_placed: bool) -> Pod:
         is_mirror=notes.mirror is not None,
         is_critical=_is_critical(metadata, spec, criteria),
         is_never_evicted=_is_never_evicted(notes, labels),
-        is_non_drainable=_is_non_drainable(spec, notes, labels),
+        is_non_drainable=_is_non_drainable(spec, notes, labels, volumes),
         evicts_in_background=notes.request_only is not None,
+        has_claim=any(each.has_claim for each in volumes),
         anti_affinity=_anti_affinity(spec.affinity, namespace, labels),
     )
 
@@ -185,6 +187,11 @@ def _pending(given: GivenPod, pod: Pod, criteria: Criteria) -> PendingPod:
     node_affinity = affinity.node_affinity
     selector = spec.node_selector
     reason = _reason_unscheduled(status.conditions)
+    claims = {
+        each.claim_of(pod.name): each.ephemeral is not None
+        for each in constraints.volumes(spec.volumes)
+        if each.has_claim
+    }
     return PendingPod(
         pod=pod,
         node_name=pod.node,
@@ -198,18 +205,24 @@ def _pending(given: GivenPod, pod: Pod, criteria: Criteria) -> PendingPod:
         is_unschedulable=reason == "Unschedulable",
         is_gated=constraints.has_any(spec.scheduling_gates, "spec.schedulingGates"),
         tolerates_reservation=taints.tolerates_reservation(tolerations, criteria.taint_key),
-        unsupported=tuple(_unsupported(spec, affinity)),
+        affinity=constraints.pod_terms(
+            affinity.pod_affinity, "podAffinity", pod.namespace, pod.labels
+        ),
+        spread=constraints.spread(spec.topology_spread_constraints, pod.labels),
+        claims=claims,
+        unsupported=(*_unsupported(spec), *map(claim_text, claims)),
         k8s_app=pod.labels.get("k8s-app", _UNKNOWN_APP),
     )
 
 
-def _unsupported(spec: PodSpec, affinity: Affinity) -> Iterator[str]:
-    if constraints.has_hard_spread(spec.topology_spread_constraints):
-        yield "topology spread"
-    if affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "pod affinity"
-    if constraints.has_bound_volumes(spec.volumes):
-        yield "volumes"
+def claim_text(name: str) -> str:
+    """How a claim is named among the unsupported constraints."""
+    return f"PersistentVolumeClaim {name}"
+
+
+def _unsupported(spec: PodSpec) -> Iterator[str]:
+    for kind in dict.fromkeys(constraints.unjudged_volumes(spec.volumes)):
+        yield f"volume {kind}"
     if constraints.has_any(spec.resource_claims, "spec.resourceClaims"):
         yield "resource claims"
     if not (
@@ -235,9 +248,7 @@ def _asking(spec: PodSpec, status: PodStatus | None) -> Asking:
     )
 
 
-def _anti_affinity(
-    given: Raw, namespace: str, labels: dict[str, str]
-) -> tuple[AntiAffinityTerm, ...]:
+def _anti_affinity(given: Raw, namespace: str, labels: dict[str, str]) -> tuple[PodTerm, ...]:
     text = bytes(given)
     # A key may be written with escapes, though nobody does.
     if _ANTI_AFFINITY not in text and _ESCAPE not in text:
@@ -264,7 +275,9 @@ def _is_never_evicted(notes: PodNotes, labels: dict[str, str]) -> bool:
     return labels.get(key) == value or any(each not in {None, _NO} for each in marks)
 
 
-def _is_non_drainable(spec: PodSpec, notes: PodNotes, labels: dict[str, str]) -> bool:
+def _is_non_drainable(
+    spec: PodSpec, notes: PodNotes, labels: dict[str, str], volumes: Iterable[Volume]
+) -> bool:
     if notes.safe == _YES:
         return False
     if (
@@ -277,9 +290,7 @@ def _is_non_drainable(spec: PodSpec, notes: PodNotes, labels: dict[str, str]) ->
     ):
         return True
     named = frozenset((notes.safe_volumes or "").replace(" ", "").split(","))
-    return any(
-        each.is_local and each.name not in named for each in constraints.volumes(spec.volumes)
-    )
+    return any(each.is_local and each.name not in named for each in volumes)
 
 
 def _controller(owners: Iterable[Owner] | None) -> Owner:

@@ -32,6 +32,7 @@ from harbourmaster.controller.validation import validate
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.rescheduling import planner
+from harbourmaster.rescheduling.limits import too_many_not_ready
 from harbourmaster.rescheduling.model import PendingPod, Toleration
 from harbourmaster.rescheduling.plans import CandidateNode
 from harbourmaster.serving.settings import StartError
@@ -51,7 +52,7 @@ _FREE: Final = 0
 class ShownPlan(Struct, frozen=True):
     """What ``--output json`` prints: ``reasons`` and ``nodes`` count nodes.
 
-    ``notes`` say what keeps the controller from doing it now.
+    ``notes`` say what keeps the controller from doing it now; ``paused`` says it of all add-ons.
     """
 
     pod: str
@@ -60,6 +61,7 @@ class ShownPlan(Struct, frozen=True):
     unsupported: tuple[str, ...]
     nodes: int
     notes: tuple[str, ...]
+    paused: str = ""
 
 
 def plan(arguments: Arguments) -> int:
@@ -130,6 +132,7 @@ def report_of(
         unsupported=found.unsupported,
         nodes=len(state.cluster.nodes()),
         notes=tuple(notes(asked, settings)),
+        paused=too_many_not_ready(state.cluster.nodes(), settings.max_not_ready_percent),
     )
 
 
@@ -173,6 +176,8 @@ def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
         found.append("it has a scheduling gate: nothing is done until that is removed")
     elif not asked.is_unschedulable:
         found.append("its scheduler has not reported it as unschedulable: nothing is done yet")
+    if asked.volumes:
+        found.append("how many volumes its CSI driver can attach to a node is not checked")
     if asked.nominated:
         found.append(f"its scheduler preempts pods on {asked.nominated}: nothing else is done")
     if not asked.tolerates_reservation and not settings.inject_toleration:
@@ -186,6 +191,8 @@ def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
 def lines(shown: ShownPlan) -> list[str]:
     """The lines of the text output."""
     found = [f"{shown.pod}: {summary(shown)}"]
+    if shown.paused:
+        found.append(f"paused: the controller evicts nothing now: {shown.paused}")
     found += [f"note: {note}" for note in shown.notes]
     for number, candidate in enumerate(shown.candidates, 1):
         found += ["", *_candidate(number, candidate)]
@@ -228,6 +235,7 @@ def _row(victim: Victim) -> tuple[str, str, str, str, str]:
         "already terminating": victim.is_leaving,
         "violates its budget": victim.violates,
         "has no controller": victim.is_bare,
+        "has a PersistentVolumeClaim": victim.has_claim,
         "not drainable": victim.is_non_drainable,
         "evicted in the background": victim.evicts_in_background,
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.cli.live.files import Dump
+from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.model import PendingPod
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.live.files import Dump
     from harbourmaster.cli.live.reader import ClusterReader
     from harbourmaster.rescheduling.model import Criteria, Pod
 
@@ -61,6 +62,8 @@ class ObservedCluster:
 
 
 async def survey(source: ClusterReader | Dump, state: ObservedCluster) -> None:
-    """Read a cluster, or a dump of one. Raises ApiError or UnreadableError."""
+    """Read a cluster with the volumes of the pod, or a dump. Raises ApiError or UnreadableError."""
     for resource, read in state.readers.items():
         await source.listed(resource, read)
+    if isinstance(state.asked, PendingPod) and not isinstance(source, Dump):
+        state.asked = await with_volumes(state.asked, source.get)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.resources import PODS
+import msgspec
+
+from harbourmaster.api.resources import LEASES, PODS
+from harbourmaster.controller.rescheduling.volumes import with_volumes
 from harbourmaster.kube.errors import NotFoundError
+from harbourmaster.kube.lease import decode_lease, encode_lease
 from harbourmaster.rescheduling.limits import (
     FAIR_SHARE,
     HOUR,
@@ -16,6 +22,7 @@ from harbourmaster.rescheduling.limits import (
     Budgets,
     Recent,
 )
+from harbourmaster.rescheduling.model import DOMAIN
 from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
@@ -28,6 +35,12 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.model import Criteria, PendingPod, Pod
     from harbourmaster.rescheduling.plans import PlannerSettings
 
+SPENT: Final = f"{DOMAIN}/spent-budgets"
+"""The annotation of the leader's Lease with what is spent of the eviction budgets."""
+_AT: Final = "at"
+"""Its key for the time of day, in seconds."""
+_decode_spent: Final = msgspec.json.Decoder(dict[str, float]).decode
+_encode: Final = msgspec.json.Encoder().encode
 MANY_BUSY: Final = 10
 """Answers in a minute by which the API server wants to be left alone, after which it is."""
 
@@ -45,9 +58,13 @@ class History:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReschedulingContext:
-    """One per process. ``clock`` is monotonic; ``now`` is the time of day; both in seconds."""
+    """One per process. ``clock`` is monotonic; ``now`` is the time of day; both in seconds.
+
+    ``lease`` has the name and the namespace of the leader's Lease.
+    """
 
     client: Client
+    lease: tuple[str, str]
     settings: ReschedulingSettings
     caches: ReschedulingCaches
     criteria: Criteria
@@ -66,6 +83,37 @@ class ReschedulingContext:
         except NotFoundError:
             return None
         return decode_pod(raw, self.criteria)
+
+    async def load_budgets(self) -> None:
+        """Take over what an earlier leader has spent of the budgets. Raises ApiError."""
+        budgets = self.history.budgets
+        try:
+            lease = decode_lease(await self.client.get(LEASES, *self.lease))
+        except NotFoundError:
+            # Where no leader is elected there is none.
+            return
+        text = (lease.metadata.get("annotations") or {}).get(SPENT)
+        try:
+            found = _decode_spent(text or "{}")
+        except (msgspec.DecodeError, TypeError):
+            found = dict.fromkeys(budgets.left(0.0), math.inf)
+        budgets.recall(found, self.now() - found.get(_AT, math.inf), self.clock())
+
+    async def save_budgets(self) -> None:
+        """Write what is spent before the evictions: a crash leaves too little, never too much.
+
+        What a plan then does not use is written with the next one. Raises ApiError.
+        """
+        spent = {_AT: self.now(), **self.history.budgets.spent(self.clock())}
+        name, namespace = self.lease
+        with contextlib.suppress(NotFoundError):
+            lease = decode_lease(await self.client.get(LEASES, name, namespace))
+            lease.metadata.setdefault("annotations", {})[SPENT] = _encode(spent).decode()
+            await self.client.replace(LEASES, name, encode_lease(lease), namespace)
+
+    async def with_volumes(self, pending: PendingPod) -> PendingPod:
+        """The pod with the volumes that its claims name. Raises ApiError."""
+        return await with_volumes(pending, self.client.get)
 
     def often_evicted(self) -> frozenset[str]:
         """The owners whose pods have been evicted often enough lately."""

@@ -60,6 +60,7 @@ def start(process: Process) -> Part:
     )
     context = ReschedulingContext(
         client=client,
+        lease=(process.settings.leader_election.lease_name, process.namespace),
         settings=settings,
         caches=caches,
         criteria=criteria,

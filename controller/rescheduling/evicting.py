@@ -138,6 +138,9 @@ class Evicting:
     async def _violate(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         """Delete a pod past its disruption budget, saying so on it before."""
         note = f"deleted to make room for the critical pod {flow.key}"
+        if not victim.violates:
+            self._context.history.budgets.take(0, 1, self._now())
+            await self._context.save_budgets()
         reply = await self._evictions.mark(victim, note)
         if reply is None:
             reply = await self._evictions.delete(victim)
@@ -145,10 +148,10 @@ class Evicting:
         step = follow(outcome, EvictionState(flow.tier, busy=flow.busy))
         if step in {NextStep.NEXT, NextStep.VERIFY}:
             if outcome is EvictionOutcome.EVICTED:
-                self._context.history.budgets.take(0, 0 if victim.violates else 1, self._now())
                 self._context.notices.went(victim, violating=True)
                 self._note_owner(victim)
             return EvictionResult(_accepted(flow, victim))
+        self._context.history.budgets.give_back(0, 0 if victim.violates else 1, self._now())
         return self._later_or_without(flow, victim, step, outcome, reply)
 
     def _later_or_without(

@@ -65,6 +65,7 @@ class LeaderTerm:
         self._verifying = Verifying(context, self._flows, evictions)
         self._shortening = Shortening(context, evictions)
         self._evicting = Evicting(context, self._flows, evictions)
+        self._knows_budgets = False
         self._qualifying = Qualifying(context, context.clock())
         self._planning = Planning(
             context,
@@ -101,6 +102,9 @@ class LeaderTerm:
         """Take a pod, or a node, as far as it can go now."""
         kind, _, name = key.partition(" ")
         if kind == POD:
+            if not self._knows_budgets:
+                await self._context.load_budgets()
+                self._knows_budgets = True
             return await self._pod(name)
         if kind == NODE:
             for flow in await self._adoption.settle(name):
@@ -268,13 +272,14 @@ class LeaderTerm:
             )
             return
         budgets.take(*wanted, now)
-        found = replace(found, tokens=wanted, busy=0, retry_at=0.0)
+        found = self._flows.put(replace(found, tokens=wanted, busy=0, retry_at=0.0))
+        # Who follows us must know of all of it before they go.
         if {each.uid for each in found.victims} != {each.uid for each in flow.victims}:
-            # Who follows us must know of them before they go.
-            self._flows.put(found)
             await self._planning.renew(found)
-            if not self._flows.is_current(found):
-                return
+        if any(wanted):
+            await context.save_budgets()
+        if not self._flows.is_current(found):
+            return
         self._flows.put(found.at(FlowState.EVICT, context.clock()))
 
     async def _evict(self, flow: EvictionFlow) -> None:

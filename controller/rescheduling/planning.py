@@ -125,6 +125,7 @@ class Planning:
     async def _planned(self, flow: EvictionFlow, pending: PendingPod) -> Plan:
         """The plan; others get their turn between its slices."""
         context = self._context
+        pending = await context.with_volumes(pending)
         begun = context.clock()
         slices = planner.plan_in_slices(
             context.caches.cluster,

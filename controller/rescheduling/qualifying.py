@@ -14,7 +14,7 @@ from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.context import MANY_BUSY
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.kube.lease import decode_lease
-from harbourmaster.rescheduling.limits import Renewals
+from harbourmaster.rescheduling.limits import Renewals, too_many_not_ready
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
 from harbourmaster.rescheduling.wire import decode_pending
 
@@ -29,8 +29,6 @@ LOOK_AGAIN: Final = 5.0
 """Seconds between two looks at a Lease that seems old; a scheduler renews it every two."""
 LATER: Final = 600.0
 """Seconds until another look at what only a change of the pod can mend."""
-_NOT_READY: Final = 0.3
-"""The part of the nodes above which something else is wrong."""
 _LEASE: Final = ("kube-system", "kube-scheduler")
 
 
@@ -70,10 +68,11 @@ class Qualifying:
             note = f"the critical pod does not tolerate the taint {key}: add a toleration for it"
             context.notices.pod(flow, reasons.MISSING_TOLERATION, note, "Warning", once=True)
             return LATER
+        pending = await context.with_volumes(pending)
         if pending.unsupported:
             note = f"unsupported constraints, so no plan is made: {', '.join(pending.unsupported)}"
             context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
-            return LATER
+            return FRESH if pending.claims else LATER
         owner = pending.pod.owner
         left_of_attempts = context.history.attempts.wait(flow.uid, owner, now)
         if left_of_attempts is None:
@@ -92,8 +91,10 @@ class Qualifying:
         left = context.history.breaker.wait(flow.uid, now)
         if left > 0:
             self.why_open = "eviction did not make room several times in a row"
-        elif self._many_are_not_ready():
-            left, self.why_open = FRESH, "many nodes are not ready"
+        elif unready := too_many_not_ready(
+            context.caches.cluster.nodes(), context.settings.max_not_ready_percent
+        ):
+            left, self.why_open = FRESH, unready
         elif context.history.busy.count("", now) >= MANY_BUSY:
             left, self.why_open = FRESH, "the API server is overloaded"
         elif not await self._scheduler_lives(now):
@@ -103,10 +104,6 @@ class Qualifying:
             context.notices.pod(flow, reasons.CIRCUIT, note, "Warning", once=True)
         return left
 
-    def _many_are_not_ready(self) -> bool:
-        nodes = self._context.caches.cluster.nodes()
-        return sum(not each.is_ready for each in nodes) > _NOT_READY * len(nodes)
-
     async def _scheduler_lives(self, now: float) -> bool:
         """Whether it renews its Lease; yes where there is none, or none for us to see.
 
@@ -115,9 +112,7 @@ class Qualifying:
         namespace, name = _LEASE
         try:
             lease = decode_lease(await self._context.client.get(LEASES, name, namespace))
-        except (NotFoundError, ForbiddenError):
-            return True
-        except msgspec.DecodeError:
+        except (NotFoundError, ForbiddenError, msgspec.DecodeError):
             return True
         return self._lease.seen(lease.spec.renew_time or "", now, self._context.now())
 

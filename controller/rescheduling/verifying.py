@@ -76,7 +76,7 @@ class Verifying:
             context.caches.cluster,
             node,
             pods,
-            pending,
+            await context.with_volumes(pending),
             context.planning,
             context.now(),
             self._flows.circumstances(flow, context.clock(), context.often_evicted()),

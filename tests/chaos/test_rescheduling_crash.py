@@ -14,7 +14,16 @@ from helpers.faults.crashing import LEASE, Plan, Undisturbed, live
 from helpers.patience import PATIENCE
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.cases import HOME, SETTINGS, Case, Plane, ready_field
-from helpers.rescheduling.objects import TAINT, budget, is_clean
+from helpers.rescheduling.objects import (
+    ANNOTATION,
+    TAINT,
+    beside,
+    budget,
+    is_clean,
+    removable,
+    spread,
+    volume_of,
+)
 from helpers.rescheduling.toy_kubelet import NODES, SLOW
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -31,7 +40,7 @@ FLAGS = {"controllers": ["rescheduling"], "rescheduling": {**SETTINGS, "attempts
 
 
 class Scene:
-    """Four nodes on which room has to be made, each in another way, and what is to come of it."""
+    """Nodes on which room has to be made, each in another way, and what is to come of it."""
 
     def __init__(self, field, name):
         self._field = field
@@ -59,6 +68,30 @@ class Scene:
         await guarded.full(on, "v0", labels=APP)
         await guarded.budget(budget("of-a", 1, APP), 0)
         await self._want(guarded, on, {"v0"})
+        near = await self._place("near")
+        on = await near.node("n1", 2)
+        await near.full(on, "v0")
+        await near.full(on, "v1", labels=APP)
+        await self._want(near, on, {"v0"}, affinity=beside(APP, near.namespace))
+        spreads = await self._place("spreads")
+        on = await self._second(spreads)
+        mark = {"app": self._name}
+        other = removable(f"other-{self._name}", spreads.nodes[0], None, labels=mark)
+        other["metadata"]["annotations"] = {ANNOTATION: ""}
+        await spreads.pods(other, namespace="kube-system")
+        constraints = [spread(mark)]
+        await self._want(spreads, on, {"v1"}, labels=mark, topologySpreadConstraints=constraints)
+        stored = await self._place("stored")
+        on = await self._second(stored)
+        volumes = [volume_of(await stored.claim(on))]
+        await self._want(stored, on, {"v1"}, volumes=volumes)
+
+    async def _second(self, place):
+        """Two nodes of which the first is better, and is not to be used; the second."""
+        first, second = await place.node("n1", 1), await place.node("n2", 1)
+        await place.full(first, "v0")
+        await place.full(second, "v1", grace=60)
+        return second
 
     async def _place(self, name):
         case = Case(f"{name}-{self._name}", None, {})

@@ -52,7 +52,7 @@ from helpers.objects import cluster_policy
 from helpers.patience import PATIENCE
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.cases import Case, Plane, ready_field
-from helpers.rescheduling.objects import budget
+from helpers.rescheduling.objects import budget, volume_of
 from helpers.rescheduling.toy_kubelet import SLOW
 from helpers.rights import kubeconfig
 from helpers.schemas import open_definition
@@ -499,10 +499,10 @@ async def made_room(plane):
         file = plane.layout.directory / "controller.kubeconfig"
         file.write_text(kubeconfig(plane.kubeconfig, token=token))
         places = []
-        for name in ("evicted", "violated", "shortened"):
+        for name in ("evicted", "violated", "shortened", "stored"):
             places.append(CaseCluster(field, Case(name, None, {}), asyncio.Event()))
             await places[-1].open()
-        evicted, violated, shortened = places
+        evicted, violated, shortened, stored = places
         async with field.controlled({}, "--leader-election-enabled=true", kubeconfig=file):
             await evicted.full(await evicted.node(), "v0", "v1", "v2", "v3")
             on = await violated.node("n1", 1)
@@ -511,8 +511,11 @@ async def made_room(plane):
             on = await shortened.node("n1", 1)
             await shortened.full(on, "v0", labels=SLOW, grace=60)
             await shortened.delete("v0")
-            for place, victim in zip(places, ("v3", "v0", "v0"), strict=True):
-                uid = await place.critical()
+            on = await stored.node("n1", 1)
+            await stored.full(on, "v0")
+            volumes = [volume_of(await stored.claim(on))]
+            for place, victim in zip(places, ("v3", "v0", "v0", "v0"), strict=True):
+                uid = await place.critical(volumes=volumes if place is stored else [])
                 await place.bound(uid, patience=PATIENCE)
                 await place.clean()
                 assert place.taken() == {victim}

@@ -17,6 +17,8 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import NODES, PODS
 from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.rescheduling.wire import decode_namespace
+from helpers import fit_domains
 from helpers.changes import Changes
 from helpers.controller import connected
 from helpers.fit_cases import CASES
@@ -75,14 +77,23 @@ class Batch:
         watch = asyncio.create_task(self._pods.run())
         try:
             settings = {name: one.on(name) for name, one in cases.items()}
-            nodes = await self._all(self._node(node) for node, _, _ in settings.values())
+            nodes = await self._all(self._node(node, node) for node, _, _ in settings.values())
+            others = await self._all(
+                self._node(other, settings[name][0])
+                for name, one in cases.items()
+                for other in one.others_on(name)
+            )
             present = await self._all(
                 self._present(name, pods) for name, (_, pods, _) in settings.items()
             )
             await self._until_noticed()
             await self._all(self._incoming(name, one) for name, (_, _, one) in settings.items())
             incoming = await self._until_judged(settings)
-            return list(zip(nodes, present, incoming, strict=True))
+            beside = [
+                [each for each in others if each["metadata"]["labels"][PIN] == name]
+                for name in settings
+            ]
+            return list(zip(nodes, beside, present, incoming, strict=True))
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
@@ -103,10 +114,10 @@ class Batch:
 
         return await asyncio.gather(*map(one, several))
 
-    async def _node(self, node):
+    async def _node(self, node, first):
         """A node that is ready from the first; the taint of new ones is taken away."""
         name = node["metadata"]["name"]
-        node["metadata"]["labels"][PIN] = name
+        node["metadata"]["labels"][PIN] = first["metadata"]["name"]
         await self._client.create(NODES, node)
         taints = MergePatch({"spec": {"taints": node["spec"]["taints"] or None}})
         return msgspec.json.decode(await self._client.patch(NODES, name, taints))
@@ -119,7 +130,7 @@ class Batch:
         is_leaving, status = given.pop("leaving", False), given.pop("status", None)
         name, namespace = f"{node}-{index}", given["metadata"]["namespace"]
         given["metadata"]["name"] = name
-        given["spec"]["nodeName"] = node
+        given["spec"].setdefault("nodeName", node)
         stored = await self._client.create(PODS, given, namespace)
         if status is not None:
             patch = MergePatch({"status": status})
@@ -147,7 +158,7 @@ class Batch:
             },
         }
         await self._incoming(SENTINEL, pod())
-        await self._node(node)
+        await self._node(node, node)
         await self._changes.until(lambda: self._bound(SENTINEL))
 
     async def _until_judged(self, names):
@@ -174,15 +185,20 @@ def _is_refused(one):
     )
 
 
-def verdict(node, present, one, namespaces):
+def verdict(node, others, present, one, namespaces):
     """What we say of what is stored; where the pod went does not help us."""
     waiting = {**one, "spec": {**one["spec"], "nodeName": ""}}
+    if waiting["spec"].get("topologySpreadConstraints") or others:
+        labels = dict(decode_namespace(json.dumps(each)) for each in namespaces)
+        given = (json.dumps(node), map(json.dumps, others), map(json.dumps, present))
+        return fit_domains.verdict(*given, json.dumps(waiting), labels)
     line = {"node": node, "pods": present, "pod": waiting, "namespaces": namespaces}
     return judge(json.dumps(line).encode())
 
 
 async def test_verdicts_are_those_of_the_scheduler(plane):
-    cases = {f"fit-{number}": one for number, one in enumerate(CASES)}
+    everything = [*CASES, *fit_domains.CASES]
+    cases = {f"fit-{number}": one for number, one in enumerate(everything)}
     found = plane.kubectl("get", "namespaces", "--output=json")
     namespaces = json.loads(found.stdout)["items"]
     begun = time.monotonic()
@@ -190,8 +206,8 @@ async def test_verdicts_are_those_of_the_scheduler(plane):
         stored = await Batch(client).run(cases)
     seconds = time.monotonic() - begun
     differing = {}
-    for one, (node, present, incoming) in zip(cases.values(), stored, strict=True):
-        ours = verdict(node, present, incoming, namespaces)
+    for one, (node, others, present, incoming) in zip(cases.values(), stored, strict=True):
+        ours = verdict(node, others, present, incoming, namespaces)
         theirs = _is_bound(incoming)
         if not ours.fits is theirs is one.fits:
             said = [each.get("message") for each in incoming["status"].get("conditions", ())]

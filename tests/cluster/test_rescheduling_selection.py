@@ -10,8 +10,11 @@ from helpers.rescheduling.objects import (
     OURS,
     TOLERATED,
     apart_from,
+    beside,
     budget,
     removable,
+    spread,
+    volume_of,
 )
 from helpers.rescheduling.toy_kubelet import ENDED, SLOW
 
@@ -193,18 +196,62 @@ async def one_that_must_be_apart_from_others_has_them_moved(place):
     await place.helped(uid, n1, {"a"})
 
 
-@case("C44-refused")
-async def one_that_must_be_beside_others_is_not_judged(place):
+async def cheap_and_dear(place):
+    """Two full nodes, on the second of which a grace period must be shortened."""
+    n1, n2 = await place.node("n1", 1), await place.node("n2", 1)
+    await place.full(n1, "v1")
+    await place.full(n2, "v2", grace=60)
+    return n1, n2
+
+
+@case("C58")
+async def one_that_must_be_beside_others_leaves_them_there(place):
     on = await place.node("n1", 2)
-    await place.full(on, "a", "b", labels=APP)
-    beside = {
-        "labelSelector": {"matchLabels": APP},
-        "topologyKey": "kubernetes.io/hostname",
-        "namespaces": [place.namespace],
-    }
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}}
-    uid = await place.critical(affinity=affinity)
+    await place.full(on, "a")
+    await place.full(on, "b", labels=APP)
+    uid = await place.critical(affinity=beside(APP, place.namespace))
+    await place.helped(uid, on, {"a"})
+
+
+@case("C58-none")
+async def one_that_must_be_beside_others_takes_no_other_node(place):
+    await cheap_and_dear(place)
+    uid = await place.critical(affinity=beside(APP, place.namespace))
+    await place.left_alone(uid, "DoesNotFitAnyNode")
+
+
+@case("C59")
+async def one_that_spreads_goes_where_fewer_are(place):
+    n1, n2 = await cheap_and_dear(place)
+    other = removable("other-c59", n1, None, labels=APP, annotations={ANNOTATION: ""})
+    await place.pods(other, namespace="kube-system")
+    uid = await place.critical(labels=APP, topologySpreadConstraints=[spread(APP)])
+    await place.helped(uid, n2, {"v2"})
+
+
+@case("C60")
+async def one_with_a_volume_goes_where_that_can_be_used(place):
+    _, n2 = await cheap_and_dear(place)
+    uid = await place.critical(volumes=[volume_of(await place.claim(n2))])
+    await place.helped(uid, n2, {"v2"})
+
+
+@case("C60-refused")
+async def one_whose_claim_is_not_bound_is_not_judged(place):
+    await cheap_and_dear(place)
+    uid = await place.critical(volumes=[volume_of("missing")])
     await place.left_alone(uid, "UnsupportedConstraint")
+
+
+@case("C61")
+async def one_with_a_claim_goes_after_four_without(place):
+    n1, n2 = await place.node("n1", 2), await place.node("n2", 2)
+    claim = await place.claim(n1)
+    manifest = removable("of-c61", n1, 2, volumes=[volume_of(claim)])
+    await place.pods(manifest, namespace="kube-system")
+    await place.full(n2, "v0", "v1", "v2", "v3", cpu=0.5)
+    uid = await place.critical(cpu=2)
+    await place.helped(uid, n2, {"v0", "v1", "v2", "v3"})
 
 
 test_rescheduling, test_no_controller_told_of_a_fault = CASES.tests()

@@ -27,11 +27,17 @@ class Case(NamedTuple):
     pod: dict[str, Any]
     present: tuple[dict[str, Any], ...]
     node: dict[str, Any]
+    others: tuple[dict[str, Any], ...] = ()
+    """Further nodes; the pods of ``present`` that name one are on it."""
 
     def on(self, node):
         """All the objects, with that name for the node."""
         text = json.dumps([self.node, list(self.present), self.pod])
         return json.loads(text.replace("@node", node))
+
+    def others_on(self, node):
+        """The further nodes, whose names begin so."""
+        return json.loads(json.dumps(self.others).replace("@node", node))
 
 
 def a_case(name, fits, pod, *present, allocatable=None, labels=None, taints=(), cordoned=False):  # noqa: PLR0913

@@ -118,10 +118,12 @@ def kustomize(directory):
     return result.stdout
 
 
-def overlay_of(page, directory):
-    """The objects of the one overlay that a page of the manual shows, made in the directory."""
+def overlay_of(page, directory, place=1, count=1):
+    """The objects of one of the overlays that a page of the manual shows, made in the directory."""
     text = (ROOT / "docs" / page).read_text()
-    (example,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", text, re.DOTALL)
+    examples = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == count
+    example = examples[place - 1]
     (directory / "harbourmaster").symlink_to(ROOT)
     (directory / "overlay").mkdir()
     (directory / "overlay/kustomization.yaml").write_text(example)

@@ -6,12 +6,13 @@ from harbourmaster.api.selectors import Matcher
 from harbourmaster.rescheduling.cluster import Cluster
 from harbourmaster.rescheduling.interning import shared_labels, shared_requests
 from harbourmaster.rescheduling.model import (
-    AntiAffinityTerm,
     Budget,
     HostPort,
     Node,
     PendingPod,
     Pod,
+    PodTerm,
+    SpreadConstraint,
     Taint,
     Toleration,
 )
@@ -56,7 +57,16 @@ def critical(name="c", cpu=1.0, memory=0.0, **fields):
     """A critical pod that waits."""
     outer = {
         key: fields.pop(key)
-        for key in ("node_name", "node_selector", "node_terms", "tolerations", "unsupported")
+        for key in (
+            "node_name",
+            "node_selector",
+            "node_terms",
+            "tolerations",
+            "affinity",
+            "spread",
+            "volumes",
+            "unsupported",
+        )
         if key in fields
     }
     outer.setdefault("tolerations", EVERYWHERE)
@@ -77,7 +87,13 @@ def budget(name, allowed, labels=None, **fields):
 def apart(labels, key="kubernetes.io/hostname", namespaces=("default",)):
     """A term that keeps a pod away from those with these labels."""
     one_of = tuple((name, frozenset((value,))) for name, value in labels.items())
-    return AntiAffinityTerm(Matcher(one_of), frozenset(namespaces), None, key)
+    return PodTerm(Matcher(one_of), frozenset(namespaces), None, key)
+
+
+def spread(labels, key="kubernetes.io/hostname", **fields):
+    """A constraint that spreads the pods with these labels."""
+    one_of = tuple((name, frozenset((value,))) for name, value in labels.items())
+    return SpreadConstraint(topology_key=key, selector=Matcher(one_of), **fields)
 
 
 def cluster(*objects):

@@ -10,7 +10,19 @@ from msgspec.structs import replace
 
 from harbourmaster.rescheduling import anti_affinity, fit
 from harbourmaster.rescheduling.plans import PlannerSettings
-from helpers.planning import NOW, apart, budget, critical, node, pod, port, requests, taint
+from harbourmaster.rescheduling.topology import Topology
+from helpers.planning import (
+    NOW,
+    apart,
+    budget,
+    critical,
+    node,
+    pod,
+    port,
+    requests,
+    spread,
+    taint,
+)
 
 APPS = ("a", "b", "c")
 ZONE = "zone"
@@ -64,6 +76,10 @@ def random_case(seed):
             term = apart({"app": rng.choice(APPS)}, rng.choice([ZONE, "kubernetes.io/hostname"]))
             extra["anti_affinity"] = (term,)
     pending = critical(asks=requests(**wanted), labels={"app": "critical"}, **extra)
+    other = random.Random(-seed)  # noqa: S311 - a fixed seed
+    if not one and other.random() < 0.5:
+        pending = _among_others(other, pending)
+        nodes = [replace(each, labels={}) if other.random() < 0.1 else each for each in nodes]
     settings = PlannerSettings(
         allow_pdb_violation=rng.random() < 0.7,
         non_drainable=rng.choice(["avoid", "avoid", "forbid", "ignore"]),
@@ -75,8 +91,33 @@ def random_case(seed):
     return Case(nodes, pods, budgets, pending, settings, equal, one)
 
 
+def _among_others(rng, pending):
+    """The same in the namespace of most pods, with constraints about them."""
+    app = {"app": rng.choice(APPS)}
+    fields = {}
+    if rng.random() < 0.7:
+        fields["spread"] = tuple(
+            spread(
+                rng.choice([app, {"app": rng.choice(APPS)}]),
+                rng.choice([ZONE, "kubernetes.io/hostname"]),
+                max_skew=rng.randint(1, 2),
+                min_domains=rng.choice([1, 1, 2, 3]),
+                honors_taints=rng.random() < 0.3,
+            )
+            for _ in range(rng.randint(1, 2))
+        )
+    if rng.random() < 0.5:
+        terms = [apart(app, rng.choice([ZONE, "kubernetes.io/hostname"])) for _ in range(2)]
+        fields["affinity"] = tuple(terms[: rng.randint(1, 2)])
+    pod = replace(pending.pod, namespace="default", labels=rng.choice([app, {"app": "critical"}]))
+    return replace(pending, pod=pod, **fields)
+
+
 def _node(rng, name):
-    fields = {"labels": {ZONE: rng.choice("xy")}, "extra": {"ephemeral-storage": 3}}
+    fields = {
+        "labels": {ZONE: rng.choice("xy")},
+        "extra": {"ephemeral-storage": 3},
+    }
     if rng.random() < 0.1:
         fields["taints"] = (taint("dedicated"),)
     if rng.random() < 0.05:
@@ -200,7 +241,9 @@ def fits(case, where, pods):
         if each.node != where.name and counts(each, case.settings)
     ]
     rivals = anti_affinity.rivals(case.pending.pod, placed, {})
-    return fit.fits(case.pending, where, pods, rivals=rivals).fits is True
+    everybody = [*placed, *((each, where) for each in pods)]
+    topology = Topology(case.pending, case.nodes, everybody, {})
+    return fit.fits(case.pending, where, pods, rivals=rivals, topology=topology).fits is True
 
 
 def best(case):

@@ -17,11 +17,11 @@ from harbourmaster.cli.reschedule.fit import judge
 from harbourmaster.rescheduling.anti_affinity import rivals
 from harbourmaster.rescheduling.fit import fits
 from harbourmaster.rescheduling.model import (
-    AntiAffinityTerm,
     HostPort,
     Node,
     PendingPod,
     Pod,
+    PodTerm,
     Taint,
     Toleration,
 )
@@ -57,7 +57,7 @@ SELECTORS = st.builds(
 )
 TERMS = st.lists(
     st.builds(
-        AntiAffinityTerm,
+        PodTerm,
         st.none() | SELECTORS,
         st.frozensets(SPACES),
         st.none() | SELECTORS,

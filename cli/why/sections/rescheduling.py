@@ -195,7 +195,7 @@ def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:
         return "no-room", "fault", f"it is critical, and {summary(plan)}"
     if not plan.candidates[0].victims:
         return "fits", "waits", f"it is critical, and {summary(plan)}"
-    state: State = "fault" if off or plan.notes else "waits"
+    state: State = "fault" if off or plan.notes or plan.paused else "waits"
     return "room-can-be-made", state, f"it is critical, and {summary(plan)}{off}"
 
 

@@ -7,7 +7,8 @@ import contextlib
 
 import msgspec
 
-from harbourmaster.api.resources import EVENTS, NAMESPACES, PODS
+from harbourmaster.api.patches import MergePatch
+from harbourmaster.api.resources import EVENTS, NAMESPACES, PODS, VOLUME_CLAIMS, VOLUMES
 from helpers.rescheduling.objects import (
     CASE,
     CRITICAL,
@@ -88,6 +89,26 @@ class CaseCluster:
             return status.get("observedGeneration") and status["disruptionsAllowed"] == allowed
 
         await self.cluster.until(is_so, why=self.why)
+
+    async def claim(self, on):
+        """Make a bound claim of a volume that can only be used on a node; its name."""
+        name = f"data-{self.label}"
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}
+        basic = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+        volume = {
+            **basic,
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "csi.example.com", "volumeHandle": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }
+        bound = {"pv.kubernetes.io/bind-completed": "yes"}
+        claim = {**basic, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+        await self.client.create(VOLUMES, {"metadata": {"name": name}, "spec": volume})
+        metadata = {"name": name, "annotations": bound}
+        await self.client.create(VOLUME_CLAIMS, {"metadata": metadata, "spec": claim}, CRITICAL)
+        status = MergePatch({"status": {"phase": "Bound"}})
+        await self.client.patch(VOLUME_CLAIMS, name, status, CRITICAL, subresource="status")
+        return name
 
     async def critical(self, name="c", cpu=1, **options):
         """Make a critical pod; its uid. From now on what is there counts as untouched, or not."""

@@ -136,6 +136,31 @@ def apart_from(labels, topology="kubernetes.io/hostname"):
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+def beside(labels, namespace):
+    """An affinity that needs a pod with these labels, of a namespace, on the same node."""
+    term = {
+        "labelSelector": {"matchLabels": labels},
+        "topologyKey": "kubernetes.io/hostname",
+        "namespaces": [namespace],
+    }
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(labels):
+    """A constraint that spreads pods with these labels over nodes."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+
+
+def volume_of(claim):
+    """A volume of a pod."""
+    return {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+
+
 def owned_taints(found):
     """The taints of a node that are ours."""
     return [

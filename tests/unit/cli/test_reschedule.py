@@ -87,7 +87,8 @@ def test_the_plan_is_shown_with_all_that_speaks_for_it(run, write):
     lines = out.splitlines()
     assert lines[0] == "kube-system/c: 1 pod would have to move from n1"
     assert lines[2] == "1. n1, tier 1"
-    assert lines[3].startswith("   score: tier 1, violations 0, shortened 0, bare 0, victims 1")
+    score = "   score: tier 1, violations 0, shortened 0, bare 0, claims 0, victims 1"
+    assert lines[3].startswith(score)
     assert lines[4].split() == ["POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS"]
     assert lines[5].split() == ["shop/a2", "0", "5s", "-"]
     assert lines[7] == "2. n2, tier 2"
@@ -157,10 +158,45 @@ def test_room_that_is_kept_for_another_one_is_taken_into_account(run):
 
 
 def test_unsupported_constraints_are_listed(run):
+    code, out, _ = run(cluster(volumes=CLAIMED))
+    assert code == 1
+    assert out == "kube-system/c: no plan: unsupported constraints: PersistentVolumeClaim data\n"
+
+
+def test_a_spread_constraint_excludes_nodes_with_its_reason(run):
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     code, out, _ = run(cluster(topologySpreadConstraints=[spread]))
     assert code == 1
-    assert out == "kube-system/c: no plan: unsupported constraints: topology spread\n"
+    assert out.splitlines()[-1] == "  2 nodes: too little room for topology spread"
+
+
+@pytest.mark.parametrize(
+    ("down", "percent", "is_paused"), [(1, 0, False), (2, 30, True), (2, 67, False)]
+)
+def test_the_plan_says_when_too_many_nodes_are_not_ready(run, down, percent, is_paused):
+    """One of three may always be, whatever the share."""
+    items = [*cluster(), stored(node("n3", 2))]
+    for each in [each for each in items if each["kind"] == "Node"][-down:]:
+        each["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    arguments = (f"--rescheduling-max-not-ready-percent={percent}",)
+    code, out, _ = run(items, *arguments)
+    paused = [line for line in out.splitlines() if line.startswith("paused: ")]
+    assert (code, len(paused)) == (0, is_paused)
+    _, out, _ = run(items, *arguments, "-o", "json")
+    found = json.loads(out)["paused"]
+    assert bool(found) is is_paused
+    if is_paused:
+        assert found.startswith("2 of 3 nodes are not ready, and 1 may be: ")
+        assert paused == [f"paused: the controller evicts nothing now: {found}"]
+
+
+CLAIMED = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+def test_a_victim_with_a_claim_is_marked(run):
+    code, out, _ = run([stored(node("n1", 1)), on_node("a", "n1", volumes=CLAIMED), waiting()])
+    assert code == 0
+    assert out.splitlines()[-1].endswith("has a PersistentVolumeClaim")
 
 
 @pytest.mark.parametrize(

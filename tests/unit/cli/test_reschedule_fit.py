@@ -53,7 +53,7 @@ def test_cases_are_answered_in_order():
         {"id": "a", "fits": True, "reasons": []},
         {"id": 2, "fits": True, "reasons": []},
         {"id": {"b": 1}, "fits": False, "reasons": ["too little cpu"]},
-        {"id": None, "fits": None, "reasons": ["not judged: volumes"]},
+        {"id": None, "fits": None, "reasons": ["not judged: PersistentVolumeClaim c"]},
     ]
 
 

@@ -32,6 +32,8 @@ RIGHTS = {
     *(("nodes", verb) for verb in ("get", "list", "patch", "watch")),
     *(("poddisruptionbudgets", verb) for verb in ("list", "watch")),
     ("leases", "get"),
+    ("persistentvolumeclaims", "get"),
+    ("persistentvolumes", "get"),
 }
 """Section 6.8, without what the controller may do anyhow."""
 READING = {"get", "list", "watch"}
@@ -95,7 +97,54 @@ def test_our_own_pods_tolerate_reserved_nodes():
 
 
 def test_the_overlay_of_the_manual_keeps_budgets_and_tries_first(tmp_path):
-    found = overlay_of("reference/rescheduler.md", tmp_path)
+    found = overlay_of("reference/rescheduler.md", tmp_path, 1, count=2)
     settings = controller_settings(found).rescheduling
     assert (settings.enabled, settings.dry_run) == (True, True)
     assert not settings.allow_pdb_violation
+
+
+ALONE = "rescheduler-alone"
+
+
+def test_alone_there_is_nothing_but_the_controller():
+    found = objects(ALONE)
+    kinds = {"Namespace", "ResourceQuota"}
+    ours = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"] not in kinds}
+    named = ("ClusterRole", "ClusterRoleBinding")
+    assert ours == {
+        *((kind, CONTROLLER) for kind in (*named, "Role", "RoleBinding", "ServiceAccount")),
+        *((kind, CONTROLLER) for kind in ("Deployment", "PodDisruptionBudget", "Service")),
+        *((kind, ROLE) for kind in named),
+    }
+
+
+def test_alone_it_begins_with_a_dry_run_of_the_rescheduler_only():
+    settings = controller_settings(objects(ALONE))
+    assert settings.controllers == ("rescheduling",)
+    assert settings.running == ("rescheduling",)
+    assert (settings.rescheduling.enabled, settings.rescheduling.dry_run) == (True, True)
+    assert not settings.rescheduling.allow_pdb_violation
+
+
+def test_alone_it_has_its_own_rights_and_those_of_a_leader():
+    found = objects(ALONE)
+    assert granted(of_kind(found, "ClusterRole")) == {
+        *RIGHTS,
+        *(("namespaces", verb) for verb in ("list", "watch")),
+        *(("events", verb) for verb in ("create", "patch")),
+    }
+    assert granted(of_kind(found, "Role")) == {
+        *(("leases", verb) for verb in ("create", "get", "update")),
+        *(("configmaps", verb) for verb in ("list", "watch")),
+    }
+    (rule,) = [
+        each
+        for each in one(found, "Role", CONTROLLER)["rules"]
+        if each["resources"] == ["configmaps"]
+    ]
+    assert rule["resourceNames"] == [ControllerSettings().rescheduling.kill_switch]
+
+
+def test_alone_the_overlay_of_the_manual_lets_it_evict(tmp_path):
+    found = overlay_of("reference/rescheduler.md", tmp_path, 2, count=2)
+    assert not controller_settings(found).rescheduling.dry_run

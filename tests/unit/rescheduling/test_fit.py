@@ -22,13 +22,13 @@ from harbourmaster.rescheduling.fit import (
     static_reasons,
 )
 from harbourmaster.rescheduling.model import (
-    AntiAffinityTerm,
     FitVerdict,
     HostPort,
     Node,
     NodeTerm,
     PendingPod,
     Pod,
+    PodTerm,
     Taint,
     Toleration,
 )
@@ -52,7 +52,7 @@ def pending(*tolerations, where=None, **given):
 
 
 def term(topology=HOST, selector=EVERYTHING, namespaces=("shop",), namespace_selector=None):
-    return AntiAffinityTerm(selector, frozenset(namespaces), namespace_selector, topology)
+    return PodTerm(selector, frozenset(namespaces), namespace_selector, topology)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from harbourmaster.cli.reschedule.fit import judge
+from helpers import fit_domains
 from helpers.fit_cases import CASES
 from helpers.fitting import NAMESPACES
 
@@ -20,5 +21,16 @@ def test_the_verdict_is_that_of_the_scheduler(case):
 
 
 def test_names_are_unique():
-    names = [one.name for one in CASES]
+    names = [one.name for one in (*CASES, *fit_domains.CASES)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("case", fit_domains.CASES, ids=lambda one: one.name)
+def test_what_depends_on_other_nodes(case):
+    node, present, pod = case.on("fit-1")
+    for each in present:
+        if each.pop("leaving", False):
+            each["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    given = (json.dumps(node), map(json.dumps, case.others_on("fit-1")), map(json.dumps, present))
+    found = fit_domains.verdict(*given, json.dumps(pod), NAMESPACES)
+    assert found.fits is case.fits, found.reasons

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.selectors import Matcher
-from harbourmaster.rescheduling.model import AntiAffinityTerm
+from harbourmaster.rescheduling.model import PodTerm
 from harbourmaster.rescheduling.planner import plan, plan_on
 from harbourmaster.rescheduling.plans import PlannerSettings
 from helpers.planning import (
@@ -119,6 +119,7 @@ def test_terms_are_named_in_order():
         ("violations", 0),
         ("shortened", 0),
         ("bare", 0),
+        ("claims", 0),
         ("victims", 1),
         ("requests", 250_000),
         ("highestPriority", 0),
@@ -165,7 +166,7 @@ def test_stranded_victims_count_where_it_is_asked():
     found = planned(*objects, pending=wanted, settings=settings)
     assert (found.candidate.node, dict(found.candidate.score)["stranded"]) == ("n2", 0)
     assert [dict(each.score)["stranded"] for each in found.runners_up] == [1]
-    assert [name for name, _ in found.candidate.score][4:6] == ["stranded", "victims"]
+    assert [name for name, _ in found.candidate.score][5:7] == ["stranded", "victims"]
 
 
 def test_a_budget_goes_to_the_largest_where_the_least_important_is_not_enough():
@@ -211,7 +212,7 @@ def test_graces_stay_where_the_setting_says_so():
 
 
 def test_an_unknown_namespace_closes_the_node():
-    term = AntiAffinityTerm(
+    term = PodTerm(
         Matcher(), frozenset(), Matcher((("team", frozenset(("a",))),)), "kubernetes.io/hostname"
     )
     account = cluster(node("n1"), *four(), node("n2"), pod("b", "n2", cpu=4, namespace="other"))

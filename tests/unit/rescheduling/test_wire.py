@@ -16,6 +16,7 @@ from harbourmaster.rescheduling.model import (
     NodeTerm,
     PendingPod,
     Pod,
+    SpreadConstraint,
     Taint,
     Toleration,
 )
@@ -179,14 +180,14 @@ COMPANY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]}, 1),
-        ({"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]}, 0),
-        ({"affinity": {"podAffinity": COMPANY}}, 1),
+        ({"topologySpreadConstraints": [{**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]}, 0),
+        ({"affinity": {"podAffinity": COMPANY}}, 0),
         ({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}}, 0),
         ({"affinity": {"podAntiAffinity": COMPANY}}, 0),
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, 1),
         ({"volumes": [{"name": "v", "ephemeral": {}}]}, 1),
-        ({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}, 1),
+        ({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}, 0),
+        ({"volumes": [{"name": "v", "rbd": {}}, {"name": "w", "rbd": {}}]}, 1),
         ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {}}]}, 0),
         ({"volumes": [{"name": "v", "projected": {}}, {"name": "w", "secret": {}}]}, 0),
         ({"volumes": [{"name": "v", "hostPath": {}, "csi": None}]}, 0),
@@ -194,11 +195,70 @@ COMPANY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z
         ({"resourceClaims": []}, 0),
         ({"schedulingGroup": {"podGroupName": "g"}}, 1),
         ({"schedulingGroup": None}, 0),
-        ({"resourceClaims": [{"name": "r"}], "affinity": {"podAffinity": COMPANY}}, 2),
+        ({"resourceClaims": [{"name": "r"}], "schedulingGroup": {"podGroupName": "g"}}, 2),
     ],
 )
 def test_unsupported_constraints_are_listed(spec, words):
     assert len(waiting(**spec).unsupported) == words
+
+
+def test_what_is_not_judged_is_named():
+    volumes = [
+        {"name": "disk", "awsElasticBlockStore": {"volumeID": "x"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "of-data"}},
+        {"name": "own", "ephemeral": {"volumeClaimTemplate": {}}},
+    ]
+    found = waiting(volumes=volumes)
+    assert found.claims == {"of-data": False, "p-own": True}
+    assert found.unsupported == (
+        "volume awsElasticBlockStore",
+        "PersistentVolumeClaim of-data",
+        "PersistentVolumeClaim p-own",
+    )
+
+
+def test_a_claim_is_noticed_on_a_pod_with_a_node():
+    for source, expected in (
+        ({"persistentVolumeClaim": {"claimName": "c"}}, True),
+        ({"ephemeral": {}}, True),
+        ({"emptyDir": {}}, False),
+    ):
+        for notes in ({}, {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}):
+            found = placed(spec={"volumes": [{"name": "v", **source}]}, annotations=notes)
+            assert found.has_claim is expected
+
+
+def test_hard_spread_constraints_are_read_with_their_defaults():
+    wish = {**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}
+    hard = {**SPREAD, "whenUnsatisfiable": "DoNotSchedule"}
+    given = {
+        "maxSkew": 2,
+        "minDomains": 3,
+        "nodeAffinityPolicy": "Ignore",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+        "matchLabelKeys": ["hash", "missing"],
+    }
+    spec = {"topologySpreadConstraints": [wish, hard, {**hard, **given}]}
+    plain, detailed = decode_pod(pod(spec=spec, labels={"app": "a", "hash": "1"})).spread
+    assert plain == SpreadConstraint(topology_key="zone", selector=None)
+    assert (detailed.max_skew, detailed.min_domains) == (2, 3)
+    assert not detailed.honors_affinity
+    assert detailed.honors_taints
+    assert detailed.selector.matches({"app": "a", "hash": "1"})
+    assert not detailed.selector.matches({"app": "a", "hash": "2"})
+
+
+def test_required_pod_affinity_is_read_with_its_namespaces():
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+    wish = [{"weight": 1, "podAffinityTerm": term}]
+    terms = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term, {**term, "namespaces": ["other"]}],
+        "preferredDuringSchedulingIgnoredDuringExecution": wish,
+    }
+    own, other = waiting(affinity={"podAffinity": terms}).affinity
+    assert (own.topology_key, own.namespaces) == ("zone", frozenset(("shop",)))
+    assert other.namespaces == frozenset(("other",))
 
 
 @pytest.mark.parametrize(

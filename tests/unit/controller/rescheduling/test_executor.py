@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harbourmaster.api.resources import NODES, PODS
+from harbourmaster.api.resources import EVENTS, NODES, PODS
 from helpers.evicting import (
     ANNOTATION,
     KEY,
@@ -475,3 +475,31 @@ async def test_what_was_given_up_is_not_gone_on_with(full_api, controlled):
     assert [method for method, path in full_api.writes() if path.endswith("/nodes/n1")] == [
         "PATCH"
     ] * 2
+
+
+@pytest.mark.parametrize(("percent", "is_paused"), [(30, True), (50, False)])
+async def test_nothing_is_evicted_while_too_many_nodes_are_not_ready(
+    full_api, controlled, percent, is_paused
+):
+    for name in ("n2", "n3", "n4"):
+        full_api.add_node(name)
+    for name in ("n3", "n4"):
+        node = full_api.get(NODES, name)
+        full_api.put(NODES, {**node, "status": {**node["status"], "conditions": []}})
+    full_api.add_pod("w", "n2", cpu="2")
+    async with leading(controlled(maxNotReadyPercent=percent)):
+        reason = "RescheduleCircuitOpen" if is_paused else "RescheduleStarted"
+        await until(lambda: reason in told(full_api))
+    notes = [each["note"] for each in full_api.objects.all(EVENTS).values()]
+    text = "rescheduling paused: 2 of 4 nodes are not ready, and 1 may be: "
+    assert any(each.startswith(text) for each in notes) is is_paused
+
+
+async def test_one_of_three_nodes_may_be_not_ready(full_api, controlled):
+    for name in ("n2", "n3"):
+        full_api.add_node(name)
+    node = full_api.get(NODES, "n3")
+    full_api.put(NODES, {**node, "status": {**node["status"], "conditions": []}})
+    full_api.add_pod("w", "n2", cpu="2")
+    async with leading(controlled()):
+        await until(full_api.evicted)

@@ -1,0 +1,146 @@
+"""Hard topology spread and required pod affinity (rescheduler-spec 4.2, items 7 and 8).
+
+Both depend on pods of other nodes, which are counted once for each plan. On the node in question
+the pods are given with every question, since some of them may have to move.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final
+
+from harbourmaster.api.selectors import EVERYTHING
+from harbourmaster.rescheduling import node_affinity, taints
+from harbourmaster.rescheduling.anti_affinity import matches
+from harbourmaster.rescheduling.resources import without
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from harbourmaster.rescheduling.anti_affinity import Namespaces
+    from harbourmaster.rescheduling.model import Node, PendingPod, Pod
+
+ROOM: Final = "room for topology spread"
+"""Named as a resource: matching pods use it."""
+NOT_NEAR: Final = "pod affinity requires other pods in its domain"
+
+
+class Topology:
+    """Where the pods are that matter to one pod: ``placed``, and on which of all ``nodes``.
+
+    Pods that terminate are near for no longer than it takes to make room, so for pod affinity they
+    count only against the rule that the first pod of a series needs no other.
+    """
+
+    def __init__(
+        self,
+        pending: PendingPod,
+        nodes: Iterable[Node],
+        placed: Iterable[tuple[Pod, Node]],
+        namespaces: Namespaces,
+    ) -> None:
+        self._pending = pending
+        self._namespaces = namespaces
+        self._judged: dict[tuple[str, int], tuple[object, tuple[int, ...], bool | None]] = {}
+        self._counts: list[dict[str, int]] = [{} for _ in pending.spread]
+        self._own = Counter[tuple[str, int]]()
+        """The matching pods of a node, by its name and the constraint."""
+        self._near = defaultdict[tuple[str, str], set[str]](set)
+        """The nodes with pods that the affinity requires, by domain."""
+        self._existing: set[str] = set()
+        self._keys = dict.fromkeys(term.topology_key for term in pending.affinity)
+        included = {node.name: dict(self._included(node)) for node in nodes}
+        for domains in included.values():
+            for index, value in domains.items():
+                self._counts[index].setdefault(value, 0)
+        for pod, node in placed:
+            counted = self.spread(pod)
+            for index, value in included.get(node.name, {}).items():
+                self._counts[index][value] += counted[index]
+                self._own[node.name, index] += counted[index]
+            near = [(key, node.labels[key]) for key in self._keys if key in node.labels]
+            if near and self._judge(pod)[2] is not False:
+                self._existing.add(node.name)
+            for domain in near if self.is_near(pod) else ():
+                self._near[domain].add(node.name)
+        self._least = [
+            nsmallest(2, ((count, value) for value, count in each.items())) for each in self._counts
+        ]
+
+    def spread(self, pod: Pod) -> tuple[int, ...]:
+        """By constraint, 1 if the pod counts, else 0."""
+        found = self._judge(pod)[1]
+        return found if pod.deletion is None else (0,) * len(found)
+
+    def is_near(self, pod: Pod) -> bool:
+        """Whether the pod is one that the affinity requires, as long as it stays."""
+        return pod.deletion is None and self._judge(pod)[2] is True
+
+    def rooms(self, node: Node) -> tuple[int, ...]:
+        """By spread constraint, the most matching pods that may stay on the node beside the pod.
+
+        Less than none if the node lacks the topology label.
+        """
+        found = []
+        for index, each in enumerate(self._pending.spread):
+            value, counts = node.labels.get(each.topology_key), self._counts[index]
+            others = (count for count, other in self._least[index] if other != value)
+            least = 0 if len(counts) < each.min_domains else min(others, default=sys.maxsize)
+            matches_itself = bool(each.selector and each.selector.matches(self._pending.pod.labels))
+            elsewhere = counts.get(value or "", 0) - self._own[node.name, index]
+            room = least + each.max_skew - matches_itself - elsewhere
+            found.append(-1 if value is None else room)
+        return tuple(found)
+
+    def has_affinity(self, node: Node, *, beside: bool) -> bool:
+        """Whether pod affinity holds on the node; ``beside``: a matching pod stays on it."""
+        if not self._keys.keys() <= node.labels.keys():
+            return False
+        alone = {node.name}
+        if beside or all(self._near[key, node.labels[key]] - alone for key in self._keys):
+            return True
+        # The first pod of a series needs no other.
+        return self._existing <= alone and self._judge(self._pending.pod)[2] is True
+
+    def reasons(self, node: Node, present: Collection[Pod]) -> Iterator[str]:
+        """Why the pod cannot run beside exactly these pods."""
+        rooms = without(self.rooms(node), [self.spread(pod) for pod in present])
+        if min(rooms, default=0) < 0:
+            yield f"too little {ROOM}"
+        if not self.has_affinity(node, beside=any(map(self.is_near, present))):
+            yield NOT_NEAR
+
+    def _judge(self, pod: Pod) -> tuple[object, tuple[int, ...], bool | None]:
+        """The pod's labels, by constraint whether they count, and whether the affinity selects it.
+
+        None for the latter where the labels of a namespace are unknown.
+        """
+        # Pods that are alike share one object of labels, which is kept here as long as its id.
+        key = pod.namespace, id(pod.labels)
+        if key not in self._judged:
+            pending = self._pending
+            selectors = [each.selector for each in pending.spread]
+            is_own = pod.namespace == pending.pod.namespace
+            spread = tuple(
+                # A selector of everything counts nothing.
+                int(is_own and bool(each and each != EVERYTHING and each.matches(pod.labels)))
+                for each in selectors
+            )
+            verdicts = {matches(term, pod, self._namespaces) for term in pending.affinity}
+            near = None if None in verdicts else bool(verdicts)
+            self._judged[key] = (pod.labels, spread, False not in verdicts and near)
+        return self._judged[key]
+
+    def _included(self, node: Node) -> Iterator[tuple[int, str]]:
+        """The constraints for which the node counts, and its domain."""
+        pending, labels = self._pending, node.labels
+        if any(each.topology_key not in labels for each in pending.spread):
+            return
+        for index, each in enumerate(pending.spread):
+            if each.honors_affinity and not node_affinity.matches(pending, node):
+                continue
+            if each.honors_taints and any(taints.untolerated(node.taints, pending.tolerations)):
+                continue
+            yield index, labels[each.topology_key]

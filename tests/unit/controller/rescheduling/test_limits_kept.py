@@ -1,0 +1,112 @@
+"""What is spent of the eviction budgets is known to whoever leads next."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harbourmaster.api.resources import LEASES
+from helpers.evicting import HOME, budget, full, leading, refused_by_budget, told, until
+from helpers.fake_store import StatusError
+
+LEASE = "harbourmaster-controller"
+SPENT = "rescheduler.harbourmaster.dev/spent-budgets"
+
+
+@pytest.fixture
+def api(api):
+    api.put(LEASES, {"metadata": {"name": LEASE, "namespace": HOME}, "spec": {}})
+    return api
+
+
+def spent(api):
+    """What the Lease says; None where it says nothing."""
+    text = (api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}).get(SPENT)
+    return None if text is None else json.loads(text)
+
+
+def note(api, text):
+    """Have the Lease say this."""
+    found = api.get(LEASES, LEASE, HOME)
+    api.put(LEASES, {**found, "metadata": {**found["metadata"], "annotations": {SPENT: text}}})
+
+
+def order(api, *parts):
+    """The writes whose paths end so, in order."""
+    paths = [each.path for each in api.requests if each.method != "GET"]
+    return [part for path in paths for part in parts if path.endswith(part)]
+
+
+async def test_what_is_spent_is_written_once_for_a_plan_and_before_its_evictions(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name)
+    api.add_critical(cpu="2")
+    async with leading(controlled()):
+        await until(lambda: len(api.evictions) == 2)
+    found = order(api, f"/leases/{LEASE}", "/eviction")
+    # Two dry runs come first.
+    assert found == ["/eviction", "/eviction", f"/leases/{LEASE}", "/eviction", "/eviction"]
+    assert spent(api)["evictions_per_hour"] == pytest.approx(2, abs=0.1)
+
+
+async def test_after_a_restart_the_budgets_are_not_full_again(api, controlled):
+    full(api)
+    limits = {"evictionsPerHour": 1}
+    async with leading(controlled(**limits)):
+        await until(api.evicted)
+    api.add_critical("d")
+    async with leading(controlled(**limits)):
+        await until(lambda: "RescheduleDelayed" in told(api))
+    assert len(api.evictions) == 1
+
+
+async def test_without_a_record_the_budgets_are_full(api, controlled):
+    full(api)
+    async with leading(controlled(evictionsPerHour=1)):
+        await until(api.evicted)
+
+
+async def test_what_was_spent_long_ago_is_no_longer_missing(api, controlled):
+    note(api, json.dumps({"at": 0, "evictions_per_hour": 1, "unknown": 7}))
+    full(api)
+    async with leading(controlled(evictionsPerHour=1)):
+        await until(api.evicted)
+
+
+@pytest.mark.parametrize("text", ["x", "[]", '{"evictions_per_hour": "1"}'])
+async def test_an_unreadable_record_counts_as_all_of_it_spent(api, controlled, text):
+    note(api, text)
+    full(api)
+    async with leading(controlled()):
+        await until(lambda: "RescheduleDelayed" in told(api))
+    assert api.evictions == []
+
+
+async def test_nothing_is_evicted_that_cannot_be_recorded(api, controlled):
+    full(api)
+    answer = api._do
+
+    def do(seen, resource, *rest):
+        if resource is LEASES and seen.method == "PUT":
+            raise StatusError(403, "leases is forbidden")
+        return answer(seen, resource, *rest)
+
+    api._do = do
+    async with leading(controlled()):
+        await until(lambda: order(api, f"/leases/{LEASE}"))
+        assert api.evictions == []
+        api._do = answer
+        await until(api.evicted)
+    assert spent(api)["evictions_per_hour"] == pytest.approx(1, abs=0.1)
+
+
+async def test_a_violation_that_was_not_planned_is_recorded_first(api, controlled):
+    budget(api, allowed=1)
+    full(api)
+    api.add_pod("v2", cpu="100m")
+    api.answers["v1"] = [refused_by_budget()]
+    async with leading(controlled(evictTimeoutSeconds=0.01)):
+        await until(lambda: api.evictions)
+    assert spent(api) is not None

@@ -1,0 +1,254 @@
+"""Topology spread, pod affinity and volumes: what they exclude, and whom they have move."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from harbourmaster.api.selectors import EVERYTHING
+from harbourmaster.rescheduling.fit import UNKNOWN_DOMAINS, fits
+from harbourmaster.rescheduling.model import (
+    NodeRequirement,
+    NodeTerm,
+    SpreadConstraint,
+)
+from harbourmaster.rescheduling.plans import PlannerSettings
+from harbourmaster.rescheduling.topology import NOT_NEAR, ROOM
+from helpers.planning import apart, cluster, critical, going, node, planned, pod, spread, taint
+
+ZONE, HOST = "zone", "kubernetes.io/hostname"
+APP = {"app": "dns"}
+OWN = "kube-system"
+NO_ROOM = f"too little {ROOM}"
+
+
+def spreading(*constraints, **fields):
+    """A critical pod that spreads with others of its app."""
+    return critical(spread=constraints or (spread(APP, ZONE),), labels=APP, **fields)
+
+
+def zones(*names, **fields):
+    """A node n1, n2, ... of each zone."""
+    return [
+        node(f"n{index}", 2, labels={ZONE: name}, **fields) for index, name in enumerate(names, 1)
+    ]
+
+
+def of_app(name, where, **fields):
+    """A running pod of the app that must not be evicted, unless ``fields`` say otherwise."""
+    fields = {"namespace": OWN, "labels": APP, "is_critical": True, "cpu": 0.1, **fields}
+    return pod(name, where, **fields)
+
+
+def test_a_zone_with_more_pods_than_the_others_is_excluded():
+    objects = [*zones("x", "y"), of_app("a", "n1"), pod("v", "n1"), pod("w", "n2", cpu=2)]
+    found = planned(*objects, pending=spreading())
+    assert (found.candidate.node, going(found.candidate)) == ("n2", ["w"])
+    assert found.reasons == {NO_ROOM: 1}
+
+
+def test_pods_of_the_whole_zone_count():
+    objects = [*zones("x", "x", "y"), of_app("a", "n2"), pod("w", "n3", cpu=2)]
+    assert planned(*objects, pending=spreading()).candidate.node == "n3"
+
+
+def test_a_matching_pod_on_the_node_moves_where_the_spread_demands_it():
+    """Not the other one, though it is as large and less important."""
+    objects = [*zones("x", "y"), of_app("a", "n1", is_critical=False, priority=9), pod("v", "n1")]
+    objects += [pod("k", "n2", cpu=2, is_critical=True)]
+    found = planned(*objects, pending=spreading(cpu=0.5))
+    assert (found.candidate.node, going(found.candidate)) == ("n1", ["a"])
+
+
+def test_what_does_not_count():
+    """Pods of other namespaces, of other labels, and pods that are terminating."""
+    objects = [
+        *zones("x", "y"),
+        of_app("a", "n1", namespace="default"),
+        of_app("b", "n1", labels={"app": "web"}),
+        of_app("c", "n1", deletion=1e9),
+    ]
+    assert planned(*objects, pending=spreading()).candidate.node == "n1"
+
+
+def test_nodes_without_the_topology_label_are_excluded_and_no_domain():
+    objects = [
+        node("n1", 2),
+        node("n2", 2, labels={ZONE: "x"}),
+        of_app("a", "n2"),
+    ]
+    found = planned(*objects, pending=spreading())
+    # The only domain is never behind another one.
+    assert (found.candidate.node, found.reasons) == ("n2", {NO_ROOM: 1})
+
+
+@pytest.mark.parametrize(("domains", "is_found"), [(1, True), (2, True), (3, False)])
+def test_with_fewer_domains_than_the_least_one_pod_in_each_is_the_limit(domains, is_found):
+    objects = [*zones("x", "y"), of_app("a", "n1"), of_app("b", "n2")]
+    found = planned(*objects, pending=spreading(spread(APP, ZONE, min_domains=domains)))
+    assert (found.candidate is not None) is is_found
+
+
+def test_a_larger_skew_is_allowed_as_it_says():
+    objects = [*zones("x", "y", taints=()), of_app("a", "n1"), pod("k", "n2", 2, is_critical=True)]
+    for skew, is_found in ((1, False), (2, True)):
+        found = planned(*objects, pending=spreading(spread(APP, ZONE, max_skew=skew)))
+        assert (found.candidate is not None) is is_found
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_found"),
+    [({}, True), ({"honors_affinity": False}, False)],
+)
+def test_nodes_that_are_not_selected_are_domains_only_where_it_says_so(fields, is_found):
+    objects = [*zones("x"), node("n2", 2, labels={ZONE: "y", "disk": "hdd"}), of_app("a", "n1")]
+    terms = (NodeTerm((NodeRequirement("disk", "DoesNotExist"),)),)
+    pending = spreading(spread(APP, ZONE, **fields), node_terms=terms)
+    assert (planned(*objects, pending=pending).candidate is not None) is is_found
+
+
+@pytest.mark.parametrize(("fields", "is_found"), [({}, False), ({"honors_taints": True}, True)])
+def test_tainted_nodes_are_domains_unless_it_says_otherwise(fields, is_found):
+    tainted = node("n2", 2, labels={ZONE: "y"}, taints=(taint("dedicated"),))
+    objects = [*zones("x"), tainted, of_app("a", "n1")]
+    found = planned(*objects, pending=spreading(spread(APP, ZONE, **fields)))
+    assert (found.candidate is not None) is is_found
+
+
+def test_a_selector_of_everything_counts_nobody_but_the_pod():
+    everything = SpreadConstraint(topology_key=ZONE, selector=EVERYTHING)
+    objects = [*zones("x", "y"), of_app("a", "n1"), pod("k", "n2", 2, is_critical=True)]
+    assert planned(*objects, pending=spreading(everything)).candidate.node == "n1"
+
+
+def test_room_that_is_kept_for_others_counts():
+    other = spreading(name="other")
+    objects = [*zones("x", "y"), pod("k", "n2", cpu=2, is_critical=True)]
+    assert planned(*objects, pending=spreading()).candidate.node == "n1"
+    found = planned(*objects, pending=spreading(), reserved={"n1": (other.pod,)})
+    assert found.candidate is None
+
+
+# Pod affinity
+
+
+def near(*terms, **fields):
+    """A critical pod that must be near pods of the app."""
+    return critical(affinity=terms or (apart(APP, HOST),), **fields)
+
+
+def test_only_a_node_with_such_a_pod_is_used():
+    objects = [node("n1", 2), node("n2", 2), pod("a", "n2", labels=APP), pod("v", "n2")]
+    found = planned(*objects, pending=near())
+    assert (found.candidate.node, going(found.candidate)) == ("n2", ["v"])
+    assert found.reasons == {NOT_NEAR: 1}
+
+
+def test_a_pod_of_the_same_zone_suffices():
+    objects = [*zones("x", "x", "y"), pod("a", "n2", cpu=2, labels=APP)]
+    assert planned(*objects, pending=near(apart(APP, ZONE))).candidate.node == "n1"
+
+
+def test_the_last_such_pod_of_the_domain_stays():
+    """Though it is the least important one, and alone would make enough room."""
+    objects = [
+        node("n1", 2),
+        pod("a", labels=APP, created=9),
+        pod("v", priority=5),
+    ]
+    assert going(planned(*objects).candidate) == ["a"]
+    assert going(planned(*objects, pending=near()).candidate) == ["v"]
+    assert planned(*objects, pending=near(cpu=2)).reasons == {NOT_NEAR: 1}
+
+
+def test_it_may_move_where_another_one_stays_in_the_domain():
+    objects = [*zones("x", "x"), pod("a", "n1", cpu=2, labels=APP)]
+    objects += [pod("b", "n2", cpu=2, labels=APP, is_critical=True)]
+    found = planned(*objects, pending=near(apart(APP, ZONE)))
+    assert (found.candidate.node, going(found.candidate)) == ("n1", ["a"])
+
+
+def test_a_terminating_pod_is_not_near_for_long():
+    leaving = pod("a", labels=APP, deletion=1e9, cpu=0.1)
+    assert planned(node("n1", 2), leaving, pending=near()).candidate is None
+
+
+def test_all_terms_must_select_the_same_pod():
+    both = (apart(APP, HOST), apart({"tier": "front"}, HOST))
+    objects = [node("n1", 3), pod("a", labels=APP), pod("b", labels={"tier": "front"})]
+    assert planned(*objects, pending=near(*both)).candidate is None
+    objects.append(pod("c", labels={**APP, "tier": "front"}, cpu=0.5))
+    assert planned(*objects, pending=near(*both)).candidate.node == "n1"
+
+
+def test_the_first_pod_of_a_series_needs_no_other():
+    own = apart(APP, HOST, (OWN,))
+    first = near(own, labels=APP)
+    objects = [node("n1", 1), pod("v"), node("n2", 1), pod("k", "n2", is_critical=True)]
+    assert planned(*objects, pending=first).candidate.node == "n1"
+    assert planned(*objects, pending=near(own)).candidate is None
+    # With another one elsewhere, it is not the first.
+    objects.append(of_app("a", "n2", cpu=0))
+    assert planned(*objects, pending=first).candidate is None
+
+
+def test_a_node_without_the_label_is_in_no_domain():
+    assert (
+        planned(node("n1", 2), pod("a", labels=APP), pending=near(apart(APP, ZONE))).candidate
+        is None
+    )
+
+
+def test_without_other_nodes_neither_is_judged():
+    for pending in (spreading(), near()):
+        assert fits(pending, node("n1"), ()).reasons == (UNKNOWN_DOMAINS,)
+        assert fits(replace(pending, affinity=(), spread=()), node("n1"), ()).fits
+
+
+# Volumes
+
+
+def test_a_volume_can_be_used_where_its_node_affinity_says_so():
+    terms = (NodeTerm((NodeRequirement(ZONE, "In", ("y",)),)),)
+    pending = critical(volumes={"pv": terms, "anywhere": None})
+    objects = [*zones("x", "y"), pod("v", "n2", cpu=2)]
+    found = planned(*objects, pending=pending)
+    assert (found.candidate.node, found.reasons) == ("n2", {"volume pv is not available there": 1})
+
+
+def test_a_volume_of_no_term_is_nowhere():
+    assert planned(node("n1"), pending=critical(volumes={"pv": ()})).candidate is None
+
+
+def test_the_name_of_a_node_means_nothing_to_a_volume():
+    for operator, is_found in (("In", False), ("NotIn", True)):
+        terms = (NodeTerm((), (NodeRequirement("metadata.name", operator, ("n1",)),)),)
+        found = planned(node("n1"), pending=critical(volumes={"pv": terms}))
+        assert (found.candidate is not None) is is_found
+
+
+def test_pods_without_a_claim_move_before_one_with_a_claim():
+    """Four of them rather than one, and on one node the more important one."""
+    objects = [node("n1", 2), pod("a", "n1", cpu=2, has_claim=True)]
+    objects += [node("n2", 2), *(pod(f"b{index}", "n2", cpu=0.5) for index in range(4))]
+    found = planned(*objects, pending=critical(cpu=2))
+    assert (found.candidate.node, len(found.candidate.victims)) == ("n2", 4)
+    assert [dict(each.score)["claims"] for each in (found.candidate, *found.runners_up)] == [0, 1]
+    objects = [node("n1", 2), pod("a", has_claim=True), pod("b", priority=5)]
+    found = planned(*objects)
+    assert going(found.candidate) == ["b"]
+    assert not found.candidate.victims[0].has_claim
+
+
+def test_a_pod_without_a_controller_is_worse_than_one_with_a_claim():
+    objects = [node("n1", 2), pod("a", has_claim=True), pod("b", bare=True)]
+    assert going(planned(*objects).candidate) == ["a"]
+    settings = PlannerSettings(score_order="priorityFirst")
+    assert going(planned(*objects, settings=settings).candidate) == ["a"]
+
+
+def test_the_cluster_s_own_order_makes_no_difference_to_what_is_counted():
+    objects = [*zones("x", "y"), of_app("a", "n1"), pod("w", "n2", cpu=2)]
+    assert cluster(*objects).nodes() != cluster(*reversed(objects)).nodes()
+    one, other = (planned(*each, pending=spreading()) for each in (objects, reversed(objects)))
+    assert one == other
