@@ -9,7 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.resources import Resource
-from harbourmaster.kube.errors import BadAnswerError, NotFoundError
+from harbourmaster.kube.errors import (
+    ApiError,
+    BadAnswerError,
+    NotFoundError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +78,7 @@ class Discovery:
 
         Raises UnknownKindError, or an ApiError where the API server does not say.
         """
-        # Concurrent callers share one request.
-        async with self._turns.setdefault(api_version, asyncio.Lock()):
-            answer = self._answers.get(api_version)
-            if answer is None or self._is_old(answer, kind):
-                answer = self._answers[api_version] = await self._ask(api_version)
-        found = answer.resources.get(kind)
+        found = (await self._answer(api_version, kind)).get(kind)
         if found is None:
             raise UnknownKindError(f"the cluster does not serve kind {kind} in {api_version}")
         return found
@@ -88,11 +88,8 @@ class Discovery:
 
         Raises an ApiError where the API server does not say all of it.
         """
-        body = await self._client.request("GET", "/apis")
-        groups = _read(_decode_groups, body, "/apis").groups or ()
-        versions = ["v1", *(each.group_version for group in groups for each in group.versions)]
         found: dict[tuple[str, str], Resource] = {}
-        for api_version in versions:
+        for api_version in ("v1", *await self._versions()):
             group, _, version = api_version.rpartition("/")
             for each in await self._served(api_version):
                 if "list" in each.verbs:
@@ -100,12 +97,50 @@ class Discovery:
                     found.setdefault((group, each.name), resource)
         return tuple(found.values())
 
-    def forget(self, api_version: str) -> None:
-        """Ask again: what was found is there no more."""
-        self._answers.pop(api_version, None)
+    async def kinds(self) -> tuple[str, ...]:
+        """``apiVersion/kind`` of what is served in groups with a dot, as far as it is cached.
 
-    def _is_old(self, answer: _Answer, kind: str) -> bool:
-        seconds = KNOWN_SECONDS if kind in answer.resources else MISSING_SECONDS
+        ``apiVersion/*`` stands for an extension API server that is down. Raises an ApiError where
+        the API server itself does not say.
+        """
+        found = set()
+        for api_version in await self._versions():
+            if "." not in api_version.partition("/")[0]:
+                continue
+            try:
+                kinds = iter(await self._answer(api_version))
+            except UnreachableError:
+                raise
+            except ApiError:
+                kinds = iter("*")
+            found |= {f"{api_version}/{kind}" for kind in kinds}
+        return tuple(sorted(found))
+
+    def forget(self, api_version: str = "") -> None:
+        """Ask again, by default about everything: what was found is there no more."""
+        if api_version:
+            self._answers.pop(api_version, None)
+        else:
+            self._answers.clear()
+
+    async def _versions(self) -> list[str]:
+        """The versions of all groups but the core."""
+        body = await self._client.request("GET", "/apis")
+        groups = _read(_decode_groups, body, "/apis").groups or ()
+        return [each.group_version for group in groups for each in group.versions]
+
+    async def _answer(self, api_version: str, kind: str | None = None) -> dict[str, Resource]:
+        """What a version has; asked anew if it is old, or soon if it lacks a kind."""
+        # Concurrent callers share one request.
+        async with self._turns.setdefault(api_version, asyncio.Lock()):
+            answer = self._answers.get(api_version)
+            if answer is None or self._is_old(answer, kind):
+                answer = self._answers[api_version] = await self._ask(api_version)
+        return answer.resources
+
+    def _is_old(self, answer: _Answer, kind: str | None) -> bool:
+        is_known = kind is None or kind in answer.resources
+        seconds = KNOWN_SECONDS if is_known else MISSING_SECONDS
         return _now() - answer.at >= seconds
 
     async def _ask(self, api_version: str) -> _Answer:

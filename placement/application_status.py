@@ -81,8 +81,6 @@ def not_now(application: Application, now: datetime) -> str:
     """Why nothing is decided about it now; empty where something is."""
     if application.metadata.deletion_timestamp:
         return "it is being deleted"
-    if has_failed(application):
-        return "it has failed and is not retried until its spec changes"
     again = moment(application.status.next_retry_time)
     if again is not None and again > now and not is_new(application):
         return f"the next try is at {stamp(again)}"
@@ -113,10 +111,13 @@ def recent_times(moves: tuple[str, ...], now: datetime) -> tuple[str, ...]:
     )[-MOST_MOVES:]
 
 
-def next_time(application: Application, rules: Rules, now: datetime) -> datetime | None:
+def next_time(
+    application: Application, rules: Rules, now: datetime, until: datetime | None = None
+) -> datetime | None:
     """When to decide again without any change; None where only a change matters.
 
-    Periodic times have a fixed distance from the last move, so no event puts them off.
+    Periodic times have a fixed distance from the last move, so no event puts them off. ``until`` is
+    when time alone may change the last decision.
     """
     status = application.status
     if (
@@ -136,8 +137,10 @@ def next_time(application: Application, rules: Rules, now: datetime) -> datetime
     period = max(rules.reschedule_after, LEAST_WAIT)
     since = (now - (moment(status.scheduled_time) or now)).total_seconds()
     following = now + timedelta(seconds=period - math.fmod(since, period) if since > 0 else period)
-    until = moment(status.suspended_until)
-    return max(following, until) if until is not None and until > now else following
+    suspended = moment(status.suspended_until)
+    if suspended is not None and suspended > now:
+        return max(following, suspended)
+    return min(following, until) if until is not None and until > now else following
 
 
 def settled(
@@ -151,8 +154,13 @@ def settled(
     match decision.outcome:
         case "Waiting":
             return before
+        case "NoSuitableTarget" if has_failed(application):
+            return before
         case "NoSuitableTarget":
             after = _after_failure(application, decision)
+        case "MoveLimited":
+            phase = DEGRADED if before.phase == FAILED else before.phase
+            after = _with_condition(before, decision, FALSE, phase=phase)
         case "InvalidConstraint":
             after = _with_condition(before, decision, FALSE, phase=DEGRADED)
         case _ if decision.target is not None:
@@ -219,7 +227,10 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
     if target is None:
         return before
     phase = PENDING if before.phase in {"", DEGRADED, FAILED} else before.phase
-    moves = before.recent_moves
+    moves, failed = before.recent_moves, before.failed_clusters
+    if decision.failed is not None:
+        name = decision.failed.name
+        failed = (*(each for each in failed if each.name != name), decision.failed)
     if decision.is_elective:
         moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
     return msgspec.structs.replace(
@@ -229,6 +240,8 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         scheduled_generation=decision.generation,
         next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),
         recent_moves=moves,
+        awaits_ready=True,
+        failed_clusters=tuple(each for each in failed if each.generation == decision.generation),
     )
 
 

@@ -58,6 +58,11 @@ class Candidate(Struct, frozen=True, gc=False):
     label: str
     """Its name among the candidates, with the namespace if these are of several."""
     custom_resources: frozenset[str] = frozenset()
+    served_kinds: frozenset[str] = frozenset("*")
+    """``*`` if they are unknown."""
+    generation: int = 0
+    reachable_since: str = ""
+    """The time of the last change of whether it is reachable."""
     outage: Outage = ""
     """Empty also for a cluster that users have excluded: applications have to leave it."""
 
@@ -93,7 +98,8 @@ def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring
             if spec.inherit_metrics or each.name in metric_keys
         )
     text, outage = _availability(cluster)
-    discovered = cluster.status.custom_resources if spec.discover_custom_resources else ()
+    status, discovers = cluster.status, spec.discover_custom_resources
+    reachable = condition(status.conditions, REACHABLE)
     return Candidate(
         kind="Cluster",
         namespace=metadata.namespace,
@@ -104,7 +110,12 @@ def cluster_candidate(cluster: Cluster, snapshot: Snapshot, measuring: Measuring
         labels=labels,
         measured=measuring.measure(metadata.namespace, own, inherited),
         label=metadata.name,
-        custom_resources=frozenset((*(spec.custom_resources or ()), *discovered)),
+        custom_resources=frozenset(
+            (*(spec.custom_resources or ()), *(status.custom_resources if discovers else ()))
+        ),
+        served_kinds=frozenset((discovers and status.served_kinds) or "*"),
+        generation=metadata.generation,
+        reachable_since=reachable.last_transition_time if reachable is not None else "",
     )
 
 

@@ -86,10 +86,12 @@ def observe(
     seen: ClusterObservation,
     now: str,
     generation: int = 0,
+    min_ready_percent: int = 50,
 ) -> ClusterStatusUpdate:
     """The status after an observation, given the old one; ``now`` is RFC 3339.
 
-    A cluster that was offline is Connecting for one look before anything else is said.
+    A cluster that was offline is Connecting for one look before anything else is said. How long it
+    has not answered does not include the time for which it refused credentials.
     """
     if seen.answers is None:
         return ClusterStatusUpdate(state or PENDING, conditions)
@@ -106,7 +108,10 @@ def observe(
         found = CONNECTING
     else:
         reachable = Condition(type=REACHABLE, status=TRUE, reason="Answers")
-        found, nodes = _nodes(seen)
+        found, nodes = _nodes(seen, min_ready_percent)
+    before = condition(conditions, REACHABLE)
+    if before is not None and before.reason != reachable.reason:
+        conditions = tuple(each for each in conditions if each is not before)
     written = [replace(each, observed_generation=generation) for each in (reachable, nodes)]
     every = updated(conditions, now, *written)
     metrics = condition(every, METRICS_AVAILABLE)
@@ -126,21 +131,31 @@ def recorded(resources: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _nodes(seen: ClusterObservation) -> tuple[str, Condition]:
-    """The state of a cluster that answers; the first thing that is wrong counts."""
+def _nodes(seen: ClusterObservation, min_ready_percent: int) -> tuple[str, Condition]:
+    """The state of a cluster that answers, by the share of its ready nodes."""
     if seen.nodes_fault:
         return NOT_READY, Condition(
             type=NODES_READY, status=UNKNOWN, reason="NodesUnknown", message=seen.nodes_fault
         )
-    for node in seen.nodes:
-        for each in node.conditions:
-            if each.type.lower().endswith(_PRESSURE) and each.status == TRUE:
-                return UNHEALTHY, _broken("NodePressure", f"node {node.name} has {each.type}")
-            if each.type == "Ready" and each.status != TRUE:
-                return NOT_READY, _broken("NodeNotReady", f"node {node.name} is not ready")
-    return ONLINE, Condition(type=NODES_READY, status=TRUE, reason="NodesReady")
+    faults = [found for node in seen.nodes if (found := _fault(node)) is not None]
+    if not faults:
+        return ONLINE, Condition(type=NODES_READY, status=TRUE, reason="NodesReady")
+    count = len(seen.nodes)
+    ready = count - len(faults)
+    state, reason, fault = faults[0]
+    text = f"{ready} of {count} nodes are ready: {fault}"
+    status = FALSE
+    if ready and ready * 100 >= count * min_ready_percent:
+        state, status, reason = ONLINE, TRUE, "NodesReady"
+    text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    return state, Condition(type=NODES_READY, status=status, reason=reason, message=text)
 
 
-def _broken(reason: str, message: str) -> Condition:
-    text = message if len(message) <= _MAX_TEXT else f"{message[: _MAX_TEXT - 1]}…"
-    return Condition(type=NODES_READY, status=FALSE, reason=reason, message=text)
+def _fault(node: ObservedNode) -> tuple[str, str, str] | None:
+    """The state, reason and text of the first thing that is wrong with a node."""
+    for each in node.conditions:
+        if each.type.lower().endswith(_PRESSURE) and each.status == TRUE:
+            return UNHEALTHY, "NodePressure", f"node {node.name} has {each.type}"
+        if each.type == "Ready" and each.status != TRUE:
+            return NOT_READY, "NodeNotReady", f"node {node.name} is not ready"
+    return None

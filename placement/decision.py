@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.placement.candidates import Candidate
+from harbourmaster.placement.model import FailedCluster
 
 DecisionOutcome = Literal[
-    "Placed", "Moved", "Stayed", "NoSuitableTarget", "InvalidConstraint", "Waiting"
+    "Placed", "Moved", "Stayed", "MoveLimited", "NoSuitableTarget", "InvalidConstraint", "Waiting"
 ]
 _SHOWN: Final = 3
 """Reasons in a message; the rest is counted."""
@@ -46,6 +47,10 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     stickiness: float = 0.0
     is_elective: bool = False
     """Whether it moves although it could stay."""
+    failed: FailedCluster | None = None
+    """Its failure on the cluster that it leaves."""
+    until: datetime | None = None
+    """When time alone may change the decision."""
 
     @property
     def stays(self) -> bool:
@@ -57,8 +62,8 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
         """Why it moves, in a word; empty if it does not."""
         if self.outcome != "Moved":
             return ""
-        if self.is_elective:
-            return "BetterScore"
+        if self.is_elective or self.failed is not None:
+            return "BetterScore" if self.is_elective else "Failed"
         left = next((each for each in self.verdicts if each.target.name == self.current), None)
         if left is None:
             return "ClusterDeleted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,23 +15,27 @@ from harbourmaster.placement.application_status import (
     recent_times,
     stamp,
 )
-from harbourmaster.placement.decision import Decision, best_of, nothing_suits
+from harbourmaster.placement.decision import CandidateVerdict, Decision, best_of, nothing_suits
+from harbourmaster.placement.failures import excluded, failed_there, failure
 from harbourmaster.placement.filters import (
     Compiled,
     InvalidConstraintError,
     compile_constraints,
     mismatches,
 )
+from harbourmaster.placement.kinds import needed_kinds
 from harbourmaster.placement.model import MIGRATION_VOLUMES, RECREATE
+from harbourmaster.placement.passes import view_with
 from harbourmaster.placement.scores import best, drawn, score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from harbourmaster.placement.candidates import Candidate
-    from harbourmaster.placement.decision import CandidateVerdict
-    from harbourmaster.placement.model import Application
+    from harbourmaster.placement.model import Application, FailedCluster
     from harbourmaster.placement.passes import Pass, View
+    from harbourmaster.placement.rules import Rules
 
 AT: Final = "spec.constraints.cluster"
 _VOLUMES: Final = (
@@ -40,23 +45,38 @@ _VOLUMES: Final = (
 
 
 class Herd:
-    """Recent moves by target cluster, so that not all applications move to the best one at once.
+    """Recent moves by cluster, so that not all applications move at once.
 
-    One that is decided on again counts once.
+    One that is decided on again counts once. ``ends`` is when the next pass begins; ``announced``
+    are the clusters of which people were told that applications must leave.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, rules: Rules, ends: datetime | None = None) -> None:
+        self.ends = ends
+        self.announced: set[str] = set()
+        self._rules = rules
         self._arrivals: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._departures: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def admits(self, target: Candidate, key: str) -> bool:
         """Whether one more may move there; a limit of 0 means none."""
         there = self._arrivals[target.namespace, target.name]
-        return not self._limit or len(there - {key}) < self._limit
+        limit = self._rules.moves_per_target
+        return not limit or len(there - {key}) < limit
 
     def arrives(self, target: Candidate, key: str) -> None:
         """Count a move, by choice or not."""
         self._arrivals[target.namespace, target.name].add(key)
+
+    def releases(self, cluster: tuple[str, str], key: str) -> bool:
+        """Count a move that must be, if one more is allowed; a limit of 0 means none."""
+        rules, gone = self._rules, self._departures[cluster]
+        total = sum(map(len, self._departures.values()))
+        counts = (rules.forced_moves_per_cluster, len(gone)), (rules.forced_moves_total, total)
+        if key not in gone and any(limit and count >= limit for limit, count in counts):
+            return False
+        gone.add(key)
+        return True
 
 
 def decide(application: Application, seen: Pass, herd: Herd | None = None) -> Decision:
@@ -76,8 +96,11 @@ def decide(application: Application, seen: Pass, herd: Herd | None = None) -> De
         wanted = compile_constraints(constraints and constraints.cluster, AT)
     except InvalidConstraintError as error:
         return start.because("InvalidConstraint", str(error))
+    if kinds := needed_kinds(application.spec.manifests):
+        wanted = msgspec.structs.replace(wanted, kinds=kinds)
     view = seen.view(application.metadata.namespace, wanted)
-    return _Case(application, seen, view, herd or Herd(0)).decided(start)
+    case = _Case(application, seen, view, herd or Herd(seen.rules))
+    return msgspec.structs.replace(case.decided(start), until=case.until)
 
 
 class _Case:
@@ -88,11 +111,16 @@ class _Case:
         self._seen = seen
         self._view = view
         self._herd = herd
+        self.until: datetime | None = None
+        """When time alone may change the decision."""
 
     def decided(self, start: Decision) -> Decision:
         current = self._current(start.current)
-        if current is not None and current.target.outage == "NodesNotReady":
-            self._view = self._seen.view_from(current.target, self._view)
+        if own := list(self._own(current)):
+            self._view = view_with(self._view, own)
+            current = self._current(start.current)
+        failed = self._failed(current)
+        if failed is not None:
             current = self._current(start.current)
         view = self._view
         start = msgspec.structs.replace(start, verdicts=view.verdicts)
@@ -104,7 +132,7 @@ class _Case:
             if current is not None and (volumes := self._volumes(current)):
                 reason = f"'{start.current}' is excluded ({current.reason}), {volumes}"
                 return start.stayed("Stayed", reason)
-            return self._placed(start, current)
+            return self._placed(msgspec.structs.replace(start, failed=failed), current)
         if until := held_until(self._application, self._seen.rules, self._seen.now):
             return start.stayed("Stayed", f"it must not move again until {stamp(until)}")
         return self._compared(start, current)
@@ -115,6 +143,41 @@ class _Case:
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
         found = (each for each in self._view.verdicts if each.target.name == name)
         return next((each for each in found if each.target.is_at(bound, namespace)), None)
+
+    def _own(self, current: CandidateVerdict | None) -> Iterator[CandidateVerdict]:
+        """The verdicts that are not those of every application with these constraints."""
+        application, wanted = self._application, self._view.wanted
+        generation, status = application.metadata.generation, application.status
+        if status.failed_clusters:
+            yield from excluded(status, generation, self._view.verdicts, wanted.kinds)
+        if current is None or not (current.reason or status.failed_clusters):
+            return
+        target = current.target
+        # It stays with unready nodes, and without kinds that it was already told to deploy.
+        if target.outage == "NodesNotReady":
+            target = msgspec.structs.replace(target, unready="", outage="")
+        if status.scheduled_generation == generation:
+            wanted = msgspec.structs.replace(wanted, kinds=())
+        reason = target.measured.fault or self._seen.verdict(target, wanted).reason
+        yield CandidateVerdict(target, target.unready or reason)
+
+    def _failed(self, current: CandidateVerdict | None) -> FailedCluster | None:
+        """The failure on its cluster, if another one suits; the view excludes that cluster then."""
+        if current is None:
+            return None
+        kinds = self._view.wanted.kinds
+        found = failure(self._application, current.target, self._seen.rules, kinds)
+        if found is None:
+            return None
+        failed, self.until = found
+        if self.until > self._seen.now:
+            return None
+        verdict = CandidateVerdict(current.target, failed_there(failed))
+        view = view_with(self._view, [verdict])
+        if not view.matched:
+            return None
+        self._view = view
+        return failed
 
     def _kept(self, current: CandidateVerdict | None) -> str:
         """Why it stays whatever the other clusters are; empty if it may move."""
@@ -129,12 +192,23 @@ class _Case:
         target = current.target
         if not (target.outage or target.measured.fault) or self._is_sent_away(current):
             return ""
-        if target.outage and (target.outage != "NoAnswer" or seen.rules.on_unreachable == "Stay"):
-            setting = "" if target.outage != "NoAnswer" else " (placement.onUnreachable: Stay)"
+        if target.outage and not self._is_lost(target):
+            setting = "" if self.until is None else f" until {stamp(self.until)}"
+            if target.outage == "NoAnswer":
+                setting = f"{setting} (placement.onUnreachable: {seen.rules.on_unreachable})"
             return f"'{target.name}' is excluded ({target.unready}); it stays there{setting}"
         if not target.measured.fault or target.unready or seen.rules.on_metrics_loss != "Stay":
             return ""
         return f"the metrics of '{target.name}' are not available: {target.measured.fault}"
+
+    def _is_lost(self, target: Candidate) -> bool:
+        """Whether it has not answered for so long that applications leave it."""
+        rules, now = self._seen.rules, self._seen.now
+        if target.outage != "NoAnswer" or rules.on_unreachable == "Stay":
+            return False
+        since = moment(target.reachable_since) or now
+        self.until = since + timedelta(seconds=rules.offline_after_seconds)
+        return self.until <= now
 
     def _is_sent_away(self, current: CandidateVerdict) -> bool:
         """Whether users want it to leave: not because of metrics or an outage."""
@@ -154,7 +228,7 @@ class _Case:
         return _VOLUMES.format(kind)
 
     def _placed(self, start: Decision, current: CandidateVerdict | None) -> Decision:
-        """The decision if it has no cluster yet or must leave it; limits do not apply."""
+        """The decision if it has no cluster yet or must leave it."""
         scores = self._view.scores
         chosen = best(scores)
         target = self._drawn(chosen)
@@ -162,9 +236,16 @@ class _Case:
         start = msgspec.structs.replace(start, scores=scores, chosen=chosen)
         if not start.current:
             return start.goes("Placed", why, target)
-        self._herd.arrives(target, self._application.metadata.key)
         out = current.reason if current is not None else "it no longer exists"
-        return start.goes("Moved", f"'{start.current}' is excluded ({out}); {why}", target)
+        out = f"'{start.current}' is excluded ({out})"
+        metadata = self._application.metadata
+        if not self._herd.releases((metadata.namespace, start.current), metadata.key):
+            self.until = self._herd.ends
+            return start.stayed(
+                "MoveLimited", f"{out}, but this pass allows no more moves from there"
+            )
+        self._herd.arrives(target, metadata.key)
+        return start.goes("Moved", f"{out}; {why}", target)
 
     def _compared(self, start: Decision, now: CandidateVerdict) -> Decision:
         """The decision if it could stay: whether another cluster is better."""

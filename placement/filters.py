@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.placement.custom_resources import CustomResourceConstraint, parse_custom_resource
 from harbourmaster.placement.errors import ConstraintError
+from harbourmaster.placement.kinds import KindConstraint
 from harbourmaster.placement.labels import LabelConstraint, parse_label
 from harbourmaster.placement.metrics import MetricConstraint, parse_metric
 
@@ -34,11 +35,13 @@ class Compiled(Struct, frozen=True, gc=False):
     labels: tuple[LabelConstraint, ...] = ()
     custom_resources: tuple[CustomResourceConstraint, ...] = ()
     metrics: tuple[MetricConstraint, ...] = ()
+    kinds: tuple[KindConstraint, ...] = ()
+    """Not written by users: those of the manifests."""
 
     @property
     def every(self) -> tuple[Constraint, ...]:
-        """All of them in the order of checking: labels, custom resources, metrics."""
-        return (*self.labels, *self.custom_resources, *self.metrics)
+        """All of them in the order of checking: labels, custom resources, kinds, metrics."""
+        return (*self.labels, *self.custom_resources, *self.kinds, *self.metrics)
 
 
 @lru_cache(maxsize=4096)
@@ -78,6 +81,8 @@ def mismatch(target: Candidate, constraint: Constraint, value: ConstraintValue) 
     match constraint:
         case LabelConstraint():
             return constraint.mismatch(target.labels)
+        case KindConstraint():
+            return constraint.mismatch(target.served_kinds)
         case CustomResourceConstraint():
             return constraint.mismatch(target.custom_resources)
         case MetricConstraint():

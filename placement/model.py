@@ -92,13 +92,14 @@ class ApplicationConstraints(Part, frozen=True, kw_only=True):
 
 
 class ManifestSpec(Part, frozen=True, kw_only=True):
-    """The part of a manifest's spec about volumes."""
+    """The part of a manifest's spec about volumes, and the group of a definition."""
 
     volume_claim_templates: Any = None
+    group: Any = ""
 
 
 class Manifest(Part, frozen=True, kw_only=True):
-    """The part of a manifest about volumes; users may have written anything there."""
+    """The part of a manifest about its kind and volumes; users may have written anything there."""
 
     api_version: Any = ""
     kind: Any = ""
@@ -166,8 +167,22 @@ class DecisionRecord(Part, frozen=True, kw_only=True):
     would_change: tuple[str, ...] = ()
 
 
+class FailedCluster(Part, frozen=True):
+    """A cluster on which a generation of an application failed; ``revision`` is the cluster's."""
+
+    name: str
+    uid: str = ""
+    generation: int = 0
+    revision: str = ""
+    reason: str = ""
+    time: str = ""
+
+
 class PlacedStatus(Part, frozen=True, kw_only=True):
-    """What both the scheduler and the deployer read of a status."""
+    """What both the scheduler and the deployer read of a status.
+
+    ``awaits_ready``: it has not been ready since it was placed on its cluster.
+    """
 
     phase: str = ""
     observed_generation: int = 0
@@ -176,6 +191,8 @@ class PlacedStatus(Part, frozen=True, kw_only=True):
     running_on: TargetReference | None = None
     suspended_until: str = ""
     migration_retries: int = 0
+    awaits_ready: bool = False
+    failed_clusters: tuple[FailedCluster, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 
@@ -234,6 +251,7 @@ class MemberStatus(Part, frozen=True, kw_only=True):
 
     state: str = ""
     custom_resources: tuple[str, ...] = ()
+    served_kinds: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from harbourmaster.placement.candidates import Candidate, backend_candidate, cluster_candidate
@@ -16,6 +15,7 @@ from harbourmaster.placement.rules import Rules
 from harbourmaster.placement.scores import ranked, score
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from harbourmaster.placement.languages import Constraint
@@ -97,14 +97,6 @@ class Pass:
             reasons = [known or more for known, more in zip(reasons, column, strict=True)]
         return _view(wanted, tuple(map(CandidateVerdict, targets, reasons)))
 
-    def view_from(self, current: Candidate, view: View) -> View:
-        """The view of an application on a cluster with unready nodes, which exclude only others."""
-        target = msgspec.structs.replace(current, unready="", outage="")
-        found = mismatches(target, view.wanted, self.rules.constraint_value)
-        verdict = CandidateVerdict(target, target.measured.fault or next(found, ""))
-        verdicts = [verdict if each.target is current else each for each in view.verdicts]
-        return _view(view.wanted, verdicts)
-
     def _column(self, namespace: str, constraint: Constraint) -> Sequence[str]:
         """Why each cluster of a namespace does not meet a constraint; empty if it does."""
         key = (namespace, constraint)
@@ -114,6 +106,12 @@ class Pass:
             found = [mismatch(each, constraint, value) for each in self.clusters(namespace)]
             self._columns[key] = found
         return found
+
+
+def view_with(view: View, verdicts: Iterable[CandidateVerdict]) -> View:
+    """The view of an application that has verdicts of its own about some clusters."""
+    own = {each.target.name: each for each in verdicts}
+    return _view(view.wanted, [own.get(each.target.name, each) for each in view.verdicts])
 
 
 def _view(wanted: Compiled, verdicts: Sequence[CandidateVerdict]) -> View:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 ConstraintValue = Literal["Raw", "Weighted", "Normalised"]
 OnMetricsLoss = Literal["Stay", "Move"]
 OnUnreachable = Literal["Stay", "Move"]
+OnFailure = Literal["Move", "Stay"]
 
 MOVE_WINDOW: Final = 3600.0
 """Seconds over which the moves of one application are counted."""
@@ -19,7 +20,7 @@ MOST_MOVES: Final = 100
 class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="camel"):
     """What a pass holds for all applications. Numbers of moves that are 0 are no limit.
 
-    Only moves to a better cluster are limited: who must leave its cluster leaves at once.
+    Moves to a better cluster and those of applications that must leave have limits of their own.
     """
 
     reschedule_after: Annotated[
@@ -43,6 +44,15 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
         "whether applications stay on, or move away from, a cluster that does not answer; they "
         "always stay if it refuses our credentials or its nodes are not ready",
     ] = "Stay"
+    offline_after_seconds: Annotated[
+        float, Meta(ge=0, le=86400), "seconds without an answer before onUnreachable: Move moves"
+    ] = 300.0
+    on_failure: Annotated[
+        OnFailure, "whether an application moves on from a cluster where it was never ready"
+    ] = "Move"
+    failed_after_seconds: Annotated[
+        float, Meta(ge=1, le=86400), "seconds within which an application must be ready (onFailure)"
+    ] = 600.0
     hold_off_on_update: Annotated[
         bool, "whether a changed application also waits rescheduleAfter after a move"
     ] = True
@@ -52,6 +62,14 @@ class Rules(Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename="c
     moves_per_target: Annotated[
         int, Meta(ge=0), "moves to one cluster in a pass; 0 is unlimited"
     ] = 10
+    forced_moves_per_cluster: Annotated[
+        int,
+        Meta(ge=0),
+        "moves in a pass of applications that must leave one cluster; 0 is unlimited",
+    ] = 10
+    forced_moves_total: Annotated[
+        int, Meta(ge=0), "moves in a pass of all applications that must leave; 0 is unlimited"
+    ] = 20
     seed: Annotated[
         str,
         "seed for the choice among clusters with equal scores; the same seed and application name "

@@ -115,7 +115,8 @@ class PlacementController:
             if found is not None:
                 metadata, status = found.metadata, found.status
                 identity = (metadata.uid, metadata.labels, found.spec)
-                seen = (*identity, unready(found), status.custom_resources, status.scheduled_to)
+                offers = (status.custom_resources, status.served_kinds)
+                seen = (*identity, unready(found), *offers, status.scheduled_to)
             if seen != self._known.get(key):
                 namespaces.add(key.partition("/")[0])
             if seen is None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.placement.context import DeploymentContext
     from harbourmaster.controller.placement.session import Session
     from harbourmaster.placement.deployed import DeployedApplication
-    from harbourmaster.placement.rollout import Action
+    from harbourmaster.placement.rollout import Action, MigrationOrder
 
 MAX_ACTIONS: Final = 200
 """Of one pass; more would be a circle."""
@@ -134,7 +134,7 @@ class DeploymentPass:
             reach=self._reach(),
             now=self.now,
             limits=RolloutLimits(settings.delete_timeout_seconds, settings.ready_timeout_seconds),
-            order=self._found.spec.migration_order,
+            order=self._order(),
             is_ending=self._is_ending,
             is_released=self._is_released,
             has_finalizer=self.writer.has_finalizer,
@@ -144,6 +144,12 @@ class DeploymentPass:
             is_ready=is_applied and known is not None and not known.unready(),
             outcomes=self._outcomes,
         )
+
+    def _order(self) -> MigrationOrder:
+        """Nothing on a cluster is worth keeping meanwhile if the application failed there."""
+        failed = {each.name for each in self._found.status.failed_clusters}
+        is_failed = self.writer.record.running_on in failed
+        return "DeleteFirst" if is_failed else self._found.spec.migration_order
 
     def _reach(self) -> dict[str, Reach]:
         """Of each cluster that there is and that this application has to do with."""

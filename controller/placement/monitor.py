@@ -75,26 +75,33 @@ class Monitor:
         members = self._context.members
         session, status = members.session(key), found.status
         observation, resources = ClusterObservation(), status.custom_resources
+        kinds = status.served_kinds
         if session is not None:
             observation = session.observation
             if status.state == CONNECTING and observation.answers and not session.is_steady:
                 return
             known = session.custom_resources
             resources = resources if known is None else recorded(known)
+            if observation.answers:
+                kinds = session.kinds or ()
+                # A part of them would exclude the cluster.
+                kinds = kinds if recorded(kinds) == kinds else ()
         elif members.reach(key) is Reach.NO:
             # Without a session it is the kubeconfig that is at fault.
             observation = ClusterObservation(False, members.fault(key), is_denied=True)
         if not found.spec.discover_custom_resources:
-            resources = ()
+            resources = kinds = ()
         now, generation = stamp(self._context.now()), found.metadata.generation
-        verdict = observe(status.state, status.conditions, observation, now, generation)
-        before = (status.state, status.conditions, status.custom_resources)
-        if before == (verdict.state, verdict.conditions, resources):
+        percent = self._context.settings.min_ready_nodes_percent
+        verdict = observe(status.state, status.conditions, observation, now, generation, percent)
+        before = (status.state, status.conditions, status.custom_resources, status.served_kinds)
+        if before == (verdict.state, verdict.conditions, resources, kinds):
             return
         fields = {
             "state": verdict.state,
             "conditions": verdict.conditions,
             "customResources": resources or None,
+            "servedKinds": kinds or None,
         }
         await write(self._context.client, CLUSTERS, found.metadata, {"status": fields})
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 from msgspec.structs import replace
 
 from harbourmaster.api.references import DEFAULT_MODE
-from harbourmaster.api.resources import APPLICATIONS
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.controller.objects import OwnWrites, reference
+from harbourmaster.controller.placement.caches import BY_NAMESPACE
 from harbourmaster.controller.placement.writes import changes, is_news, write
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.placement.application_status import next_time, settled
@@ -136,7 +137,7 @@ class Deciding(Generic[T]):
             return
         was = condition(found.status.conditions, SCHEDULED)
         now = condition(conditions, SCHEDULED)
-        if now is None or now.status != FALSE:
+        if now is None or now.status != FALSE or decision.outcome == "MoveLimited":
             return
         if was is None or (was.status, was.reason, was.message) != (
             now.status,
@@ -166,5 +167,28 @@ class Scheduler(Deciding[Application]):
             if decision.cause:
                 self._context.metrics.moved(decision.cause)
             self._tell(decision, found, status.conditions)
+            if decision.outcome == "Moved" and not decision.is_elective:
+                self._announce(decision, found, snapshot)
         after = replace(found, status=status)
-        return self._context.seconds_until(next_time(after, rules, snapshot.seen.now))
+        when = next_time(after, rules, snapshot.seen.now, decision.until)
+        return self._context.seconds_until(when)
+
+    def _announce(self, decision: Decision, found: Application, snapshot: TimedPass) -> None:
+        """Tell once in a pass that applications must leave a cluster."""
+        context, namespace = self._context, found.metadata.namespace
+        key, announced = f"{namespace}/{decision.current}", snapshot.herd.announced
+        cluster = context.caches.clusters.store.get(key)
+        if cluster is None or key in announced:
+            return
+        announced.add(key)
+        placed = (
+            each.status.scheduled_to for each in self._store.by_index(BY_NAMESPACE, namespace)
+        )
+        count = sum(each is not None and each.name == decision.current for each in placed)
+        limit = context.settings.forced_moves_per_cluster or "any number"
+        seconds = context.settings.sample_interval_seconds
+        text = (
+            f"of {count} applications that are placed here, those that must leave move, {limit} in "
+            f"{seconds:g} seconds: {decision.reason}"
+        )
+        context.events.emit(reference(CLUSTERS, cluster.metadata), "Warning", "MovingAway", text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,10 @@ QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""
 _STEADY: Final = 2
 """Answers in a row after which a cluster that was offline is trusted."""
+_KINDS_SECONDS: Final = 60.0
+"""Between two looks for new versions of APIs."""
+_SETTLED_SECONDS: Final = 10.0
+"""After a change of definitions, until what the API server lists includes it."""
 _LEAVE_SECONDS: Final = 30.0
 """For which who is at work there may finish when the session ends."""
 
@@ -56,6 +61,10 @@ class _Node(Struct, frozen=True, gc=False):
 
 
 _decode_node: Final = msgspec.json.Decoder(_Node).decode
+
+
+def _version(raw: msgspec.Raw) -> str:
+    return _decode_node(raw).metadata.resource_version
 
 
 def _node(raw: msgspec.Raw) -> ObservedNode:
@@ -118,13 +127,17 @@ class Session:
             on_state=self._node_state,
             name=f"nodes of {key}",
         )
-        self._definitions: Reflector[bool] | None = None
+        self.kinds: tuple[str, ...] | None = None
+        """What it serves, as ``apiVersion/kind``; empty if it did not say, None before that."""
+        self._kinds_due = self._defined = -math.inf
+        """When to ask for kinds again, and the time of the last change of definitions."""
+        self._definitions: Reflector[str] | None = None
         if discover:
             self._definitions = Reflector(
                 self.client,
                 DEFINITIONS,
-                lambda _raw: True,
-                on_change=lambda _keys: on_change(),
+                _version,
+                on_change=lambda _keys: self._definitions_changed(),
                 metadata_only=True,
                 name=f"definitions of {key}",
             )
@@ -155,7 +168,9 @@ class Session:
         if self.reach is Reach.NO:
             return ClusterObservation(False, self.fault, is_denied=self.is_denied)
         nodes_fault = self._nodes.error or ""
-        if self.reach is Reach.UNKNOWN or not (self._nodes.synced.is_set() or nodes_fault):
+        is_asked = self._definitions is None or self.kinds is not None
+        is_known = is_asked and self.reach is not Reach.UNKNOWN
+        if not (is_known and (self._nodes.synced.is_set() or nodes_fault)):
             return ClusterObservation()
         # A watch that broke off says nothing about the nodes: what is cached stays in force.
         fault = nodes_fault if not self._nodes.synced.is_set() else ""
@@ -207,7 +222,11 @@ class Session:
         """Ask again and again; sooner where it is not clear how things stand."""
         while True:
             changed = await self._ask()
-            is_clear = self.is_steady or self.reach is Reach.NO
+            is_settled = self._definitions is None or self.reach is not Reach.YES
+            if not is_settled:
+                before, is_settled = self.kinds, await self._ask_kinds()
+                changed = changed or self.kinds != before
+            is_clear = (self.is_steady and is_settled) or self.reach is Reach.NO
             seconds = self._settings.probe_interval_seconds * (0.8 + 0.4 * self._chance())
             if changed:
                 self._on_change()
@@ -232,6 +251,30 @@ class Session:
         else:
             self._answered()
         return before != (self.reach, self.fault, self.is_steady)
+
+    async def _ask_kinds(self) -> bool:
+        """Ask what is served if that can have changed; whether it will not change soon."""
+        now = asyncio.get_running_loop().time()
+        is_settled = now >= self._defined + _SETTLED_SECONDS
+        if is_settled and now < self._kinds_due:
+            return True
+        if not is_settled:
+            self.discovery.forget()
+        try:
+            self.kinds = await self.discovery.kinds()
+        except ApiError as error:
+            self.kinds = self.kinds or ()
+            self._log.warning("kinds not listed", error=error.message)
+        self._kinds_due = now + _KINDS_SECONDS
+        return is_settled
+
+    def _definitions_changed(self) -> None:
+        self.discovery.forget()
+        self._kinds_due = -math.inf
+        if self._definitions is not None and self._definitions.synced.is_set():
+            self._defined = asyncio.get_running_loop().time()
+            self._doubted.set()
+        self._on_change()
 
     def _answered(self) -> None:
         if self.reach is Reach.NO:

@@ -33,6 +33,11 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     failures_until_offline: Annotated[
         int, Meta(ge=1, le=100), "failed health checks after which a member cluster is offline"
     ] = 2
+    min_ready_nodes_percent: Annotated[
+        int,
+        Meta(ge=0, le=100),
+        "share of ready nodes, and at least one, for new applications; 100 is Krake's behaviour",
+    ] = 50
     concurrency: Annotated[
         int,
         Meta(ge=1, le=64),
@@ -68,8 +73,8 @@ class PlacementSettings(Rules, frozen=True, kw_only=True):
     sample_interval_seconds: Annotated[
         float,
         Meta(ge=0.1, le=3600),
-        "seconds between two queries for the same metric; also the period of "
-        "placement.movesPerTarget",
+        "seconds between two queries for the same metric; also the duration of a pass, to which "
+        "limits on moves apply",
     ] = 15.0
     sample_max_age_seconds: Annotated[
         float, Meta(ge=0, le=86400), "maximum age of a value in seconds; 0 means three intervals"

@@ -7,6 +7,7 @@ all of them follow.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -63,7 +64,7 @@ class Snapshots:
         self._world: Snapshot | None = None
         self._waits: dict[str, float] = {}
         self._snapshot: TimedPass | None = None
-        self._herd = Herd(settings.moves_per_target)
+        self._herd = Herd(settings)
         self._herded = -float("inf")
 
     def outdate(self) -> None:
@@ -77,7 +78,9 @@ class Snapshots:
         if found is not None and at - found.at < LASTS:
             return found
         if at - self._herded >= self._settings.sample_interval_seconds:
-            self._herd, self._herded = Herd(self._settings.moves_per_target), at
+            seconds = self._settings.sample_interval_seconds
+            ends = self._now() + timedelta(seconds=seconds)
+            self._herd, self._herded = Herd(self._settings, ends), at
         if self._world is None:
             self._world, self._waits = self._built()
         seen = Pass(self._world, self._now(), self._settings)

@@ -127,13 +127,15 @@ class StatusWriter:
     async def close(self, rest: Rest, unready: str | None) -> None:
         """Write how things stand at the end of a pass; ``unready`` is None where nobody knows."""
         changes = []
+        left = ", ".join(self.record.pending)
+        beside = f"; what is left on cluster {left} may run too until it answers" if left else ""
         if not rest.reason:
             phase, observed = "Running", self._metadata.generation
             self._changed = replace(self._changed, phase=phase, observed_generation=observed)
-            text = f"on cluster {self.record.running_on}"
+            text = f"on cluster {self.record.running_on}{beside}"
             changes.append(self._condition(DEPLOYED, TRUE, "Applied", text))
         elif rest.reason != "NotScheduled" or not self.record.running_on:
-            changes.append(self._condition(DEPLOYED, FALSE, rest.reason, rest.text))
+            changes.append(self._condition(DEPLOYED, FALSE, rest.reason, rest.text + beside))
         if self._metadata.deletion_timestamp:
             self._changed = replace(self._changed, phase="Deleting")
         if not self.record.running_on:
@@ -143,6 +145,8 @@ class StatusWriter:
         elif unready is not None:
             reason = "ObjectsNotReady" if unready else "ObjectsReady"
             changes.append(self._condition(READY, FALSE if unready else TRUE, reason, unready))
+            awaits_ready = bool(unready) and self._changed.awaits_ready
+            self._changed = replace(self._changed, awaits_ready=awaits_ready)
         self._change(changes)
         await self.write()
 
@@ -159,6 +163,7 @@ class StatusWriter:
             **fields_of(self.record, changed, references),
             "phase": changed.phase or None,
             "observedGeneration": changed.observed_generation,
+            "awaitsReady": changed.awaits_ready or None,
             "conditions": changed.conditions,
         }
         await self._patch({"status": fields}, subresource="status")
@@ -188,6 +193,8 @@ class StatusWriter:
         elif reason == "Migrated":
             self.tell(reason, f"to cluster {record.running_on}")
         elif reason == "RolledBack":
+            # It ran there before.
+            self._changed = replace(self._changed, awaits_ready=False)
             text = (
                 f"cluster {before.scheduled_to} did not get ready in time: the application stays "
                 f"on {record.scheduled_to} (failure {record.migration.failures})"

@@ -115,16 +115,15 @@ class Placed(Namespaced):
         if to:
             await self.schedule(to, name)
 
-    async def schedule(self, cluster, name="app"):
-        """As the scheduler does."""
+    async def schedule(self, cluster, name="app", **more):
+        """As the scheduler does; ``more`` are fields of the status."""
         while True:
             found = await self.stored(name)
             metadata = found["metadata"]
             before = (found.get("status") or {}).get("scheduledTo") or {}
-            status = {
-                "scheduledTo": {"name": cluster} if before.get("name") != cluster else before,
-                "scheduledGeneration": metadata["generation"],
-            }
+            status = {**more, "scheduledGeneration": metadata["generation"]}
+            if before.get("name") != cluster:
+                status |= {"scheduledTo": {"name": cluster}, "awaitsReady": True}
             version = {"resourceVersion": metadata["resourceVersion"]}
             patch = MergePatch({"metadata": version, "status": status})
             with contextlib.suppress(ConflictError):

@@ -135,7 +135,7 @@ def decided(app, *objects, now=NOW, rules=None, **values):
 
 def decide_all(applications, seen):
     """Decide about many in one pass, in this order; each counts for the limits of the next."""
-    herd = Herd(seen.rules.moves_per_target)
+    herd = Herd(seen.rules)
     return [decide(each, seen, herd) for each in applications]
 
 

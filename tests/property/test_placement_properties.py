@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -16,9 +17,19 @@ from harbourmaster.placement.errors import ConstraintError
 from harbourmaster.placement.labels import LabelConstraint, parse_label
 from harbourmaster.placement.languages import PARSERS
 from harbourmaster.placement.metrics import MetricConstraint, parse_metric
+from harbourmaster.placement.model import Condition
 from harbourmaster.placement.records import MOST_CANDIDATES, record
 from harbourmaster.placement.rules import Rules
-from helpers.placing import NOW, application, cluster, decide_all, decided, metric, seen
+from helpers.placing import (
+    NOW,
+    ago,
+    application,
+    cluster,
+    decide_all,
+    decided,
+    metric,
+    seen,
+)
 
 EDGE = st.sampled_from(string.ascii_letters + string.digits + "_")
 INNER = st.text(string.ascii_letters + string.digits + "_-.", max_size=20)
@@ -234,6 +245,65 @@ def test_no_more_move_by_choice_than_the_limit_says(clusters, values, limit, num
     view = seen(*objects(clusters), rules={"moves_per_target": limit}, **values)
     arrivals = [each.target.name for each in decide_all(apps, view) if each.is_elective]
     assert max((arrivals.count(name) for name in arrivals), default=0) <= limit
+
+
+SILENCE = st.integers(0, 600)
+
+
+@given(CLUSTERS, VALUES, SILENCE, st.sampled_from((0, 1, 300, 600)))
+def test_a_silent_cluster_is_left_neither_early_nor_unnoticed(clusters, values, seconds, limit):
+    since = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
+    conditions = [{**since, "lastTransitionTime": ago(seconds)}]
+    silent = cluster("silent", status={"state": "Offline", "conditions": conditions})
+    rules = {"on_unreachable": "Move", "offline_after_seconds": limit}
+    app = application(on="silent")
+    found = decided(app, *objects(clusters), silent, rules=rules, **values)
+    if seconds < limit:
+        assert found.stays
+        assert found.until == NOW + timedelta(seconds=limit - seconds)
+    else:
+        assert (found.target is None) is (found.outcome == "NoSuitableTarget")
+
+
+@given(CLUSTERS, VALUES, st.integers(0, 3), st.integers(0, 4), st.integers(1, 12))
+def test_no_more_are_made_to_leave_than_the_limits_say(clusters, values, limit, total, number):
+    rules = {"forced_moves_per_cluster": limit, "forced_moves_total": total}
+    away = [cluster(name, spec={"unschedulable": True}) for name in ("x", "y")]
+    apps = [application(f"app-{each}", on="xyz"[each % 3]) for each in range(number)]
+    view = seen(*objects(clusters), *away, rules=rules, **values)
+    found = decide_all(apps, view)
+    left = [each.current for each in found if each.target is not None]
+    assert max((left.count(name) for name in "xyz"), default=0) <= (limit or number)
+    assert len(left) <= (total or number)
+    waits = [each for each in found if each.outcome == "MoveLimited"]
+    assert all(each.stays for each in waits)
+    assert not waits or len(left) >= min(limit or number, total or number)
+
+
+def failing(app):
+    """The application as its deployer leaves it where it never gets ready."""
+    deployed = Condition(type="Deployed", status="True", observed_generation=1)
+    known = [each for each in app.status.conditions if each.type != "Deployed"]
+    status = msgspec.structs.replace(app.status, conditions=(*known, deployed))
+    return msgspec.structs.replace(app, status=status)
+
+
+@given(CLUSTERS, st.lists(VALUES, min_size=1, max_size=4), RULES)
+def test_an_application_that_fails_everywhere_never_moves_in_a_circle(clusters, worlds, rules):
+    app, now, left = application(), NOW, set()
+    for step in range(3 * len(clusters) + 3):
+        values = worlds[step % len(worlds)]
+        view = seen(*objects(clusters), now=now, rules=rules, **values)
+        decision = decide(app, view)
+        status = settled(app, decision, view.rules, lambda each, seen=view: record(each, seen))
+        app = failing(msgspec.structs.replace(app, status=status))
+        if decision.target is not None:
+            assert decision.target.name not in left
+        if decision.failed is not None:
+            left.add(decision.failed.name)
+            assert decision.failed in status.failed_clusters
+        now += timedelta(seconds=601)
+    assert len(left) <= max(len(clusters) - 1, 0)
 
 
 def test_the_defaults_are_kept():

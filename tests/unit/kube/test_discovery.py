@@ -91,3 +91,32 @@ async def test_a_group_that_does_not_answer_leaves_nothing_out(api, known):
     api.fail_next("get", "/apis$", kind="garbage")
     with pytest.raises(BadAnswerError):
         await known.listable()
+
+
+async def test_kinds_are_those_of_groups_with_a_dot(api, known):
+    api.define(BOATS)
+    found = await known.kinds()
+    assert "example.com/v1/Boat" in found
+    assert not [each for each in found if each.startswith(("v1/", "apps/"))]
+    assert list(found) == sorted(found)
+
+
+async def test_kinds_that_come_are_asked_for_when_they_were_forgotten(api, known):
+    api.define(BOATS)
+    await known.kinds()
+    asked = len(api.requests)
+    await known.kinds()
+    # What is known of the versions is cached.
+    assert [each.path for each in api.requests[asked:]] == ["/apis"]
+    api.undefine(BOATS)
+    known.forget()
+    assert "example.com/v1/Boat" not in await known.kinds()
+
+
+async def test_a_version_that_is_down_may_have_any_kind(api, known):
+    api.define(BOATS)
+    api.fail_next("get", "/apis/example.com/v1$", status=503)
+    assert "example.com/v1/*" in await known.kinds()
+    api.fail_next("get", "/apis$", status=503)
+    with pytest.raises(ServerError):
+        await known.kinds()

@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.api.times import parse
 from harbourmaster.placement.application_status import next_time, settled
-from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.decisions import Herd, decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
 from harbourmaster.placement.records import record
 from harbourmaster.placement.rules import Rules
@@ -176,10 +176,12 @@ def test_waits_are_whole_seconds_within_a_day(delay, wait):
     assert app.status.next_retry_time == ago(-wait)
 
 
-def test_r16_a_failure_lasts_until_the_spec_changes():
+@pytest.mark.parametrize("change", [updated, lambda app: app], ids=["a change", "a cluster"])
+def test_r16_a_failure_lasts_until_something_suits(change):
     failed = after(application(backoff={"limit": 0}))
-    assert status_after(failed, cluster("a"), now=NOW + timedelta(days=1)) is failed.status
-    app = after(updated(failed), cluster("a"))
+    assert status_after(failed, now=NOW + timedelta(days=1)) is failed.status
+    assert next_time(failed, RULES, NOW) is None
+    app = after(change(failed), cluster("a"))
     assert app.status.scheduled_to.name == "a"
     assert app.status.phase == "Pending"
     assert scheduled(app).status == "True"
@@ -266,6 +268,7 @@ def test_the_written_fields():
         "nextRescheduleTime",
         "lastDecision",
         "conditions",
+        "awaitsReady",
     }
     assert found["scheduledTo"] == {"name": "a", "uid": "uid-a"}
     assert msgspec.convert(found["lastDecision"], DecisionRecord)
@@ -290,3 +293,17 @@ def test_a_place_that_is_not_running_yet_is_pending(status):
 def test_the_first_period_is_a_whole_one(scheduled):
     app = application(on="a", scheduled=scheduled)
     assert next_time(app, RULES, NOW) == NOW + timedelta(seconds=60)
+
+
+def test_a_failed_application_that_must_wait_to_move_is_looked_at_again():
+    view = seen(cluster("a", spec={"unschedulable": True}), cluster("b"))
+    view.rules = Rules(forced_moves_total=1)
+    herd = Herd(view.rules, NOW + timedelta(seconds=15))
+    apps = [application(name, on="a", status={"phase": "Failed"}) for name in ("one", "other")]
+    first, second = (decide(each, view, herd) for each in apps)
+    assert first.outcome == "Moved"
+    found = settled(apps[1], second, view.rules, lambda each: record(each, view))
+    waits = msgspec.structs.replace(apps[1], status=found)
+    assert (found.phase, scheduled(waits).reason) == ("Degraded", "MoveLimited")
+    assert found.scheduled_generation == 1
+    assert next_time(waits, RULES, NOW, second.until) == herd.ends

@@ -22,6 +22,7 @@ from harbourmaster.placement.cluster_state import (
 from harbourmaster.placement.model import Cluster, ClusterStatus, Condition, condition, updated
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
+EVEN_LATER = "2026-01-01T00:02:00Z"
 NO_METRICS = Condition(type=METRICS_AVAILABLE, status="False", reason="Unknown")
 
 
@@ -52,17 +53,35 @@ def test_nothing_is_said_before_it_was_asked():
     [
         ((), ONLINE, ""),
         ((node(Ready="True", MemoryPressure="False"),), ONLINE, ""),
-        ((node(Ready="False"),), NOT_READY, "node n is not ready"),
-        ((node(Ready="Unknown"),), NOT_READY, "node n is not ready"),
-        ((node(DiskPressure="True", Ready="True"),), UNHEALTHY, "node n has DiskPressure"),
+        ((node(Ready="False"),), NOT_READY, "0 of 1 nodes are ready: node n is not ready"),
+        ((node(Ready="Unknown"),), NOT_READY, "0 of 1 nodes are ready: node n is not ready"),
+        (
+            (node(DiskPressure="True", Ready="True"),),
+            UNHEALTHY,
+            "0 of 1 nodes are ready: node n has DiskPressure",
+        ),
         ((node(PIDPressure="Unknown", Ready="True"),), ONLINE, ""),
         # The first one in the order of nodes and conditions counts.
         (
             (node("a", Ready="False"), node("b", DiskPressure="True")),
             NOT_READY,
-            "node a is not ready",
+            "0 of 2 nodes are ready: node a is not ready",
         ),
-        ((node("a", DiskPressure="True", Ready="False"),), UNHEALTHY, "node a has DiskPressure"),
+        (
+            (node("a", DiskPressure="True", Ready="False"),),
+            UNHEALTHY,
+            "0 of 1 nodes are ready: node a has DiskPressure",
+        ),
+        (
+            (node("a", Ready="False"), node("b", Ready="True")),
+            ONLINE,
+            "1 of 2 nodes are ready: node a is not ready",
+        ),
+        (
+            (node("a", Ready="True"), node("b", Ready="False"), node("c", PIDPressure="True")),
+            NOT_READY,
+            "1 of 3 nodes are ready: node b is not ready",
+        ),
     ],
 )
 def test_the_state_of_a_cluster_that_answers(nodes, state, message):
@@ -71,6 +90,35 @@ def test_the_state_of_a_cluster_that_answers(nodes, state, message):
     ready = condition(found.conditions, "NodesReady")
     assert ready.message == message
     assert is_ready(found) == (state == ONLINE)
+
+
+@pytest.mark.parametrize(
+    ("percent", "ready", "state"),
+    [
+        (50, 1, NOT_READY),
+        (50, 2, ONLINE),
+        (0, 0, NOT_READY),
+        (0, 1, ONLINE),
+        (100, 3, NOT_READY),
+        (100, 4, ONLINE),
+        (75, 3, ONLINE),
+        (76, 3, NOT_READY),
+    ],
+)
+def test_so_many_nodes_of_four_must_be_ready(percent, ready, state):
+    nodes = tuple(node(f"n{each}", Ready=str(each < ready)) for each in range(4))
+    found = observe(ONLINE, (), ClusterObservation(True, "", nodes), NOW, min_ready_percent=percent)
+    assert found.state == state
+
+
+def test_the_time_without_an_answer_does_not_include_refused_credentials():
+    denied = said(ONLINE, answers=False, fault="401", is_denied=True)
+    silent = said(denied.state, denied.conditions, now=LATER, answers=False, fault="refused")
+    assert condition(silent.conditions, "Reachable").last_transition_time == LATER
+    longer = said(silent.state, silent.conditions, now=EVEN_LATER, answers=False, fault="timeout")
+    assert condition(longer.conditions, "Reachable").last_transition_time == LATER
+    again = said(ONLINE, longer.conditions, now=EVEN_LATER, answers=True)
+    assert condition(again.conditions, "Reachable").last_transition_time == EVEN_LATER
 
 
 def test_nodes_that_may_not_be_seen_are_not_ready():

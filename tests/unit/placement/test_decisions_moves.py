@@ -7,7 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from helpers.placing import AB, NOW, ago, application, cluster, decided, decided_all, reason
+from harbourmaster.placement.decisions import Herd, decide
+from helpers.placing import (
+    AB,
+    NOW,
+    ago,
+    application,
+    cluster,
+    decided,
+    decided_all,
+    reason,
+    seen,
+)
 
 # Moves
 
@@ -23,7 +34,7 @@ def test_r1_r2_an_application_moves_to_a_better_cluster_after_the_hold_off(secon
         assert found.scores == pytest.approx({"a": 0.2 / 1.1, "b": 0.9})
 
 
-MOVE = {"on_unreachable": "Move"}
+MOVE = {"on_unreachable": "Move", "offline_after_seconds": 0}
 
 
 def reached(status, reason):
@@ -282,3 +293,71 @@ def test_an_application_moves_only_so_often_in_an_hour(moves, limit, outcome):
 def test_an_application_that_has_moved_too_often_still_leaves_what_is_gone():
     app = application(on="gone", status={"recentMoves": [ago(10)] * 5})
     assert decided(app, *AB, rules={"moves_per_application": 1}, m=0.1, n=0.9).outcome == "Moved"
+
+
+# Patience
+
+
+def silent_since(seconds, reason):
+    return {**reached("False", reason), "lastTransitionTime": ago(seconds)}
+
+
+@pytest.mark.parametrize(("seconds", "moves"), [(299, False), (300, True), (301, True)])
+def test_a_silent_cluster_is_left_only_after_a_while(seconds, moves):
+    conditions = [silent_since(seconds, "NoAnswer")]
+    silent = cluster("a", status={"state": "Offline", "conditions": conditions})
+    found = decided(application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"})
+    assert (found.target is not None) is moves
+    if not moves:
+        assert found.until == NOW + timedelta(seconds=1)
+        assert found.reason.endswith(
+            f"it stays there until {ago(-1)} (placement.onUnreachable: Move)"
+        )
+
+
+def test_a_cluster_that_is_silent_since_nobody_knows_when_is_kept():
+    silent = cluster("a", status=NO_ANSWER)
+    assert decided(
+        application(on="a"), silent, cluster("b"), rules={"on_unreachable": "Move"}
+    ).stays
+
+
+def test_only_silence_counts_as_silence():
+    conditions = [silent_since(86400, "InvalidCredentials")]
+    denied = cluster("a", status={"state": "Offline", "conditions": conditions})
+    assert decided(application(on="a"), denied, cluster("b"), rules=MOVE).stays
+
+
+GONE = cluster("a", spec={"unschedulable": True})
+
+
+@pytest.mark.parametrize("rules", [{"forced_moves_per_cluster": 3}, {"forced_moves_total": 3}])
+def test_only_so_many_are_made_to_leave_in_a_pass(rules):
+    apps = [application(f"app-{number}", on="a") for number in range(8)]
+    found = decided_all(apps, GONE, cluster("b"), rules=rules)
+    assert [each.outcome for each in found] == ["Moved"] * 3 + ["MoveLimited"] * 5
+    assert all(each.stays for each in found[3:])
+    assert found[3].reason == (
+        "'a' is excluded (it is marked as unschedulable), but this pass allows no more moves from "
+        "there"
+    )
+
+
+def test_the_limit_of_one_cluster_does_not_hold_others_and_zero_is_none():
+    apps = [application(f"app-{number}", on="ac"[number % 2]) for number in range(8)]
+    clusters = (GONE, cluster("b"), cluster("c", spec={"unschedulable": True}))
+    for limit, moved in ((1, 2), (3, 6), (0, 8)):
+        rules = {"forced_moves_per_cluster": limit, "forced_moves_total": 0}
+        found = decided_all(apps, *clusters, rules=rules)
+        assert sum(each.target is not None for each in found) == moved
+
+
+def test_one_that_is_decided_on_again_is_made_to_leave_once():
+    view = seen(GONE, cluster("b"), rules={"forced_moves_per_cluster": 1})
+    herd = Herd(view.rules, NOW + timedelta(seconds=15))
+    one, other = (application(name, on="a") for name in ("one", "other"))
+    assert decide(one, view, herd).target
+    assert decide(one, view, herd).target
+    waits = decide(other, view, herd)
+    assert (waits.outcome, waits.until) == ("MoveLimited", herd.ends)
+    assert decide(application("new"), view, herd).outcome == "Placed"

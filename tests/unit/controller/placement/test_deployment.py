@@ -350,6 +350,44 @@ async def test_a_namespace_that_may_hold_what_nobody_may_see_is_kept(world, memb
     assert "it holds perhaps secrets (" in text
 
 
+async def test_it_is_recorded_that_an_application_was_ready_on_its_cluster(
+    world, member, leading_to
+):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(deployment("web"), to="one")
+        await world.until_running("one")
+        status = await world.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
+        assert status.awaits_ready
+        (found,) = member.objects.all(DEPLOYMENTS).values()
+        known = {"observedGeneration": found["metadata"]["generation"]}
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 1)
+        member.put(DEPLOYMENTS, {**found, "status": {**known, **counts}})
+        status = await world.until(lambda status: is_true(status, "Ready"))
+        assert not status.awaits_ready
+        # What happens to it later does not matter.
+        (found,) = member.objects.all(DEPLOYMENTS).values()
+        member.put(DEPLOYMENTS, {**found, "status": {**found["status"], "availableReplicas": 0}})
+        status = await world.until(lambda status: not is_true(status, "Ready"))
+        assert not status.awaits_ready
+
+
+async def test_where_it_failed_nothing_is_kept_until_it_is_ready_elsewhere(
+    world, member, other, leading_to
+):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.cluster("two", text=leading_to(other))
+        await world.application(deployment("web"), to="one", migrationOrder="CreateFirst")
+        await world.until_running("one")
+        await world.schedule("two", failedClusters=[{"name": "one"}])
+        await world.until_running("two")
+        assert count(member, DEPLOYMENTS) == 0
+        assert count(other, DEPLOYMENTS) == 1
+        status = await world.until(lambda status: status.running_on.name == "two")
+        assert status.awaits_ready
+
+
 async def test_nodes_make_the_state(world, member, leading_to):
     member.put(NODES, {"metadata": {"name": "n"}, "status": {"conditions": []}})
     async with world.deploying():

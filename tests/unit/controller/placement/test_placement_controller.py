@@ -64,7 +64,12 @@ def test_an_application_wakes_itself_alone(stage):
 
 
 @pytest.mark.parametrize(
-    "status", [{"state": "Offline"}, {"state": "Online", "customResources": ["a.example.com"]}]
+    "status",
+    [
+        {"state": "Offline"},
+        {"state": "Online", "customResources": ["a.example.com"]},
+        {"state": "Online", "servedKinds": ["example.com/v1/A"]},
+    ],
 )
 def test_a_cluster_that_stands_otherwise_wakes_the_applications_of_its_namespace(stage, status):
     stage.berth("one", status=status, metrics=weights(green=1))

@@ -67,7 +67,7 @@ async def test_it_is_placed_by_one_write_of_everything_at_one_instant():
 
 
 async def test_nothing_of_an_older_decision_is_left():
-    stage = two_berths(on_unreachable="Move")
+    stage = two_berths(on_unreachable="Move", offline_after_seconds=0)
     stage.ship(on="one")
     await stage.look()
     assert stage.status()["lastDecision"]["runnerUp"]["cluster"] == "one"
@@ -117,7 +117,7 @@ async def test_without_migration_there_are_no_periods_but_updates():
 
 
 async def test_who_must_leave_is_held_by_nothing():
-    limits = {"moves_per_target": 1, "moves_per_application": 1}
+    limits = {"moves_per_target": 1, "moves_per_application": 1, "offline_after_seconds": 0}
     stage = two_berths(reschedule_after=HOUR, on_unreachable="Move", **limits)
     for name in ("a", "b", "c"):
         stage.ship(name, on="one", since=1)
@@ -143,12 +143,16 @@ async def test_tries_come_at_fixed_times_and_end():
     assert times == [(0, 1, 30), (30, 0, 30)]
     assert stage.status()["phase"] == "Failed"
     assert "nextRetryTime" not in stage.status()
-    stage.berth("one", labels={"a": "b"})
+    stage.berth("one")
     stage.time += HOUR
+    writes = len(stage.writes)
     assert await stage.look() is None
-    stage.change(APPLICATIONS, "app", migrationOrder="CreateFirst")
+    assert len(stage.writes) == writes
+    # What it lacked has come.
+    stage.berth("one", labels={"a": "b"})
     assert await stage.look() == 60
     assert stage.on() == "one"
+    assert stage.status()["phase"] == "Pending"
     reasons = [reason for *_, reason, _ in stage.events.sent]
     assert reasons == ["NoSuitableTarget", "Scheduled"]
 
@@ -270,6 +274,85 @@ async def test_not_all_run_to_the_best_at_once():
     assert await moved() == 4
     stage.time = 30
     assert await moved() == 5
+
+
+async def test_those_that_must_leave_go_a_few_in_each_pass_and_that_is_announced():
+    stage = two_berths(forced_moves_per_cluster=2, sample_interval_seconds=15)
+    names = [f"app-{number}" for number in range(5)]
+    for name in names:
+        stage.ship(name, on="two")
+    stage.berth("two", metrics=weights(coal=1), unschedulable=True)
+
+    async def waits():
+        return [await stage.look(name) for name in names]
+
+    assert (await waits())[2:] == [15, 15, 15]
+    assert [stage.on(name) for name in names] == ["one"] * 2 + ["two"] * 3
+    found = stage.condition(name="app-2")
+    assert (found["status"], found["reason"]) == ("False", "MoveLimited")
+    assert found["message"].endswith("but this pass allows no more moves from there")
+    assert stage.status("app-2")["phase"] == "Running"
+    stage.time = 14
+    writes = len(stage.writes)
+    assert (await waits())[2:] == [1, 1, 1]
+    assert len(stage.writes) == writes
+    stage.time = 15
+    await waits()
+    stage.time = 30
+    await waits()
+    assert {stage.on(name) for name in names} == {"one"}
+    assert stage.condition(name="app-2")["status"] == "True"
+    told = [each[1:] for each in stage.events.sent if each[3] == "MovingAway"]
+    # The first application has gone when it is announced: the watch was quick here.
+    text = (
+        "of 4 applications that are placed here, those that must leave move, 2 in 15 seconds: "
+        "'two' is excluded (it is marked as unschedulable); 'one' is the only suitable one"
+    )
+    assert told[0] == ("two", "Warning", "MovingAway", text)
+    assert len(told) == 3
+    assert not [each for each in stage.events.sent if each[3] == "MoveLimited"]
+
+
+async def test_a_silent_cluster_is_left_in_time_though_nothing_changes():
+    stage = two_berths(on_unreachable="Move", offline_after_seconds=45, reschedule_after=HOUR)
+    stage.ship(on="one")
+    since = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
+    since["lastTransitionTime"] = "2026-03-01T12:00:00Z"
+    status = {"state": "Offline", "conditions": [since]}
+    stage.berth("one", status=status, metrics=weights(green=1))
+    assert await stage.look() == 45
+    stage.time = 44
+    assert await stage.look() == 1
+    assert stage.on() == "one"
+    stage.time = 45
+    await stage.look()
+    assert stage.on() == "two"
+
+
+async def test_one_that_never_gets_ready_is_moved_and_told_where_it_failed():
+    stage = two_berths(failed_after_seconds=20)
+    stage.ship()
+    await stage.look()
+    assert stage.on() == "two"
+    assert stage.status()["awaitsReady"]
+    conditions = [
+        *stage.status()["conditions"],
+        {"type": "Deployed", "status": "True", "reason": "Applied", "observedGeneration": 1},
+        {"type": "Ready", "status": "False", "reason": "ObjectsNotReady", "message": "full"},
+    ]
+    stage.objects[APPLICATIONS, "app"]["status"]["conditions"] = conditions
+    stage.catch_up()
+    assert await stage.look() == 20
+    stage.time = 20
+    await stage.look()
+    assert stage.on() == "one"
+    (failed,) = stage.status()["failedClusters"]
+    assert (failed["name"], failed["reason"]) == ("two", "not ready after 20 seconds: full")
+    assert [reason for *_, reason, _ in stage.events.sent] == [
+        "Scheduled",
+        "Rescheduled",
+        "MovingAway",
+    ]
 
 
 async def test_one_moves_so_often_in_an_hour_and_no_more():

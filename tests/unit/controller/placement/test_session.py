@@ -8,7 +8,7 @@ import contextlib
 import msgspec
 import pytest
 
-from harbourmaster.api.resources import DEFINITIONS, NODES
+from harbourmaster.api.resources import DEFINITIONS, NODES, Resource
 from harbourmaster.controller.placement.session import BusyError, Session
 from harbourmaster.controller.placement.settings import MemberSettings
 from harbourmaster.kube.foreign import Access
@@ -17,6 +17,7 @@ from harbourmaster.serving.background import running
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
 
+BOATS = Resource("example.com", "v1", "boats", "Boat")
 QUICK = MemberSettings(probe_interval_seconds=0.05, request_timeout_seconds=PATIENCE, concurrency=2)
 HURRIED = msgspec.structs.replace(QUICK, request_timeout_seconds=0.3)
 
@@ -88,11 +89,41 @@ async def test_nodes_and_definitions_are_seen_as_they_come(member):
         await watched.until(lambda session: len(session.custom_resources) == 2)
 
 
+async def test_kinds_are_known_with_the_first_answer_and_when_definitions_change(member):
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.observation.answers)
+        assert watched.session.kinds
+        assert "example.com/v1/Boat" not in watched.session.kinds
+        await watched.until(lambda session: session.custom_resources is not None)
+        member.define(BOATS)
+        member.put(DEFINITIONS, definition("boats.example.com"))
+        await watched.until(lambda session: "example.com/v1/Boat" in session.kinds)
+
+
+async def test_a_kind_that_comes_before_definitions_are_watched_is_not_missed(member):
+    member.fail_next("list", "customresourcedefinitions", kind="hang")
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.kinds)
+        member.define(BOATS)
+        member.put(DEFINITIONS, definition("boats.example.com"))
+        member.release()
+        await watched.until(lambda session: "example.com/v1/Boat" in session.kinds)
+
+
+async def test_kinds_that_cannot_be_listed_keep_no_cluster_from_being_used(member):
+    member.fail_next("get", "/apis$", None, status=503)
+    async with Watched(member).running() as watched:
+        await watched.until(lambda session: session.observation.answers)
+        assert watched.session.kinds == ()
+
+
 async def test_definitions_are_not_looked_at_where_nobody_wants_it(member):
     async with Watched(member, discover=False).running() as watched:
         await watched.until(lambda session: session.is_steady)
         assert watched.session.custom_resources is None
+        assert watched.session.kinds is None
         assert member.seen("list", "customresourcedefinitions") == []
+        assert member.seen("get", "/apis") == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,197 @@
+"""Applications that never get ready on their cluster: when they move on, and when they stay."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from harbourmaster.api.times import parse
+from harbourmaster.placement.application_status import next_time, settled
+from harbourmaster.placement.decisions import decide
+from harbourmaster.placement.records import record
+from harbourmaster.placement.rules import Rules
+from helpers.placing import NOW, ago, application, cluster, decided, matched, reason, seen
+
+CLUSTERS = (cluster("a", {"m": 1}), cluster("b", {"n": 1}), cluster("c", {"k": 1}))
+VALUES = {"m": 0.9, "n": 0.5, "k": 0.1}
+FULL = "Deployment shop/web: 0 of 1 are available"
+REFUSED = ("Forbidden", "NotFound", "InvalidManifests", "UnknownKind", "ObjectExists")
+
+
+def told(kind, status, reason, message="", *, since=3600, generation=1):
+    times = {"lastTransitionTime": ago(since), "observedGeneration": generation}
+    return {"type": kind, "status": status, "reason": reason, "message": message, **times}
+
+
+def waiting(on="a", *conditions, scheduled=600, status=None, **more):
+    """An application that was not ready yet on its cluster, since so many seconds."""
+    deployed = (
+        told("Deployed", "True", "Applied"),
+        told("Ready", "False", "ObjectsNotReady", FULL),
+    )
+    status = {"awaitsReady": True, "conditions": conditions or deployed, **(status or {})}
+    return application(on=on, scheduled=scheduled, status=status, **more)
+
+
+def refused(reason, since=30, **more):
+    return waiting("a", told("Deployed", "False", reason, "no", since=since), **more)
+
+
+def after(app, *clusters, now=NOW, rules=None, **values):
+    """The application with its next status."""
+    view = seen(*clusters, now=now, rules=rules, **values)
+    status = settled(app, decide(app, view), view.rules, lambda found: record(found, view))
+    return msgspec.structs.replace(app, status=status)
+
+
+def test_an_application_that_is_not_ready_in_time_goes_to_the_next_best_cluster():
+    early = decided(waiting(scheduled=599), *CLUSTERS, **VALUES)
+    assert (early.outcome, early.until) == ("Stayed", NOW + timedelta(seconds=1))
+    found = decided(waiting(), *CLUSTERS, **VALUES)
+    assert (found.outcome, found.chosen, found.is_elective) == ("Moved", ["b"], False)
+    assert found.cause == "Failed"
+    why = f"the application failed there: not ready after 600 seconds: {FULL}"
+    assert reason(found, "a") == why
+    assert found.reason == f"'a' is excluded ({why}); 'b' has the best score, 0.5"
+
+
+def test_it_is_looked_at_again_when_it_fails_in_time():
+    app = waiting(scheduled=590)
+    found = decided(app, *CLUSTERS, **VALUES)
+    assert next_time(app, Rules(), NOW, found.until) == NOW + timedelta(seconds=10)
+    assert next_time(app, Rules(), NOW) == NOW + timedelta(seconds=10)
+    early = waiting(scheduled=15)
+    assert next_time(early, Rules(), NOW, NOW + timedelta(seconds=5)) == NOW + timedelta(seconds=5)
+    assert next_time(early, Rules(), NOW, NOW) == NOW + timedelta(seconds=45)
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_a_cluster_that_refuses_objects_is_left_after_a_moment(word):
+    assert decided(refused(word, since=29), *CLUSTERS, **VALUES).stays
+    found = decided(refused(word), *CLUSTERS, **VALUES)
+    assert found.chosen == ["b"]
+    assert reason(found, "a") == "the application failed there: no"
+
+
+def test_a_refusal_counts_from_the_time_at_which_it_was_placed():
+    assert decided(refused("NotFound", since=500, scheduled=29), *CLUSTERS, **VALUES).stays
+    assert decided(refused("NotFound", since=500, scheduled=30), *CLUSTERS, **VALUES).target
+
+
+@pytest.mark.parametrize("word", ["ApplyFailed", "Deploying", "Migrating", "CheckFailed"])
+def test_what_may_pass_is_no_refusal(word):
+    assert decided(refused(word, scheduled=500), *CLUSTERS, **VALUES).stays
+
+
+@pytest.mark.parametrize(
+    "app",
+    [
+        waiting(status={"awaitsReady": False}),
+        waiting(generation=2),
+        waiting(status={"conditions": []}),
+        waiting("a", told("Deployed", "False", "Forbidden", generation=0)),
+        waiting("a", told("Deployed", "False", "SecretNotCopied")),
+        waiting(migration=False),
+        waiting(status={"suspendedUntil": ago(-100)}),
+        waiting(status={"lastDecision": {"time": ago(100), "generation": 1}}),
+    ],
+    ids=[
+        "was ready there",
+        "a new generation",
+        "nothing deployed",
+        "seen before the change",
+        "a reason that no cluster changes",
+        "must not move",
+        "suspended",
+        "handed over lately",
+    ],
+)
+def test_some_do_not_fail(app):
+    assert decided(app, *CLUSTERS, **VALUES).stays
+
+
+def test_nothing_fails_where_that_is_set_or_the_cluster_does_not_answer():
+    assert decided(waiting(), *CLUSTERS, rules={"on_failure": "Stay"}, **VALUES).stays
+    silent = [{"type": "Reachable", "status": "False", "reason": "NoAnswer"}]
+    lost = cluster("a", status={"state": "Offline", "conditions": silent})
+    assert decided(waiting(), lost, cluster("b")).stays
+    move = {"on_unreachable": "Move", "offline_after_seconds": 0}
+    left = decided(waiting(), lost, cluster("b"), rules=move)
+    assert (left.cause, left.failed) == ("NoAnswer", None)
+    back = [{"type": "Reachable", "status": "True", "lastTransitionTime": ago(599)}]
+    returned = cluster("a", status={"state": "Online", "conditions": back})
+    assert decided(waiting(), returned, cluster("b")).stays
+
+
+def test_volumes_keep_a_failed_application():
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+    found = decided(waiting(manifests=[claim]), *CLUSTERS, **VALUES)
+    assert found.stays
+    assert "but a move would lose the volumes of its PersistentVolumeClaim" in found.reason
+
+
+def test_it_tries_each_cluster_once_and_stays_on_the_last():
+    app, now, places = waiting(), NOW, []
+    for _ in range(6):
+        app = after(app, *CLUSTERS, now=now, **VALUES)
+        places.append(app.status.scheduled_to.name)
+        now += timedelta(seconds=600)
+    assert places == ["b", "c", "c", "c", "c", "c"]
+    assert [each.name for each in app.status.failed_clusters] == ["a", "b"]
+    first = app.status.failed_clusters[0]
+    assert (first.uid, first.generation, first.revision) == ("uid-a", 1, "1")
+    assert (first.time, first.reason) == (ago(0), f"not ready after 600 seconds: {FULL}")
+    assert app.status.awaits_ready
+    assert app.status.recent_moves == ()
+
+
+def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
+    app = after(waiting(), *CLUSTERS, **VALUES)
+    later = NOW + timedelta(seconds=60)
+    assert decided(app, *CLUSTERS, now=later, **VALUES).stays
+    changed = cluster("a", {"m": 1}, generation=2)
+    assert decided(app, changed, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
+    anew = cluster("a", {"m": 1}, uid="other")
+    assert decided(app, anew, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
+    metadata = msgspec.structs.replace(app.metadata, generation=2)
+    update = msgspec.structs.replace(app, metadata=metadata)
+    moved = after(update, *CLUSTERS, now=later, **VALUES)
+    assert moved.status.scheduled_to.name == "a"
+    assert moved.status.failed_clusters == ()
+
+
+def test_the_kinds_that_were_missing_are_recorded():
+    shirt = {"apiVersion": "example.com/v1", "kind": "Shirt"}
+    without = cluster("a", status={"state": "Online", "servedKinds": ["example.com/v1/Boat"]})
+    found = decided(refused("UnknownKind", manifests=[shirt]), without, cluster("b"))
+    assert found.failed.revision == "1, example.com/v1/Shirt"
+
+
+def test_a_change_of_the_application_has_its_time_to_get_ready():
+    app = after(waiting(), *CLUSTERS, **VALUES)
+    now = parse(app.status.scheduled_time) + timedelta(seconds=3000)
+    metadata = msgspec.structs.replace(app.metadata, generation=2)
+    spec = msgspec.structs.replace(app.spec, constraints=None)
+    only = [each for each in CLUSTERS if each.metadata.name != "a"]
+    app = after(
+        msgspec.structs.replace(app, metadata=metadata, spec=spec), *only, now=now, **VALUES
+    )
+    seen_now = [
+        msgspec.structs.replace(each, observed_generation=2) for each in app.status.conditions
+    ]
+    status = msgspec.structs.replace(app.status, conditions=tuple(seen_now))
+    app = msgspec.structs.replace(app, status=status)
+    soon = now + timedelta(seconds=599)
+    assert decided(app, *only, now=soon, **VALUES).stays
+    assert decided(app, *only, now=now + timedelta(seconds=600), **VALUES).chosen == ["c"]
+
+
+def test_a_failed_cluster_that_is_full_is_not_chosen_by_others_moves():
+    status = {"failedClusters": [{"name": "b", "uid": "uid-b", "generation": 1, "revision": "1"}]}
+    app = application(on="c", status=status)
+    found = decided(app, *CLUSTERS[1:], **VALUES)
+    assert found.stays
+    assert reason(found, "b").startswith("the application failed there")
+    assert matched(found) == ["c"]
