@@ -24,6 +24,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 
 import engine  # noqa: E402
 import extending  # noqa: E402
+import placing  # noqa: E402
 import planning  # noqa: E402
 import policy_events  # noqa: E402
 from review_cost import compare_with_constant, ratio_lines  # noqa: E402
@@ -264,6 +265,7 @@ def report(found):
     yield from table([("case", "CPU ms (asked: 1)"), *rows])
     yield from report_policy_events(found["policy_events"])
     yield from report_planning(found["planning"])
+    yield from report_placing(found["placing"])
     if "cluster" in found:
         yield from report_cluster(found["cluster"])
 
@@ -292,6 +294,22 @@ def report_planning(found):
             ("what", "measured", "asked"),
             (f"resident, {found['pods']:,} pods", f"{found['resident_mb']:.0f} MB", "400 MB"),
             ("cores at 50 changes/s", f"{found['cores']:.4f}", "0.1"),
+        ]
+    )
+
+
+def report_placing(found):
+    yield ""
+    yield (
+        f"## Placement, a pass over {placing.APPLICATIONS:,} applications, {placing.CLUSTERS} "
+        f"clusters and {placing.METRICS} metrics"
+    )
+    yield ""
+    yield from table(
+        [
+            ("what", "CPU ms", "asked"),
+            ("decisions", f"{found['decided_ms']:.0f}", "1,000"),
+            ("decisions, statuses and records", f"{found['settled_ms']:.0f}", "-"),
         ]
     )
 
@@ -374,6 +392,8 @@ def main():
         found["policy_events"] = policy_events.measure()
         print("rescheduler ...", flush=True)  # noqa: T201
         found["planning"] = planning.measure()
+        print("placement ...", flush=True)  # noqa: T201
+        found["placing"] = placing.measure()
         print("server ...", flush=True)  # noqa: T201
         found["server"] = compare_with_constant(folder)
         found["gates"] = compare_gates(folder)

@@ -186,8 +186,18 @@ async def test_a_node_that_is_not_ready_stops_new_placements_only(flow, planes, 
             await one.client.patch(NODES, node, patch, subresource="status")
             await flow.until_cluster(lambda status: status.state == "NotReady", "one")
             await only_new_ones_avoid(flow, "one", "two")
+            # With another one, half of them are ready.
+            body["metadata"]["name"] = other = f"{node}-b"
+            await one.client.create(NODES, body)
+            conditions[0]["status"] = "True"
+            patch = MergePatch({"status": {"conditions": conditions}})
+            await one.client.patch(NODES, other, patch, subresource="status")
+            status = await flow.until_cluster(lambda status: status.state == "Online", "one")
+            (found,) = [each for each in status.conditions if each.type == "NodesReady"]
+            assert found.message == f"1 of 2 nodes are ready: node {node} is not ready"
         finally:
-            await one.client.delete(NODES, node)
+            for name in (node, f"{node}-b"):
+                await one.client.delete(NODES, name, missing_ok=True)
         assert await one.names() == {"first"}
         assert await two.names() == set()
 
@@ -201,6 +211,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
 
     async with flow.placing(
         "--placement-on-unreachable=Move",
+        "--placement-offline-after-seconds=0",
         "--placement-members-kubeconfig-interval-seconds=0.5",
     ):
         await flow.cluster("one", text=text)
@@ -241,7 +252,7 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
     _, two = members
     plane = await asyncio.to_thread(throwaway_control_plane, optional=())
     name = f"left-{uuid.uuid4().hex[:8]}"
-    moving = flow.placing("--placement-on-unreachable=Move")
+    moving = flow.placing("--placement-on-unreachable=Move", "--placement-offline-after-seconds=3")
     async with connected(plane.kubeconfig) as client, moving:
         lost = Member(client, "default")
         await flow.cluster("lost", plane)
@@ -252,15 +263,25 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         await flow.until_online("two")
         await asyncio.to_thread(plane.kill, "kube-apiserver")
         await flow.until_cluster(lambda status: status.state == "Offline", "lost")
-        # At once, and by no choice: the hold-off does not matter.
+        silent = await flow.until_cluster(lambda status: not is_true(status, "Reachable"), "lost")
+        # By no choice: the hold-off does not matter.
         status = await flow.until_running("two")
+        since = next(each for each in silent.conditions if each.type == "Reachable")
+        moved = moment((await flow.stored())["status"]["scheduledTime"])
+        assert (moved - moment(since.last_transition_time)).total_seconds() >= 3
         assert [each.cluster for each in status.pending_cleanup] == ["lost"]
+        (message,) = [each.message for each in status.conditions if each.type == "Deployed"]
+        assert message == (
+            "on cluster two; what is left on cluster lost may run too until it answers"
+        )
         assert await two.get(CONFIG_MAPS, name, "default") is not None
         await asyncio.to_thread(plane.restart, "kube-apiserver")
         await flow.until_online("lost")
         await flow.until(lambda status: not status.pending_cleanup)
         assert await lost.get(CONFIG_MAPS, name) is None
-        assert (await flow.stored())["status"]["runningOn"]["name"] == "two"
+        status = await flow.until_running("two")
+        (message,) = [each.message for each in status.conditions if each.type == "Deployed"]
+        assert message == "on cluster two"
         await flow.delete()
         await flow.until_gone()
         assert await two.get(CONFIG_MAPS, name, "default") is None
@@ -315,12 +336,16 @@ async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
         await flow.make(GLOBAL_METRICS, f"{stem}-m", {"min": 0, "max": 1, "provider": source})
         weights = [{"name": f"{stem}-m", "weight": 1, "scope": "Global"}]
         await flow.make(GLOBAL_CLOUDS, f"{stem}-c", {"metrics": weights}, labels={"a": "b"})
-        status = await flow.until_cluster(lambda status: status.scheduled_to, "wanted")
-        assert (status.scheduled_to.kind, status.state) == ("GlobalCloud", "Pending")
+        hub = Member(flow.client, flow.namespace)
+        found = await hub.until(
+            CLUSTERS, "wanted", lambda found: found["status"].get("scheduledTo")
+        )
+        placed = found["status"]
+        assert (placed["scheduledTo"]["kind"], placed["state"]) == ("GlobalCloud", "Pending")
         await flow.make(CLOUDS, "near", labels={"a": "b"})
         await asyncio.sleep(1)
         stored = await flow.stored("wanted", CLUSTERS)
-        assert stored["status"]["scheduledTime"] == status.scheduled_time
+        assert stored["status"]["scheduledTime"] == placed["scheduledTime"]
 
 
 @pytest.mark.full

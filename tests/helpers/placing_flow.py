@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
+import msgspec
+
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import GLOBAL_METRICS, GLOBAL_PROVIDERS
+from harbourmaster.api.resources import EVENTS, GLOBAL_METRICS, GLOBAL_PROVIDERS
 from harbourmaster.controller.placement.context import DeploymentCaches
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
@@ -112,6 +114,11 @@ class Flow(Placed):
             source = {"name": name, "metric": self.query(metric)}
             spec = {"min": 0, "max": 1, "provider": source}
             await self.make(GLOBAL_METRICS, self.metric_name(metric), spec)
+
+    async def reasons(self):
+        """Those of all events of the namespace."""
+        page = await self.client.list(EVENTS, self.namespace)
+        return {msgspec.json.decode(each)["reason"] for each in page.items}
 
     def why(self, name="app"):
         """The arguments by which people ask why it is where it is."""
