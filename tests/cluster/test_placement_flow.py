@@ -336,12 +336,16 @@ async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
         await flow.make(GLOBAL_METRICS, f"{stem}-m", {"min": 0, "max": 1, "provider": source})
         weights = [{"name": f"{stem}-m", "weight": 1, "scope": "Global"}]
         await flow.make(GLOBAL_CLOUDS, f"{stem}-c", {"metrics": weights}, labels={"a": "b"})
-        status = await flow.until_cluster(lambda status: status.scheduled_to, "wanted")
-        assert (status.scheduled_to.kind, status.state) == ("GlobalCloud", "Pending")
+        hub = Member(flow.client, flow.namespace)
+        found = await hub.until(
+            CLUSTERS, "wanted", lambda found: found["status"].get("scheduledTo")
+        )
+        placed = found["status"]
+        assert (placed["scheduledTo"]["kind"], placed["state"]) == ("GlobalCloud", "Pending")
         await flow.make(CLOUDS, "near", labels={"a": "b"})
         await asyncio.sleep(1)
         stored = await flow.stored("wanted", CLUSTERS)
-        assert stored["status"]["scheduledTime"] == status.scheduled_time
+        assert stored["status"]["scheduledTime"] == placed["scheduledTime"]
 
 
 @pytest.mark.full
