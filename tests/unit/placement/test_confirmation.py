@@ -14,6 +14,7 @@ from harbourmaster.placement.confirmation import (
 )
 from harbourmaster.placement.decisions import Herd
 from harbourmaster.placement.records import record
+from harbourmaster.placement.rules import Rules
 from helpers.placing import AB, NOW, ago, application, cluster, seen
 
 SINCE = ago(60)
@@ -76,7 +77,7 @@ def test_without_a_time_only_the_annotation_counts(since):
 
 
 def test_one_that_waits_is_decided_on_for_show_only():
-    app, herd = application(**OLD), Herd(1)
+    app, herd = application(**OLD), Herd(Rules(moves_per_target=1))
     found = decided(app, *AB, m=0.1, n=0.9, since=SINCE, herd=herd)
     assert (found.outcome, found.target) == ("NotConfirmed", None)
     assert found.reason == (
