@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import planning
 
-from helpers.planning import critical
+from helpers.planning import apart, critical, spread
 
 pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -32,6 +32,17 @@ def fed():
 def test_a_plan_takes_less_than_a_second(fed, asks):
     spent = planning.milliseconds(fed, critical(cpu=asks[0], memory=asks[1]), 3)
     assert spent <= GUARD_MS
+
+
+def test_constraints_on_other_pods_cost_no_more_than_that(fed):
+    app, zone = {"app": "service-1"}, "topology.kubernetes.io/zone"
+    pending = critical(
+        labels=app,
+        spread=(spread(app), spread(app, zone)),
+        affinity=(apart(app, zone, ("team-1",)),),
+    )
+    assert planning.milliseconds(fed, pending, 3) <= GUARD_MS
+    assert planning.longest_slice(fed, pending) <= GUARD_SLICE_MS
 
 
 def test_a_plan_yields_every_few_milliseconds(fed):
