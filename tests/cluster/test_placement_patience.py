@@ -41,8 +41,12 @@ def boat(kind, namespace):
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
 
 
-@pytest.mark.parametrize("seconds", [1, 30])
-@pytest.mark.parametrize("flags", [(), MOVE], ids=["Stay", "Move"])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("flags", "seconds"),
+    [((), 1), ((), 30), ((), 600), (MOVE, 1), (MOVE, 30)],
+    ids=lambda value: value if isinstance(value, int) else "Move" if value else "Stay",
+)
 async def test_a_member_that_is_away_for_a_while_keeps_everything(
     flow, planes, members, throwaway_control_plane, flags, seconds
 ):
