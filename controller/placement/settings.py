@@ -23,7 +23,7 @@ class MemberSettings(DescribedSettings, frozen=True, kw_only=True):
     kubeconfig_interval_seconds: Annotated[
         float,
         Meta(gt=0, le=3600),
-        "seconds between two checks whether the Secret of a kubeconfig has changed",
+        "seconds between two checks whether the Secret of a kubeconfig or a copied one has changed",
     ] = 60.0
     allowed_addresses: Annotated[
         tuple[str, ...],

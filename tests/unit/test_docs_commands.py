@@ -51,7 +51,10 @@ NOT_RUN = {
         "needs a registry and an identity",
         "needs a signed release",
     ],
-    "docs/migration/krake.md": ["its file is yours; docs/reference/placement.md runs it"],
+    "docs/migration/krake.md": [
+        "its file is yours; docs/reference/placement.md runs it",
+        "tests/cluster/test_placement_consent.py runs it with its own names",
+    ],
     "docs/operations/alerts.md": [
         "docs/reference/rescheduler.md runs it",
         "needs an application",
@@ -60,6 +63,10 @@ NOT_RUN = {
     "docs/reference/exposing-metrics.md": [
         "tests/cluster/test_custom_metrics.py asks for its own metrics",
         "it takes the custom metrics API from a cluster",
+    ],
+    "docs/reference/placement.md": [
+        "tests/cluster/test_placement_consent.py runs it with its own names",
+        "tests/cluster/test_placement_consent.py runs it with its own names",
     ],
     "docs/reference/tasks.md": ["needs a container engine"],
 }
