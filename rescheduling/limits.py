@@ -28,7 +28,6 @@ FAILURES: Final = 3
 """Evictions in a row that did not help, after which the circuit opens."""
 PAUSE: Final = 600.0
 """Seconds for which the circuit stays open."""
-NOT_READY_PERCENT: Final = 30
 _MAX_EXPONENT: Final = 30
 _SWEEP: Final = 4096
 """Number of keys at which expired ones are removed."""

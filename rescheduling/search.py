@@ -223,17 +223,15 @@ class Search:
 
     def _movable(self, pod: Pod, flags: int, allocatable: Amounts, is_unbearable: bool) -> Movable:
         amounts = self.scale.of(pod.requests)
-        size = largest_part(amounts, allocatable)
-        if self._topology:
-            amounts += self._topology.spread(pod)
+        counted = amounts + (self._topology.spread(pod) if self._topology else ())
         return Movable(
             rank_of(flags, pod.priority),
-            size,
+            largest_part(amounts, allocatable),
             born(pod),
             pod.namespace,
             pod.name,
             pod.uid,
-            (UNBEARABLE, *amounts[1:]) if is_unbearable else amounts,
+            (UNBEARABLE, *counted[1:]) if is_unbearable else counted,
             flags,
             pod,
         )

@@ -40,7 +40,6 @@ SPENT: Final = f"{DOMAIN}/spent-budgets"
 _AT: Final = "at"
 """Its key for the time of day, in seconds."""
 _decode_spent: Final = msgspec.json.Decoder(dict[str, float]).decode
-_encode: Final = msgspec.json.Encoder().encode
 MANY_BUSY: Final = 10
 """Answers in a minute by which the API server wants to be left alone, after which it is."""
 
@@ -108,7 +107,9 @@ class ReschedulingContext:
         name, namespace = self.lease
         with contextlib.suppress(NotFoundError):
             lease = decode_lease(await self.client.get(LEASES, name, namespace))
-            lease.metadata.setdefault("annotations", {})[SPENT] = _encode(spent).decode()
+            lease.metadata.setdefault("annotations", {})[SPENT] = msgspec.json.encode(
+                spent
+            ).decode()
             await self.client.replace(LEASES, name, encode_lease(lease), namespace)
 
     async def with_volumes(self, pending: PendingPod) -> PendingPod:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.rescheduling.flow import Times
-from harbourmaster.rescheduling.limits import NOT_READY_PERCENT, AttemptBackoff, EvictionLimits
+from harbourmaster.rescheduling.limits import AttemptBackoff, EvictionLimits
 from harbourmaster.rescheduling.model import TAINT_KEY
 from harbourmaster.rescheduling.plans import Mode, NonDrainable, ScoreOrder
 
@@ -145,7 +145,7 @@ class ReschedulingSettings(DescribedSettings, frozen=True, kw_only=True):
         Meta(ge=0, le=100),
         "maximum share of nodes that are not ready, in percent; one is always tolerated; above it "
         "nothing is evicted",
-    ] = NOT_READY_PERCENT
+    ] = 30
     attempts_per_pod: Annotated[
         int, Meta(ge=1), "attempts for one pod; afterwards it is ignored"
     ] = 5

@@ -50,10 +50,8 @@ async def with_volumes(pending: PendingPod, get: Get) -> PendingPod:
                 required = volume["spec"].get("nodeAffinity", {}).get("required")
                 terms = node_terms(convert(required, NodeSelector | None))
                 volumes[volume["metadata"]["name"]] = terms
-        except NotFoundError:
-            fault = "it, or its volume, is not found"
-        except ForbiddenError:
-            fault = "missing permission to get it and its volume"
+        except (ForbiddenError, NotFoundError) as error:
+            fault = error.message
         faults += [f"{claim_text(name)} ({fault})"] if fault else []
     return replace(pending, volumes=volumes, unsupported=tuple(faults))
 

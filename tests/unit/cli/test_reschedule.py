@@ -12,7 +12,14 @@ import uuid
 import pytest
 import yaml
 
-from harbourmaster.api.resources import DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS
+from harbourmaster.api.resources import (
+    DISRUPTION_BUDGETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
 from harbourmaster.cli.main import main
 from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
@@ -369,6 +376,26 @@ async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
     assert (code, err) == (0, "")
     assert out.startswith("kube-system/c: 1 pod would have to move from n1\n")
     assert {each.method for each in api.requests} == {"GET"}
+
+
+async def test_the_volume_of_a_claim_decides_which_nodes_are_used(api, live):
+    put(api, cluster(volumes=CLAIMED))
+    code, out, _ = await live()
+    assert code == 1
+    assert "unsupported constraints: PersistentVolumeClaim data (" in out
+    bound = {"pv.kubernetes.io/bind-completed": "yes"}
+    spec = {"accessModes": ["ReadWriteOnce"], "volumeName": "pv"}
+    metadata = {"name": "data", "namespace": "kube-system", "annotations": bound}
+    api.put(VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+    api.put(VOLUMES, {"metadata": {"name": "pv"}, "spec": {"csi": {}, "nodeAffinity": affinity}})
+    code, out, _ = await live()
+    assert code == 0
+    first, note, *_, last = out.splitlines()
+    assert first == "kube-system/c: 1 pod would have to move from n2"
+    assert note.startswith("note: how many volumes its CSI driver can attach")
+    assert last == "  1 node: volume pv is not available there"
 
 
 async def test_an_object_that_cannot_be_read_is_named_and_the_plan_is_shown(api, live):

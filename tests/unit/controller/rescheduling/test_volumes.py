@@ -82,9 +82,9 @@ async def test_the_claim_that_a_pod_makes_must_be_its_own():
             volume(labels={"topology.kubernetes.io/zone": "a"}),
             "its volume has zone labels",
         ),
-        (claim(), NotFoundError("no"), "it, or its volume, is not found"),
-        (NotFoundError("no"), volume(), "it, or its volume, is not found"),
-        (ForbiddenError("no"), volume(), "missing permission to get it and its volume"),
+        (claim(), NotFoundError("no such volume"), "no such volume"),
+        (NotFoundError("no such claim"), volume(), "no such claim"),
+        (ForbiddenError("is forbidden"), volume(), "is forbidden"),
     ],
 )
 async def test_what_is_not_judged_names_its_reason(found, of, text):
