@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from harbourmaster.placement.cluster_state import PENDING as UNSEEN
 from harbourmaster.placement.cluster_state import UNKNOWN
 from harbourmaster.placement.deployed import READY
-from harbourmaster.placement.model import PENDING, condition
+from harbourmaster.placement.model import NOT_CONFIRMED, PENDING, SCHEDULED, condition
 from harbourmaster.telemetry.api_calls import AnswerTallies
 
 if TYPE_CHECKING:
@@ -74,8 +74,11 @@ class PlacementStates(Collector):
         phases: Tally[tuple[str, ...]] = Tally()
         left = 0
         for each in self._applications():
-            ready = condition(each.status.conditions, READY)
-            phases[each.status.phase or PENDING, ready.status if ready else UNKNOWN] += 1
+            conditions = each.status.conditions
+            ready, scheduled = condition(conditions, READY), condition(conditions, SCHEDULED)
+            waits = scheduled is not None and scheduled.reason == NOT_CONFIRMED
+            phase = NOT_CONFIRMED if waits else each.status.phase or PENDING
+            phases[phase, ready.status if ready else UNKNOWN] += 1
             left += sum(bool(one.objects) for one in each.status.pending_cleanup)
         states: Tally[tuple[str, ...]] = Tally(
             (each.status.state or UNSEEN,) for each in self._clusters()

@@ -91,7 +91,7 @@ class ReschedulingContext:
         except NotFoundError:
             # Where no leader is elected there is none.
             return
-        text = (lease.metadata.get("annotations") or {}).get(SPENT)
+        text = lease.annotations.get(SPENT)
         try:
             found = _decode_spent(text or "{}")
         except (msgspec.DecodeError, TypeError):

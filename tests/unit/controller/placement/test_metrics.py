@@ -18,6 +18,8 @@ from harbourmaster.placement.model import Condition, MemberStatus
 
 def application(phase="", ready="", left=()):
     conditions = (Condition(type="Ready", status=ready),) if ready else ()
+    if phase == "NotConfirmed":
+        phase, conditions = "", (Condition(type="Scheduled", status="False", reason=phase),)
     ref = ObjectRef(api_version="v1", kind="ConfigMap", namespace="shop", name="one")
     pending = tuple(ClusterObjects(cluster=each, objects=(ref,)) for each in left)
     status = DeployedStatus(phase=phase, conditions=conditions, pending_cleanup=pending)
@@ -37,6 +39,7 @@ def test_gauges_count_objects_by_state_when_they_are_read():
         application("Running", "True"),
         application("Running", "True", left=["m1", "m2"]),
         application("Running", "False", left=["m1"]),
+        application("NotConfirmed"),
     ]
     clusters += [
         MemberCluster(metadata=Metadata(name="new")),
@@ -45,6 +48,7 @@ def test_gauges_count_objects_by_state_when_they_are_read():
     assert value("applications", phase="Pending", ready="Unknown") == 1
     assert value("applications", phase="Running", ready="True") == 2
     assert value("applications", phase="Running", ready="False") == 1
+    assert value("applications", phase="NotConfirmed", ready="Unknown") == 1
     assert value("clusters", state="Pending") == 1
     assert value("clusters", state="Offline") == 1
     assert value("pending_cleanups") == 3
