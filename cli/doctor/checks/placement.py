@@ -9,6 +9,8 @@ from msgspec.json import Decoder
 from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.diagnosis import note, warning
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS
 from harbourmaster.placement.deployed import READY, DeployedApplication, MemberCluster
 from harbourmaster.placement.model import NODES_READY, REACHABLE, SCHEDULED, TRUE, condition
@@ -24,7 +26,8 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     """Clusters that get no applications, and applications that are not ready or left copies."""
     applications = await live.items(APPLICATIONS, Decoder(DeployedApplication).decode)
     clusters = await live.items(CLUSTERS, Decoder(MemberCluster).decode)
-    if applications and not (await live.known_settings()).placement.enabled:
+    settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
+    if applications and not unknown and not settings.placement.enabled:
         text = f"placement is off, so {many(len(applications), 'Application')} have no effect"
         yield warning("placement", text, "add the component deploy/components/placement")
         return

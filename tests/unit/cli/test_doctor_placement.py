@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.api.resources import APPLICATIONS, CLUSTERS
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, DEPLOYMENTS
 from harbourmaster.cli.installed import CONTROLLER
-from helpers.examined import ExaminedCluster, examined
+from helpers.examined import HOME, ExaminedCluster, examined
 
 PLACE = {"namespace": "shop"}
 DELETE = "kubectl -n shop delete clusters.placement.harbourmaster.dev m1"
@@ -109,3 +109,9 @@ async def test_applications_without_the_component_are_told(cluster):
     text = "placement is off, so 1 Application have no effect"
     remedy = "add the component deploy/components/placement"
     assert await found(cluster) == [("warning", "placement", text, remedy)]
+
+
+async def test_an_installation_outside_of_the_cluster_may_place_applications(cluster):
+    cluster.remove(DEPLOYMENTS, CONTROLLER, HOME)
+    application(cluster)
+    assert [one[0] for one in await found(cluster)] == ["ok"]
