@@ -76,7 +76,8 @@ class Memory:
         ends = [until] if until else []
         if self.known is not None and self.known.at + RESYNC > now:
             ends.append(self.known.at + RESYNC)
-        if self.copies.until:
+        if self.copies.until > now:
+            # Earlier means that this pass could not read them: what it waits for wakes it.
             ends.append(self.copies.until)
         return max(min(ends) - now, SHORTEST) if ends else None
 

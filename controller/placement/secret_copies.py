@@ -39,7 +39,8 @@ async def _read(
     place = f"Secret {namespace}/{wanted.name}"
     try:
         secret = _decode(await context.client.get(SECRETS, wanted.name, namespace))
-    except NotFoundError:
+    except (NotFoundError, ValueError):
+        # Some texts, such as "..", cannot be the name of an object.
         return f"{place} does not exist: create it, or remove it from spec.secrets"
     except ForbiddenError:
         todo = f"run harbourmaster grant secrets -n {namespace}"

@@ -21,7 +21,8 @@ from harbourmaster.api.resources import (
     SECRETS,
 )
 from harbourmaster.api.times import stamp
-from harbourmaster.placement.copied_secrets import ALLOW_COPY
+from harbourmaster.controller.placement.deployment_pass import Memory
+from harbourmaster.placement.copied_secrets import ALLOW_COPY, Copies
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
@@ -531,3 +532,20 @@ async def test_a_move_that_is_taken_back_says_what_it_deletes(world, member, oth
     ((text,),) = [each[-1:] for each in world.events.sent if each[-2] == "RolledBack"]
     assert text.endswith("(failure 1); on two: deletes Deployment default/web")
     assert count(other, DEPLOYMENTS) == 0
+
+
+def test_secrets_of_an_application_whose_cluster_is_away_cause_no_look_without_a_change():
+    memory = Memory("uid")
+    memory.copies = Copies(until=10.0)
+    assert [memory.seconds_left(now, 0.0) for now in (4.0, 10.0, 70.0)] == [6.0, None, None]
+    assert memory.seconds_left(70.0, 72.0) == 2.0
+
+
+async def test_a_secret_whose_name_no_object_can_have_is_said_not_to_exist(
+    world, member, leading_to
+):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.application(config_map("a"), to="one", secrets=[{"name": ".."}])
+        message = await world.until_fault("SecretNotCopied")
+        assert message.startswith("secrets[0]: Secret team/.. does not exist: ")
