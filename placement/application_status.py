@@ -246,7 +246,12 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         next_reschedule_time=stamp(decision.time + timedelta(seconds=rules.reschedule_after)),
         recent_moves=moves,
         awaits_ready=True,
-        failed_clusters=tuple(each for each in failed if each.generation == decision.generation),
+        # What is tried again counts anew, and must not make a later move delete first.
+        failed_clusters=tuple(
+            each
+            for each in failed
+            if each.generation == decision.generation and each.name != target.name
+        ),
     )
 
 

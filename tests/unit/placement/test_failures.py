@@ -195,3 +195,13 @@ def test_a_failed_cluster_that_is_full_is_not_chosen_by_others_moves():
     assert found.stays
     assert reason(found, "b").startswith("the application failed there")
     assert matched(found) == ["c"]
+
+
+def test_a_cluster_to_which_it_returns_has_not_failed_any_more():
+    app = after(waiting(), *CLUSTERS, **VALUES)
+    assert [each.name for each in app.status.failed_clusters] == ["a"]
+    changed = cluster("a", {"m": 1}, generation=2)
+    returned = after(app, changed, *CLUSTERS[1:], now=NOW + timedelta(seconds=60), **VALUES)
+    assert returned.status.scheduled_to.name == "a"
+    # Otherwise a later move from there would delete first, whatever its migrationOrder is.
+    assert returned.status.failed_clusters == ()
