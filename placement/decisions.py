@@ -165,7 +165,7 @@ class _Case:
         if current is None:
             return None
         kinds = self._view.wanted.kinds
-        found = failure(self._application, current.target, self._seen.rules, kinds)
+        found = failure(self._application, current.target, self._seen, kinds)
         if found is None:
             return None
         failed, self.until = found
@@ -202,10 +202,12 @@ class _Case:
 
     def _is_lost(self, target: Candidate) -> bool:
         """Whether it has not answered for so long that applications leave it."""
-        rules, now = self._seen.rules, self._seen.now
+        rules, now, begun = self._seen.rules, self._seen.now, self._seen.begun
         if target.outage != "NoAnswer" or rules.on_unreachable == "Stay":
             return False
         since = moment(target.reachable_since) or now
+        # It may have answered while nobody asked.
+        since = max(since, begun or since)
         self.until = since + timedelta(seconds=rules.offline_after_seconds)
         return self.until <= now
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harbourmaster.placement.candidates import Candidate
     from harbourmaster.placement.kinds import KindConstraint
     from harbourmaster.placement.model import Application, PlacedStatus
-    from harbourmaster.placement.rules import Rules
+    from harbourmaster.placement.passes import Pass
 
 REFUSED_AFTER: Final = timedelta(seconds=30)
 _REFUSALS: Final = frozenset(("FieldConflict", "Forbidden", "ForeignObject", "Invalid")) | {
@@ -36,10 +36,10 @@ _LONGEST: Final = 512
 
 
 def failure(
-    application: Application, target: Candidate, rules: Rules, kinds: Sequence[KindConstraint]
+    application: Application, target: Candidate, seen: Pass, kinds: Sequence[KindConstraint]
 ) -> tuple[FailedCluster, datetime] | None:
     """The failure on its cluster and when it is due if nothing changes; None if there is none."""
-    status, generation = application.status, application.metadata.generation
+    status, generation, rules = application.status, application.metadata.generation, seen.rules
     deployed, ready = (condition(status.conditions, name) for name in (DEPLOYED, READY))
     if rules.on_failure == "Stay" or not status.awaits_ready or target.outage or deployed is None:
         return None
@@ -52,7 +52,7 @@ def failure(
         wait, reason = REFUSED_AFTER, deployed.message
     elif ready is not None and ready.status == FALSE:
         reason = f"{reason}: {ready.message}"
-    since = max(filter(None, map(moment, times)), default=None)
+    since = max(filter(None, (*map(moment, times), seen.begun)), default=None)
     is_seen = deployed.observed_generation == status.scheduled_generation == generation
     if since is None or not is_seen or deployed.reason == _OF_NO_CLUSTER:
         return None

@@ -38,9 +38,17 @@ class Pass:
     It does not change, so constraints and ranking use the same values.
     """
 
-    def __init__(self, snapshot: Snapshot, now: datetime, rules: Rules | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now: datetime,
+        rules: Rules | None = None,
+        begun: datetime | None = None,
+    ) -> None:
         self.snapshot = snapshot
         self.now = now
+        self.begun = begun
+        """Since when statuses are kept up to date; None if they always were."""
         self.rules = rules or Rules()
         self._measuring = Measuring(snapshot)
         self._clusters: dict[str, tuple[Candidate, ...]] = {}

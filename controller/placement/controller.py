@@ -80,7 +80,7 @@ class PlacementController:
         )
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
         self._sampler = made(SAMPLER, self._start_sampler)
-        self._scheduler = made(SCHEDULER, lambda _queue: Scheduler(context), workers=_WORKERS)
+        self._scheduler = made(SCHEDULER, self._start_scheduler, workers=_WORKERS)
         self._clouds = made(CLOUD_SCHEDULER, lambda _queue: CloudScheduler(context), workers=4)
         self._projects = made(PROJECT_SCHEDULER, lambda _queue: ProjectScheduler(context))
         self.deciding = (self._sampler, self._scheduler, self._clouds, self._projects)
@@ -92,6 +92,10 @@ class PlacementController:
         self._subscribe()
         process.follow_definitions(self.caches.by_resource)
         process.follow_definitions(self.deployment.caches.by_resource)
+
+    def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
+        self._snapshots.begin()
+        return Scheduler(self._context)
 
     def _start_sampler(self, queue: WorkQueue) -> Reconciler:
         # What an earlier term knew is outdated.

@@ -66,6 +66,12 @@ class Snapshots:
         self._snapshot: TimedPass | None = None
         self._herd = Herd(settings)
         self._herded = -float("inf")
+        self._begun: datetime | None = None
+
+    def begin(self) -> None:
+        """A term begins: what statuses say is of an earlier one."""
+        self._begun = self._now()
+        self.outdate()
 
     def outdate(self) -> None:
         """Something has changed that decisions see."""
@@ -83,7 +89,7 @@ class Snapshots:
             self._herd, self._herded = Herd(self._settings, ends), at
         if self._world is None:
             self._world, self._waits = self._built()
-        seen = Pass(self._world, self._now(), self._settings)
+        seen = Pass(self._world, self._now(), self._settings, self._begun)
         self._snapshot = TimedPass(seen, self._herd, self._waits, at)
         return self._snapshot
 

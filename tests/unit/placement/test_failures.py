@@ -205,3 +205,23 @@ def test_a_cluster_to_which_it_returns_has_not_failed_any_more():
     assert returned.status.scheduled_to.name == "a"
     # Otherwise a later move from there would delete first, whatever its migrationOrder is.
     assert returned.status.failed_clusters == ()
+
+
+def test_what_was_written_before_this_term_is_looked_at_anew_before_anything_moves():
+    silent = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
+    silent["lastTransitionTime"] = ago(86400)
+    lost = cluster("a", status={"state": "Offline", "conditions": [silent]})
+
+    def stays(app, *clusters, begun):
+        view = seen(*clusters, rules={"on_unreachable": "Move"}, **VALUES)
+        view.begun = NOW - timedelta(seconds=begun)
+        return decide(app, view).stays
+
+    running = application(on="a")
+    assert stays(running, lost, cluster("b"), begun=299)
+    assert not stays(running, lost, cluster("b"), begun=300)
+    assert stays(waiting(scheduled=86400), *CLUSTERS, begun=599)
+    assert not stays(waiting(scheduled=86400), *CLUSTERS, begun=600)
+    # The refusal may be one of the cluster before.
+    assert stays(refused("Invalid", since=86400), *CLUSTERS, begun=29)
+    assert not stays(refused("Invalid", since=86400), *CLUSTERS, begun=30)

@@ -369,6 +369,21 @@ async def test_a_silent_cluster_is_left_in_time_though_nothing_changes():
     assert stage.on() == "two"
 
 
+async def test_a_new_leader_lets_a_silent_cluster_answer_before_it_is_left():
+    stage = two_berths(on_unreachable="Move", offline_after_seconds=45, reschedule_after=HOUR)
+    stage.ship(on="one")
+    since = {"type": "Reachable", "status": "False", "reason": "NoAnswer"}
+    since["lastTransitionTime"] = "2026-03-01T10:00:00Z"
+    status = {"state": "Offline", "conditions": [since]}
+    stage.berth("one", status=status, metrics=weights(green=1))
+    stage.controller._scheduler._start(None)
+    assert await stage.look() == 45
+    assert stage.on() == "one"
+    stage.time = 45
+    await stage.look()
+    assert stage.on() == "two"
+
+
 async def test_one_that_never_gets_ready_is_moved_and_told_where_it_failed():
     stage = two_berths(failed_after_seconds=20)
     stage.ship()
