@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
+from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling.answers import (
     EvictionOutcome,
     EvictionState,
@@ -139,8 +140,14 @@ class Evicting:
         """Delete a pod past its disruption budget, saying so on it before."""
         note = f"deleted to make room for the critical pod {flow.key}"
         if not victim.violates:
-            self._context.history.budgets.take(0, 1, self._now())
-            await self._context.save_budgets()
+            budgets = self._context.history.budgets
+            budgets.take(0, 1, self._now())
+            try:
+                await self._context.save_budgets()
+            except ApiError:
+                # It is tried again, and taken again.
+                budgets.give_back(0, 1, self._now())
+                raise
         reply = await self._evictions.mark(victim, note)
         if reply is None:
             reply = await self._evictions.delete(victim)

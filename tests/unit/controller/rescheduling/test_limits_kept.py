@@ -110,3 +110,26 @@ async def test_a_violation_that_was_not_planned_is_recorded_first(api, controlle
     async with leading(controlled(evictTimeoutSeconds=0.01)):
         await until(lambda: api.evictions)
     assert spent(api) is not None
+
+
+async def test_a_violation_that_could_not_be_recorded_is_not_spent(api, controlled):
+    api.add_node()
+    for name in ("v0", "v1"):
+        api.add_pod(name, labels={"app": name})
+    budget(api, "of-v0", allowed=0, labels={"app": "v0"})
+    budget(api, "of-v1", allowed=1, labels={"app": "v1"})
+    api.add_critical(cpu="2")
+    api.answers["v0"] = api.answers["v1"] = [refused_by_budget()]
+    refused, answer = [], api._do
+
+    def do(seen, resource, *rest):
+        if resource is LEASES and seen.method == "PUT" and api.deletions and len(refused) < 3:
+            refused.append(seen)
+            raise StatusError(409, "the object has been modified")
+        return answer(seen, resource, *rest)
+
+    api._do = do
+    async with leading(controlled(evictTimeoutSeconds=0.3)):
+        await until(lambda: len(api.deletions) == 2)
+    assert len(refused) == 3
+    assert spent(api)["pdb_violations_per_hour"] == pytest.approx(2, abs=0.1)
