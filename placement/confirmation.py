@@ -33,7 +33,8 @@ def is_waiting(metadata: Metadata, status: PlacedStatus, since: str) -> bool:
     ``since`` is when placement was switched on; if it is empty, the annotation alone counts.
     """
     answer = metadata.annotations.get(CONFIRMED)
-    if answer == "true" or status.scheduled_to is not None:
+    if answer == "true" or status.scheduled_to is not None or metadata.deletion_timestamp:
+        # One that is deleted may have our finalizer, for example from a backup.
         return False
     if answer == "false":
         return True

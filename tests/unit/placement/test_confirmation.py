@@ -58,6 +58,7 @@ def test_one_from_before_and_one_that_asks_for_it_wait(app):
 @pytest.mark.parametrize(
     "app",
     [
+        application(annotations={CONFIRMED: "false"}, deletionTimestamp=ago(1)),
         application(creationTimestamp=SINCE),
         application(**OLD, on="a"),
         application(**OLD, on="a", annotations={CONFIRMED: "false"}),
