@@ -38,7 +38,7 @@ async def _confirm(arguments: Arguments, client: Client) -> int:
     try:
         if not places:
             waiting = await _waiting(arguments, client)
-        for namespace, name in waiting if arguments.all else places:
+        for namespace, name in places or (waiting if arguments.all else ()):
             patch = MergePatch({"metadata": {"annotations": {CONFIRMED: "true"}}})
             await client.patch(APPLICATIONS, name, patch, namespace)
             say(f"{namespace}/{name} confirmed")

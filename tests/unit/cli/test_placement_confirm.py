@@ -70,6 +70,7 @@ async def test_without_names_it_lists_what_waits_and_changes_nothing(api, capsys
         (("two", "-n", "shop"), {"two"}),
         (("--all",), {"one"}),
         (("--all", "-A"), {"one", "two"}),
+        (("shop/two", "--all"), {"two"}),
     ],
 )
 async def test_it_confirms_what_is_named(api, capsys, arguments, names):
