@@ -112,7 +112,7 @@ class DeploymentPass:
         self._target: Session | None = None
         """The cluster that ``_prepared`` is for; None where nothing is prepared."""
         self._prepared = Prepared()
-        self._fault = ""
+        self._fault = self._fault_reason = ""
         self._drifted: Known | None = None
         self._log = get_logger("deployer").bind(application=found.metadata.key)
 
@@ -148,7 +148,7 @@ class DeploymentPass:
             has_finalizer=self.writer.has_finalizer,
             desired=self._prepared.refs,
             fault=self._fault,
-            fault_reason="SecretNotCopied" if self._memory.copies.fault else "InvalidManifests",
+            fault_reason=self._fault_reason,
             is_applied=is_applied,
             is_ready=is_applied and known is not None and not known.unready(),
             outcomes=self._outcomes,
@@ -217,7 +217,7 @@ class DeploymentPass:
             return
         copies = await self._copies()
         if copies.fault:
-            self.is_unfinished, self._fault = True, copies.fault
+            self._refuse("SecretNotCopied", copies.fault)
             return
         cluster = self._context.caches.clusters.store.get(self._key(name))
         allows = cluster is not None and cluster.spec.allow_cluster_scoped
@@ -238,11 +238,12 @@ class DeploymentPass:
                 self._note_silence(name)
                 return
             except ApiError as error:
-                self.is_unfinished, self._fault = True, str(error)
+                # It may pass, so the cluster has refused nothing.
+                self._refuse("CheckFailed", str(error))
                 return
             if prepared.faults:
                 # A kind may come.
-                self.is_unfinished, self._fault = True, "; ".join(prepared.faults)
+                self._refuse("InvalidManifests", "; ".join(prepared.faults))
                 return
             kept = self._memory.prepared = (state, prepared)
         self._target, self._prepared = session, kept[1]
@@ -253,6 +254,10 @@ class DeploymentPass:
             held = {each.key for each in record.inventory.get(name, ())}
             refs = tuple(each for each in known.refs if each.key in held)
             self.writer.record = record.applied(name, refs, ())
+
+    def _refuse(self, reason: str, fault: str) -> None:
+        """Note why the manifests cannot be applied now; they are tried again."""
+        self.is_unfinished, self._fault, self._fault_reason = True, fault, reason
 
     async def _copies(self) -> Copies:
         """The Secrets that it takes along, which are read now and then. Raises ApiError."""

@@ -549,3 +549,16 @@ async def test_a_secret_whose_name_no_object_can_have_is_said_not_to_exist(
         await world.application(config_map("a"), to="one", secrets=[{"name": ".."}])
         message = await world.until_fault("SecretNotCopied")
         assert message.startswith("secrets[0]: Secret team/.. does not exist: ")
+
+
+async def test_a_cluster_that_does_not_say_what_it_serves_refuses_nothing(
+    world, member, leading_to
+):
+    async with world.deploying():
+        await world.cluster("one", text=leading_to(member))
+        await world.until_online("one")
+        member.fail_next("get", "/apis/apps/v1$", None, status=500)
+        await world.application(deployment("web"), to="one")
+        await world.until_fault("CheckFailed")
+        member.heal()
+        await world.until(lambda status: is_true(status, "Deployed"))
