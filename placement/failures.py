@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from harbourmaster.placement.passes import Pass
 
 REFUSED_AFTER: Final = timedelta(seconds=30)
-_REFUSALS: Final = frozenset(("FieldConflict", "Forbidden", "ForeignObject", "Invalid")) | {
-    *("InvalidManifests", "NotFound", "ObjectExists", "UnknownKind")
+_REFUSALS: Final = frozenset(("FieldConflict", "Forbidden", "Invalid", "InvalidManifests")) | {
+    *("NotFound", "ObjectExists", "UnknownKind")
 }
 """Reasons for which a cluster refuses objects: another one may take them."""
-_OF_NO_CLUSTER: Final = "SecretNotCopied"
-"""A reason that is the same on every cluster."""
+_OF_NO_CLUSTER: Final = frozenset(("SecretNotCopied", "ForeignObject"))
+"""Reasons to stay: the first is the same on every cluster; after a restore of the hub, the second
+means that an earlier copy of the application still runs there."""
 _LONGEST: Final = 512
 
 
@@ -54,7 +55,7 @@ def failure(
         reason = f"{reason}: {ready.message}"
     since = max(filter(None, (*map(moment, times), seen.begun)), default=None)
     is_seen = deployed.observed_generation == status.scheduled_generation == generation
-    if since is None or not is_seen or deployed.reason == _OF_NO_CLUSTER:
+    if since is None or not is_seen or deployed.reason in _OF_NO_CLUSTER:
         return None
     due, revision = since + wait, _revision(target, kinds)
     failed = FailedCluster(
