@@ -13,10 +13,11 @@ MAX_LABEL: Final = 63
 MAX_SUBDOMAIN: Final = 253
 """Characters of a DNS subdomain, and so of the prefix of a qualified name."""
 
-_DNS_LABEL_PATTERN: Final = r"[a-z0-9]++(?:-++[a-z0-9]++)*+"
+# Python before 3.11.5 takes a possessive group for less than it is, and accepts "a-.b".
+_DNS_LABEL_PATTERN: Final = r"[a-z0-9]++(?:-++[a-z0-9]++)*"
 _DNS_LABEL: Final = re.compile(_DNS_LABEL_PATTERN)
-_DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL_PATTERN}(?:\.{_DNS_LABEL_PATTERN})*+")
-_NAME: Final = re.compile(r"[A-Za-z0-9]++(?:[-_.]++[A-Za-z0-9]++)*+")
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL_PATTERN}(?:\.{_DNS_LABEL_PATTERN})*")
+_NAME: Final = re.compile(r"[A-Za-z0-9]++(?:[-_.]++[A-Za-z0-9]++)*")
 
 _DNS_LABEL_RULE: Final = (
     "a lowercase RFC 1123 label holds only a-z, 0-9 and '-', with a letter or digit at both ends"
