@@ -69,8 +69,10 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
         """Why it moves, in a word; empty if it does not."""
         if self.outcome != "Moved":
             return ""
-        if self.is_elective or self.failed is not None:
-            return "BetterScore" if self.is_elective else "Failed"
+        if self.is_elective:
+            return "BetterScore"
+        if self.failed is not None:
+            return "Failed"
         left = next((each for each in self.verdicts if each.target.name == self.current), None)
         if left is None:
             return "ClusterDeleted"
