@@ -16,6 +16,7 @@ from helpers.patience import TEST_SECONDS
 from helpers.placed import ensure_definitions
 from helpers.placing_flow import flow_in
 from helpers.planes import plane_for
+from helpers.prometheus import scraped as scraping
 from helpers.rescheduling.cases import outcomes_of
 from helpers.schemas import apply_definitions
 
@@ -122,6 +123,13 @@ def planes(control_plane, tmp_path_factory):
 @pytest.fixture
 async def world(request, control_plane):
     async with flow_in(control_plane, request.node.name) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory):
+    """A Prometheus whose values a module's tests set."""
+    with scraping(tmp_path_factory.mktemp("prometheus")) as found:
         yield found
 
 

@@ -29,7 +29,6 @@ from helpers.controller import Controller, connected
 from helpers.member_planes import two_planes
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, flow_in
-from helpers.prometheus import scraped as scraping
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -39,12 +38,6 @@ pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 def planes(tmp_path_factory):
     """Two member API servers."""
     with two_planes(tmp_path_factory) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def scraped(tmp_path_factory):
-    with scraping(tmp_path_factory.mktemp("prometheus")) as found:
         yield found
 
 

@@ -10,15 +10,8 @@ from harbourmaster.api.resources import CLUSTERS, GLOBAL_METRICS, GLOBAL_PROVIDE
 from harbourmaster.cli import main as cli
 from helpers.placed import config_map
 from helpers.placing_flow import flow_in
-from helpers.prometheus import scraped as scraping
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def scraped(tmp_path_factory):
-    with scraping(tmp_path_factory.mktemp("prometheus")) as found:
-        yield found
 
 
 @pytest.fixture
