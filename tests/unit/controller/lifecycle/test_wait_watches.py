@@ -147,7 +147,9 @@ async def test_a_watch_is_kept_for_the_pods_that_follow(api, world, monkeypatch)
 
 async def test_items_beyond_the_limit_take_the_place_of_others_that_go(api, world, monkeypatch):
     monkeypatch.setattr(wait_watches, "MOST_ITEMS", 2)
-    make(api, waiter("one", "job/a", "job/b"), waiter("two", "job/c"))
+    make(api, waiter("one", "job/a", "job/b"))
+    await world.until_states({"job/a": "Pending", "job/b": "Pending"})
+    make(api, waiter("two", "job/c"))
     await world.until_text("job/c", "one item too many")
     assert world.states()["job/c"] == "Blocked"
     api.remove(PODS, "one", PROD)
