@@ -168,6 +168,7 @@ def test_the_certificate_is_mounted_as_the_secret_has_it(directory, kubectl):
     assert mounted == {key: base64.b64decode(data[key]) for key in CERTIFICATE_KEYS}
 
 
+@pytest.mark.full
 def test_parts_that_ended_show_and_start_again_and_down_ends_the_rest(tmp_path):
     directory = tmp_path / "harbour"
     up = local("up", directory, "--nodes=0")
@@ -191,6 +192,7 @@ def test_parts_that_ended_show_and_start_again_and_down_ends_the_rest(tmp_path):
     assert [record.name for record in before if lives(record)] == []
 
 
+@pytest.mark.full
 def test_a_failed_up_says_why_and_leaves_nothing_running(tmp_path):
     directory = tmp_path / "harbour"
     up = local("up", directory, "--nodes=0", "--webhook-args=--no-such-flag=1")
@@ -212,6 +214,7 @@ def installation(throwaway_control_plane):
         yield found
 
 
+@pytest.mark.full
 def test_each_process_is_killed_and_started_alone(installation):
     everyone = ["kubelet", "controller", "controller-2", "webhook", "webhook-2"]
     assert installation.running() == everyone
@@ -224,6 +227,7 @@ def test_each_process_is_killed_and_started_alone(installation):
     assert sorted(installation.running()) == sorted(everyone)
 
 
+@pytest.mark.full
 def test_a_new_certificate_is_mounted_for_each_webhook(installation):
     volumes = [one.certificates for one in installation.webhooks]
     before = [(volume / "tls.crt").read_bytes() for volume in volumes]

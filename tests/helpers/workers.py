@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-INSTALLATIONS = {
-    "the first installation": ("test_flow_", "test_why_gates"),
-    "the second installation": ("test_gates_security", "test_scenarios_", "test_scheduler_ext"),
+SHARED = {
+    "the first installation": ("test_flow_", "test_sizes", "test_wait", "test_why_gates"),
+    "the second installation": (
+        "test_gates_security",
+        "test_generated_guards",
+        "test_references",
+        "test_scenarios_",
+        "test_scheduler_ext",
+    ),
+    "the control plane without Harbourmaster": (
+        "test_account_guard",
+        "test_admission",
+        "test_api_script",
+        "test_authority",
+        "test_client",
+        "test_election",
+        "test_gate_guard",
+        "test_registration",
+        "test_scheduler_admission",
+    ),
+    "the control plane with member clusters": ("test_events", "test_placement_"),
 }
-"""What the names of modules begin with that share a control plane with Harbourmaster in it."""
+"""What the names of modules begin with that use the same, which takes up to a minute to start."""
 
 
 def group(nodeid):
@@ -16,7 +34,7 @@ def group(nodeid):
     path = nodeid.partition("::")[0]
     folder, _, name = path.rpartition("/")
     if folder.endswith("tests/cluster"):
-        for shared, beginnings in INSTALLATIONS.items():
+        for shared, beginnings in SHARED.items():
             if name.startswith(beginnings):
                 return shared
     return path

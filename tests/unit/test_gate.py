@@ -112,7 +112,7 @@ def test_a_module_stays_on_one_worker_and_flows_share_an_installation():
         for path in ("cluster/test_flow_app.py", "cluster/test_flow_names.py")
     }
     assert groups == {"the first installation"}
-    assert group("tests/cluster/test_client.py::test_a[1]") == "tests/cluster/test_client.py"
+    assert group("tests/cluster/test_hardened.py::test_a[1]") == "tests/cluster/test_hardened.py"
     assert group("tests/unit/test_flow_app.py::test_a") == "tests/unit/test_flow_app.py"
 
 
