@@ -17,6 +17,7 @@ import msgspec
 
 from harbourmaster.api.times import moment
 from harbourmaster.api.times import stamp as stamped
+from harbourmaster.placement.deployed import DEPLOYED
 from harbourmaster.placement.model import (
     DEGRADED,
     FAILED,
@@ -238,8 +239,14 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         failed = (*(each for each in failed if each.name != name), decision.failed)
     if decision.is_elective:
         moves = (*recent_times(moves, decision.time), time)[-MOST_MOVES:]
+    after = _with_condition(before, decision, TRUE, phase=phase)
     return msgspec.structs.replace(
-        _with_condition(before, decision, TRUE, phase=phase),
+        after,
+        # What its deployment says is about the cluster before.
+        conditions=tuple(
+            msgspec.structs.replace(each, observed_generation=0) if each.type == DEPLOYED else each
+            for each in after.conditions
+        ),
         scheduled_to=TargetReference(name=target.name, uid=target.uid),
         scheduled_time=time,
         scheduled_generation=decision.generation,

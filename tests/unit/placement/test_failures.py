@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harbourmaster.api.times import parse
 from harbourmaster.placement.application_status import next_time, settled
@@ -39,11 +39,18 @@ def refused(reason, since=30, **more):
     return waiting("a", told("Deployed", "False", reason, "no", since=since), **more)
 
 
+def applied(app):
+    """The application once the deployer has told how it stands on its present cluster."""
+    conditions = [replace(each, observed_generation=1) for each in app.status.conditions]
+    status = replace(app.status, conditions=tuple(conditions))
+    return replace(app, status=status)
+
+
 def after(app, *clusters, now=NOW, rules=None, **values):
     """The application with its next status."""
     view = seen(*clusters, now=now, rules=rules, **values)
     status = settled(app, decide(app, view), view.rules, lambda found: record(found, view))
-    return msgspec.structs.replace(app, status=status)
+    return replace(app, status=status)
 
 
 def test_an_application_that_is_not_ready_in_time_goes_to_the_next_best_cluster():
@@ -137,7 +144,7 @@ def test_volumes_keep_a_failed_application():
 def test_it_tries_each_cluster_once_and_stays_on_the_last():
     app, now, places = waiting(), NOW, []
     for _ in range(6):
-        app = after(app, *CLUSTERS, now=now, **VALUES)
+        app = applied(after(app, *CLUSTERS, now=now, **VALUES))
         places.append(app.status.scheduled_to.name)
         now += timedelta(seconds=600)
     assert places == ["b", "c", "c", "c", "c", "c"]
@@ -149,6 +156,13 @@ def test_it_tries_each_cluster_once_and_stays_on_the_last():
     assert app.status.recent_moves == ()
 
 
+def test_a_cluster_is_not_blamed_for_the_refusal_of_the_one_before():
+    moved = after(refused("Forbidden"), *CLUSTERS, **VALUES)
+    later = NOW + timedelta(seconds=700)
+    assert decided(moved, *CLUSTERS, now=later, **VALUES).stays
+    assert decided(applied(moved), *CLUSTERS, now=later, **VALUES).chosen == ["c"]
+
+
 def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
     app = after(waiting(), *CLUSTERS, **VALUES)
     later = NOW + timedelta(seconds=60)
@@ -157,8 +171,8 @@ def test_a_failure_is_forgotten_when_the_cluster_or_the_application_changes():
     assert decided(app, changed, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
     anew = cluster("a", {"m": 1}, uid="other")
     assert decided(app, anew, *CLUSTERS[1:], now=later, **VALUES).chosen == ["a"]
-    metadata = msgspec.structs.replace(app.metadata, generation=2)
-    update = msgspec.structs.replace(app, metadata=metadata)
+    metadata = replace(app.metadata, generation=2)
+    update = replace(app, metadata=metadata)
     moved = after(update, *CLUSTERS, now=later, **VALUES)
     assert moved.status.scheduled_to.name == "a"
     assert moved.status.failed_clusters == ()
@@ -174,17 +188,13 @@ def test_the_kinds_that_were_missing_are_recorded():
 def test_a_change_of_the_application_has_its_time_to_get_ready():
     app = after(waiting(), *CLUSTERS, **VALUES)
     now = parse(app.status.scheduled_time) + timedelta(seconds=3000)
-    metadata = msgspec.structs.replace(app.metadata, generation=2)
-    spec = msgspec.structs.replace(app.spec, constraints=None)
+    metadata = replace(app.metadata, generation=2)
+    spec = replace(app.spec, constraints=None)
     only = [each for each in CLUSTERS if each.metadata.name != "a"]
-    app = after(
-        msgspec.structs.replace(app, metadata=metadata, spec=spec), *only, now=now, **VALUES
-    )
-    seen_now = [
-        msgspec.structs.replace(each, observed_generation=2) for each in app.status.conditions
-    ]
-    status = msgspec.structs.replace(app.status, conditions=tuple(seen_now))
-    app = msgspec.structs.replace(app, status=status)
+    app = after(replace(app, metadata=metadata, spec=spec), *only, now=now, **VALUES)
+    seen_now = [replace(each, observed_generation=2) for each in app.status.conditions]
+    status = replace(app.status, conditions=tuple(seen_now))
+    app = replace(app, status=status)
     soon = now + timedelta(seconds=599)
     assert decided(app, *only, now=soon, **VALUES).stays
     assert decided(app, *only, now=now + timedelta(seconds=600), **VALUES).chosen == ["c"]
