@@ -44,6 +44,8 @@ RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib
     && python -m compileall -q --invalidation-mode unchecked-hash $(python -c 'import os; print(os.path.dirname(os.__file__))')
 COPY --from=build /opt/harbourmaster /opt/harbourmaster
 ENV PATH=/opt/harbourmaster/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# glibc raises both thresholds by itself and then keeps what large requests and lists left behind.
+ENV MALLOC_MMAP_THRESHOLD_=65536 MALLOC_TRIM_THRESHOLD_=65536
 WORKDIR /
 USER 65532:65532
 EXPOSE 6443 8080 9443
