@@ -67,7 +67,7 @@ async def _adopt(arguments: Arguments, client: Client) -> int:
         raise_unusable(error)
         complain(str(error))
         return LEFT
-    say(f"{key} adopted: whoever can write it configures the whole cluster")
+    say(f"{key} adopted: users that can write it configure the whole cluster")
     say(f"to undo it, run kubectl -n {home} delete keptnconfig {NAME}")
     return DONE
 
