@@ -21,6 +21,7 @@ from harbourmaster.cli.arguments import (
     add_path,
     add_sources,
 )
+from harbourmaster.cli.config import commands as config
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
 from harbourmaster.cli.gitops import commands as gitops
@@ -55,6 +56,7 @@ _COMMANDS: Final = (
     local,
     uninstall,
     migrate,
+    config,
     doctor,
     gate,
     gitops,

@@ -47,13 +47,17 @@ _DOLLARS: Final = re.compile(r"\$+(\(?)")
 
 
 class Runners(Struct, frozen=True):
-    """How functions are run. The user's number is that of the images."""
+    """How functions are run. The user's number is that of the images.
+
+    Unless ``is_restricted``, they have no security context, as in Keptn.
+    """
 
     deno_image: str
     python_image: str
     user: int = 1000
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
+    is_restricted: bool = True
 
 
 class JobResult(Struct, frozen=True, gc=False):
@@ -199,8 +203,9 @@ def _pod(
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": policy,
         "env": _environment(program, context, path if config_map else literal(program.url)),
-        "securityContext": _restricted(runners),
     }
+    if runners.is_restricted:
+        container["securityContext"] = _restricted(runners)
     resources = {"requests": runners.requests, "limits": runners.limits}
     if given := {name: dict(part) for name, part in resources.items() if part}:
         container["resources"] = given

@@ -1,6 +1,7 @@
 """Which KeptnConfig counts, and what it says (keptn-spec 3.11).
 
-Keptn takes whichever it has read last, from any namespace. Here one counts, always the same.
+Keptn takes whichever it has read last, from any namespace. Here one counts, always the same; one
+of another namespace only if an administrator adopts it, because it configures the whole cluster.
 """
 
 from __future__ import annotations
@@ -8,23 +9,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from harbourmaster.api.durations import format_duration, parse_duration
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+from harbourmaster.lifecycle.model import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
-    from harbourmaster.lifecycle.model import Config
 
+ADOPTS: Final = "gates.harbourmaster.dev/adopts"
+"""Annotation of a KeptnConfig in our namespace: NAMESPACE/NAME of the one that counts instead."""
 IN_FORCE: Final = "in force"
+_NOT: Final = "not in force"
 _DEFAULTS: Final = LifecycleConfiguration()
 _LONGEST: Final = 10**9
 """Seconds, some thirty years: more would overflow a time."""
 
 
-def chosen(configs: Iterable[Config], namespaces: Sequence[str]) -> Config | None:
-    """That of ``namespaces`` which counts: the first namespace's, then the oldest, then by name."""
-    return min(
+class ChosenConfig(Struct, frozen=True):
+    """``first`` is the one of our namespaces, ``counts`` the one whose spec is used.
+
+    They differ if ``first`` adopts the KeptnConfig of the key ``adopted``; without that one,
+    nothing counts.
+    """
+
+    first: Config | None = None
+    counts: Config | None = None
+    adopted: str = ""
+
+
+def chosen(configs: Collection[Config], namespaces: Sequence[str]) -> ChosenConfig:
+    """The first of the first namespace, then the oldest, then by name; or what that adopts.
+
+    Only the first namespace is certainly ours, so an annotation elsewhere adopts nothing.
+    """
+    first = min(
         (each for each in configs if each.metadata.namespace in namespaces),
         key=lambda each: (
             each.metadata.namespace != namespaces[0],
@@ -34,6 +55,12 @@ def chosen(configs: Iterable[Config], namespaces: Sequence[str]) -> Config | Non
         ),
         default=None,
     )
+    if first is None or first.metadata.namespace != namespaces[0]:
+        return ChosenConfig(first, first)
+    if not (adopted := first.metadata.annotations.get(ADOPTS, "")):
+        return ChosenConfig(first, first)
+    counts = next((each for each in configs if each.metadata.key == adopted), None)
+    return ChosenConfig(first, counts, adopted)
 
 
 def configured(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str, ...]]:
@@ -70,14 +97,38 @@ def configured(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str
     return configuration, tuple(problems)
 
 
-def standing(config: Config, counts: Config | None, namespaces: Sequence[str]) -> str:
+def standing(config: Config, choice: ChosenConfig, namespaces: Sequence[str]) -> str:
     """The status of ``config``, given the one that counts."""
-    if config.metadata.namespace not in namespaces:
-        return f"not in force: only a KeptnConfig in {' or '.join(namespaces)} counts"
-    if counts is not None and counts.metadata.key != config.metadata.key:
-        return f"not in force: {counts.metadata.key} comes first"
-    _, problems = configured(config)
-    return f"{IN_FORCE}, but {'; '.join(problems)}" if problems else IN_FORCE
+    key = config.metadata.key
+    if choice.counts is not None and choice.counts.metadata.key == key:
+        _, problems = configured(config)
+        return f"{IN_FORCE}, but {'; '.join(problems)}" if problems else IN_FORCE
+    if choice.first is not None and choice.first.metadata.key == key:
+        if choice.counts is None:
+            return f"{_NOT}: it adopts {choice.adopted}, which does not exist; the defaults apply"
+        return f"{IN_FORCE}: it adopts {choice.adopted}"
+    if waits_for_adoption(config, choice, namespaces):
+        places = " and ".join(namespaces)
+        rule = f"outside {places} it counts only after an administrator runs"
+        return f"{_NOT}: {rule} {adopting(config)}"
+    return f"{_NOT}: {choice.first.metadata.key if choice.first else ''} comes first"
+
+
+def waits_for_adoption(config: Config, choice: ChosenConfig, namespaces: Sequence[str]) -> bool:
+    """Whether ``config`` has no effect because of its namespace."""
+    own = config.metadata
+    is_adopted = choice.counts is not None and choice.counts.metadata.key == own.key
+    return own.namespace not in namespaces and not is_adopted
+
+
+def is_right(status: str) -> bool:
+    """Whether a status of ``standing`` says that all of the object has effect."""
+    return status == IN_FORCE or status.startswith(f"{IN_FORCE}:")
+
+
+def adopting(config: Config) -> str:
+    """The command that lets ``config`` count."""
+    return f"harbourmaster config adopt {config.metadata.key}"
 
 
 def _positive(text: str) -> float:

@@ -34,17 +34,15 @@ _GO_ESCAPES: Final = str.maketrans(
 
 
 def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> TaskContext:
-    """The context of a task of this version; ``carrier`` is the trace to go on with, or empty.
-
-    A workload's own metadata win over those of its app.
-    """
+    """The context of a task of this version; ``carrier`` is the trace to go on with, or empty."""
+    metadata = {**context_metadata(parent), **carrier}
     if isinstance(parent, AppVersion):
         return TaskContext(
             app_name=parent.spec.app_name,
             app_version=parent.spec.version,
             task_type=check_type,
             object_type=APP,
-            metadata={**parent.spec.metadata, **carrier},
+            metadata=metadata,
         )
     return TaskContext(
         workload_name=parent.spec.workload_name,
@@ -52,8 +50,14 @@ def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> 
         workload_version=parent.spec.version,
         task_type=check_type,
         object_type=WORKLOAD,
-        metadata={**parent.status.app_context_metadata, **parent.spec.metadata, **carrier},
+        metadata=metadata,
     )
+
+
+def context_metadata(version: Version) -> dict[str, str]:
+    """What users tell of a version; a workload's own metadata win over those of its app."""
+    inherited = {} if isinstance(version, AppVersion) else version.status.app_context_metadata
+    return {**inherited, **version.spec.metadata}
 
 
 def context_fields(context: TaskContext) -> dict[str, Any]:

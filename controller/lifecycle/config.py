@@ -8,7 +8,14 @@ from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
-from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
+from harbourmaster.lifecycle.keptn_config import (
+    IN_FORCE,
+    chosen,
+    configured,
+    is_right,
+    standing,
+    waits_for_adoption,
+)
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.lifecycle.model import Config
+    from harbourmaster.lifecycle.keptn_config import ChosenConfig
 
 
 class ConfigurationHolder:
@@ -44,7 +51,7 @@ class ConfigurationHolder:
         self._listeners.append(listener)
 
     def _refresh(self, _keys: frozenset[str]) -> None:
-        found = chosen(self._store.values(), self._namespaces)
+        found = chosen(self._store.values(), self._namespaces).counts
         configuration, problems = configured(found)
         if configuration == self._current:
             return
@@ -66,9 +73,9 @@ class Configs:
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
         """After any change, all whose status is outdated."""
         del keys
-        counts = self._chosen()
+        choice = self._chosen()
         for found in list(self._store.values()):
-            if standing(found, counts, self._namespaces) != found.status:
+            if standing(found, choice, self._namespaces) != found.status:
                 yield found.metadata.key
 
     async def reconcile(self, key: str) -> None:
@@ -76,18 +83,20 @@ class Configs:
         found = self._store.get(key)
         if found is None:
             return
-        counts = self._chosen()
-        status = standing(found, counts, self._namespaces)
+        choice = self._chosen()
+        status = standing(found, choice, self._namespaces)
         if status == found.status:
             return
         try:
             await write_status(self._context.client, KEPTN_CONFIGS, found.metadata, status)
         except NotFoundError:
             return
-        _, problems = configured(found)
-        if problems and counts is found:
-            text = "; ".join(problems)
+        # Only after a new status: once for each reason, however often the object is read.
+        is_told = found is choice.first or found is choice.counts
+        is_told |= waits_for_adoption(found, choice, self._namespaces)
+        if is_told and not is_right(status):
+            text = status.removeprefix(f"{IN_FORCE}, but ")
             self._context.signals.emit(found, "ReconcileConfig", "Failed", text, warning=True)
 
-    def _chosen(self) -> Config | None:
+    def _chosen(self) -> ChosenConfig:
         return chosen(self._store.values(), self._namespaces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from harbourmaster.gates.waits import kind_of
 from harbourmaster.lifecycle.gate_verdict import GateWaitRules
@@ -68,9 +68,12 @@ class LifecycleSettings(
         1000
     )
     runner_requests: Annotated[dict[str, str], "resource requests of a function's pod"] = {}
-    runner_limits: Annotated[dict[str, str], "resource limits of a function's pod"] = field(
-        default_factory=lambda: {"memory": "512Mi"}
-    )
+    runner_limits: Annotated[dict[str, str], "resource limits of a function's pod"] = {}
+    runner_security_context: Annotated[
+        Literal["Restricted", "Keptn"],
+        "security context of functions: Restricted complies with that Pod Security Standard; "
+        "Keptn sets none, as in Keptn, and ignores runnerUser",
+    ] = "Restricted"
     wait_kinds: Annotated[
         tuple[str, ...],
         "kinds of objects for which pods may wait, as RESOURCE.GROUP if built in, else "

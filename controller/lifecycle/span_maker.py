@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
@@ -20,6 +21,7 @@ from harbourmaster.lifecycle.model import FAILED as HAS_FAILED
 from harbourmaster.lifecycle.model import AppVersion, Evaluation, Task, WorkloadVersion
 from harbourmaster.lifecycle.phases import APP_DEPLOY
 from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
+from harbourmaster.lifecycle.task_context import context_metadata
 from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.telemetry.phase_spans import PhaseSpan
@@ -41,6 +43,9 @@ REMEMBERED: Final = 20_000
 """Most running phases, and most finished objects, that are remembered."""
 _JUST_NOW: Final = 5.0
 """Seconds; what ended earlier has its span already."""
+_MOST_METADATA: Final = 64
+"""Pairs of context metadata on a span; an SDK's usual limit is 128 attributes."""
+_LONGEST_KEY: Final = 256
 
 
 class SpanMaker:
@@ -88,10 +93,11 @@ class SpanMaker:
         """Note that a version, task or evaluation has ended."""
         if not self.is_on or not self._ended.add(obj.metadata.uid, None):
             return
+        version: Version | None
         if isinstance(obj, AppVersion | WorkloadVersion):
-            ids = self._ids(obj, "")
+            ids, version = self._ids(obj, ""), obj
         else:
-            ids = self._ids_of_child(obj)
+            ids, version = self._ids_of_child(obj), self._version_of(obj)
         state = state_of(obj)
         begin, end = _begin(obj), _seconds(obj.status.end_time) or self._now().timestamp()
         self._tracer.record(
@@ -103,7 +109,7 @@ class SpanMaker:
                 parent=ids.parent,
                 begin=min(begin, end),
                 end=end,
-                attributes=_attributes(obj),
+                attributes=_attributes(obj, version),
                 links=obj.spec.span_links if isinstance(obj, AppVersion) else (),
                 events=((f"has ended: {state}", end),),
                 error=HAS_FAILED if state == HAS_FAILED else "",
@@ -133,7 +139,7 @@ class SpanMaker:
                 parent=ids.parent,
                 begin=min(begin, end),
                 end=end,
-                attributes=_attributes(obj),
+                attributes=_attributes(obj, obj),
                 events=((f"{title} has started", begin), (f"{title} {outcome}", end)),
                 error="Failed" if has_failed else "",
             )
@@ -155,22 +161,25 @@ class SpanMaker:
 
     def _ids_of_child(self, child: Task | Evaluation) -> SpanIds:
         """Its parent is its phase; without an owner, the span that its context names, if any."""
-        owner = child.metadata.controller
-        phase = phase_of(child)
         parent: Mapping[str, str] = {}
-        version: Version | None = None
-        if owner is not None and phase:
-            key = f"{child.metadata.namespace}/{owner.name}"
-            if owner.kind == APP_VERSIONS.kind:
-                version = self._caches.app_versions.store.get(key)
-            elif owner.kind == WORKLOAD_VERSIONS.kind:
-                version = self._caches.workload_versions.store.get(key)
-        if version is not None:
+        phase, version = phase_of(child), self._version_of(child)
+        if phase and version is not None:
             parent = self._ids(version, phase).carrier
         elif isinstance(child, Task):
             found = child.spec.context.metadata.get(TRACEPARENT)
             parent = {TRACEPARENT: found} if found else {}
         return root_ids(parent, child.metadata.uid)
+
+    def _version_of(self, child: Task | Evaluation) -> Version | None:
+        owner = child.metadata.controller
+        if owner is None:
+            return None
+        key = f"{child.metadata.namespace}/{owner.name}"
+        if owner.kind == APP_VERSIONS.kind:
+            return self._caches.app_versions.store.get(key)
+        if owner.kind == WORKLOAD_VERSIONS.kind:
+            return self._caches.workload_versions.store.get(key)
+        return None
 
 
 def _phases(obj: Version) -> Mapping[str, str]:
@@ -186,8 +195,12 @@ def _scope(obj: Finishable) -> str:
     return APP_SCOPE if phase_of(obj).startswith("App") else WORKLOAD_SCOPE
 
 
-def _attributes(obj: Finishable) -> dict[str, str]:
-    return {key: clean(value) for key, value in span_attributes(obj).items()}
+def _attributes(obj: Finishable, version: Version | None) -> dict[str, str]:
+    """Ours, and the metadata of the version, which cannot replace ours (keptn-spec 5.4)."""
+    metadata = context_metadata(version) if version is not None else {}
+    said = ((key, value) for key, value in metadata.items() if 0 < len(key) <= _LONGEST_KEY)
+    found = dict(islice(said, _MOST_METADATA)) | span_attributes(obj)
+    return {clean(key): clean(value) for key, value in found.items()}
 
 
 def _begin(obj: Finishable) -> float:

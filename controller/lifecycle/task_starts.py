@@ -87,6 +87,7 @@ class Starter:
             user=settings.runner_user,
             requests=dict(settings.runner_requests),
             limits=dict(settings.runner_limits),
+            is_restricted=settings.runner_security_context == "Restricted",
         )
 
     def definition(self, task: Task, name: str) -> TaskDefinition | None:

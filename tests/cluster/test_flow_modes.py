@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from harbourmaster.api.resources import APP_VERSIONS, PODS, TASKS, WORKLOAD_VERSIONS
@@ -15,6 +17,8 @@ from helpers.flow.manifests import (
     keptn,
 )
 from helpers.flow.namespace import phases
+from helpers.patience import PATIENCE
+from helpers.tracing import Collector, attributes
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
@@ -172,3 +176,32 @@ async def test_promotion_is_a_last_phase_where_it_is_on(flow):
         "currentPhase": "PromotionTasks",
     }
     await flow.until_told("PromotionTasksFailed", "other-1-6b86b273")
+
+
+async def test_the_collector_gets_the_metadata_of_an_app_and_of_its_workload(flow, harbour, client):
+    await flow.create(
+        container_task("migrate"),
+        app_context("shop", metadata={"stage": "dev", "team": "shop"}),
+    )
+    async with (
+        Collector() as collector,
+        harbour.configured(client, OTelCollectorUrl=collector.url),
+        asyncio.timeout(PATIENCE),
+    ):
+        checks = {"pre_deployment_tasks": "migrate", "metadata": "team=ledger,commit-id=d1fc"}
+        await flow.create(
+            app("shop", "0.1.0", ("ledger", "1")),
+            deployment("ledger", keptn("ledger", "1", app="shop", **checks)),
+        )
+        await flow.until_ended(APP_VERSIONS, "shop-0.1.0-6b86b273")
+        (task,) = flow.all(TASKS)
+        expected = {
+            "shop-0.1.0-6b86b273": {"stage": "dev", "team": "shop"},
+            "AppDeploy": {"stage": "dev", "team": "shop"},
+            "shop-ledger-1": {"stage": "dev", "team": "ledger", "commit-id": "d1fc"},
+            task["metadata"]["name"]: {"stage": "dev", "team": "ledger", "commit-id": "d1fc"},
+        }
+        for name, metadata in expected.items():
+            span, _ = await collector.until(lambda one, name=name: one.name == name)
+            told = attributes(span)
+            assert {key: told[key] for key in told if "keptn." not in key} == metadata

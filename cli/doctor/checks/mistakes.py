@@ -17,7 +17,13 @@ from harbourmaster.evaluation.model import Metric
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.keptn_config import IN_FORCE, chosen, standing
+from harbourmaster.lifecycle.keptn_config import (
+    adopting,
+    chosen,
+    is_right,
+    standing,
+    waits_for_adoption,
+)
 from harbourmaster.lifecycle.model import (
     AppContext,
     AppVersion,
@@ -82,13 +88,16 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 async def _configs(live: Installation, places: tuple[str, ...]) -> AsyncIterator[Finding]:
     """KeptnConfigs that do not count, and those of which a part does not."""
     found = await live.items(resources.KEPTN_CONFIGS, Decoder(Config).decode)
-    counts = chosen(found, places)
+    choice = chosen(found, places)
     for one in found:
-        if (text := standing(one, counts, places)) != IN_FORCE:
-            own = one.metadata
+        text, own = standing(one, choice, places), one.metadata
+        if waits_for_adoption(one, choice, places):
+            yield warning(f"KeptnConfig {own.key}", text, adopting(one))
+        elif one not in (choice.first, choice.counts):
+            remedy = f"copy its spec to one in namespace {live.namespace}, and delete it here"
+            yield warning(f"KeptnConfig {own.key}", text, remedy)
+        elif not is_right(text):
             remedy = f"kubectl -n {own.namespace} edit keptnconfig {own.name}"
-            if not text.startswith(IN_FORCE):
-                remedy = f"copy its spec to one in namespace {live.namespace}, and delete it here"
             yield warning(f"KeptnConfig {own.key}", text, remedy)
 
 

@@ -14,6 +14,7 @@ from harbourmaster.api.resources import (
     ROLLOUTS,
 )
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError, UnreachableError
+from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.broken_installations import ASKED, flags, policy
 from helpers.examined import HOME, ExaminedCluster, examined, unreachable
 
@@ -201,9 +202,27 @@ def config(cluster, name, namespace, **spec):
 async def test_keptn_configs_that_do_not_count_are_told(cluster):
     config(cluster, "old", "keptn-lifecycle-toolkit-system", blockDeployment=False)
     config(cluster, "own", HOME, observabilityTimeout="5")
-    old, own = await warned(cluster, "checks")
+    config(cluster, "second", "keptn-system")
+    own, old, second = sorted(await warned(cluster, "checks"), key=lambda one: one[1])
     assert old[:2] == ("warning", "KeptnConfig keptn-lifecycle-toolkit-system/old")
-    assert old[2].startswith(f"not in force: only a KeptnConfig in {HOME} or ")
-    assert old[3] == f"copy its spec to one in namespace {HOME}, and delete it here"
+    command = "harbourmaster config adopt keptn-lifecycle-toolkit-system/old"
+    assert old[2].startswith(f"not in force: outside {HOME} and keptn-system ")
+    assert old[2].endswith(command)
+    assert old[3] == command
     assert "5m0s is used instead" in own[2]
     assert own[3] == f"kubectl -n {HOME} edit keptnconfig own"
+    assert second[2:] == (
+        f"not in force: {HOME}/own comes first",
+        f"copy its spec to one in namespace {HOME}, and delete it here",
+    )
+
+
+async def test_an_adopted_keptn_config_is_right_as_long_as_it_exists(cluster):
+    adopting = {"name": "adopted", "namespace": HOME, "annotations": {ADOPTS: "shop/config"}}
+    cluster.put(KEPTN_CONFIGS, {"metadata": adopting, "spec": {}})
+    (gone,) = await warned(cluster, "checks")
+    assert gone[1] == f"KeptnConfig {HOME}/adopted"
+    assert gone[2].endswith("it adopts shop/config, which does not exist; the defaults apply")
+    assert gone[3] == f"kubectl -n {HOME} edit keptnconfig adopted"
+    config(cluster, "config", "shop")
+    assert await warned(cluster, "checks") == []

@@ -160,6 +160,7 @@ def test_a_fault_names_its_key(values, fault):
         (["--lifecycle-workers", "65"], "--lifecycle-workers"),
         (["--lifecycle-runner-user", "0"], "--lifecycle-runner-user"),
         (["--lifecycle-runner-limits", "[a]"], "--lifecycle-runner-limits"),
+        (["--lifecycle-runner-security-context", "None"], "--lifecycle-runner-security-context"),
     ],
 )
 def test_a_value_of_the_wrong_type_names_its_flag(flags, key):
@@ -191,7 +192,7 @@ def test_what_functions_may_use_is_a_flag_too_and_has_a_default_of_its_own():
     ).lifecycle
     assert given.runner_limits == {"memory": "1Gi", "cpu": "1"}
     assert given.definition_namespaces == ("a", "b")
-    assert from_flags().lifecycle.runner_limits == {"memory": "512Mi"}
+    assert from_flags().lifecycle.runner_limits == {}
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,14 @@ def test_s29_functions_run_where_pods_are_restricted():
     }
 
 
-def test_s29_functions_have_limits():
+def test_functions_have_no_security_context_where_keptns_is_set():
+    runners = Runners(deno_image=DENO, python_image=PYTHON, is_restricted=False)
+    found = job(definition(), runners=runners)
+    assert "securityContext" not in container_of(found)
+    assert "securityContext" not in pod_of(found)
+
+
+def test_s29_functions_have_the_limits_that_are_set():
     runners = Runners(
         deno_image=DENO, python_image=PYTHON, requests={"cpu": "10m"}, limits={"memory": "512Mi"}
     )

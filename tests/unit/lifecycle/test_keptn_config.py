@@ -6,14 +6,23 @@ import msgspec
 import pytest
 
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
-from harbourmaster.lifecycle.keptn_config import chosen, configured, standing
+from harbourmaster.lifecycle.keptn_config import (
+    ADOPTS,
+    ChosenConfig,
+    chosen,
+    configured,
+    is_right,
+    standing,
+)
 from harbourmaster.lifecycle.model import Config
 
 NAMESPACES = ("harbour", "keptn-system")
 
 
-def config(name="config", namespace="harbour", created="2026-03-01T00:00:00Z", **spec):
+def config(name="config", namespace="harbour", created="2026-03-01T00:00:00Z", adopts=None, **spec):
     metadata = {"name": name, "namespace": namespace, "creationTimestamp": created}
+    if adopts is not None:
+        metadata["annotations"] = {ADOPTS: adopts}
     return msgspec.convert({"metadata": metadata, "spec": spec}, Config)
 
 
@@ -37,7 +46,7 @@ FOREIGN = config("foreign", "prod", created="2025-01-01T00:00:00Z", blockDeploym
 )
 def test_one_counts_whatever_the_order(configs, counts):
     for order in itertools.permutations(configs):
-        assert chosen(order, NAMESPACES) is counts
+        assert chosen(order, NAMESPACES) == ChosenConfig(counts, counts)
 
 
 def test_all_fields_are_taken_over():
@@ -122,18 +131,67 @@ def test_what_makes_no_sense_has_its_default_and_is_said(spec, problem):
     configuration, problems = configured(found)
     assert configuration == LifecycleConfiguration(block_deployment=False)
     assert problems == (problem,)
-    assert standing(found, found, NAMESPACES) == f"in force, but {problem}"
+    status = standing(found, ChosenConfig(found, found), NAMESPACES)
+    assert status == f"in force, but {problem}"
+    assert not is_right(status)
 
 
 def test_all_problems_are_said():
     found = config(keptnAppCreationRequestTimeoutSeconds=-1, observabilityTimeout="x")
     assert len(configured(found)[1]) == 2
-    assert standing(found, found, NAMESPACES).count("; ") == 3
+    assert standing(found, ChosenConfig(found, found), NAMESPACES).count("; ") == 3
 
 
 def test_each_one_is_told_where_it_stands():
-    assert standing(OWN, OWN, NAMESPACES) == "in force"
-    assert standing(ELSEWHERE, OWN, NAMESPACES) == "not in force: harbour/own comes first"
-    assert standing(FOREIGN, OWN, NAMESPACES) == (
-        "not in force: only a KeptnConfig in harbour or keptn-system counts"
+    choice = ChosenConfig(OWN, OWN)
+    assert standing(OWN, choice, NAMESPACES) == "in force"
+    assert is_right("in force")
+    assert standing(ELSEWHERE, choice, NAMESPACES) == "not in force: harbour/own comes first"
+    assert standing(FOREIGN, choice, NAMESPACES) == (
+        "not in force: outside harbour and keptn-system it counts only after an administrator "
+        "runs harbourmaster config adopt prod/foreign"
     )
+
+
+def statuses(*configs):
+    choice = chosen(configs, NAMESPACES)
+    return [standing(each, choice, NAMESPACES) for each in configs]
+
+
+def test_one_that_an_administrator_adopts_counts_instead_of_the_adopting_one():
+    adopting = config("adopted", adopts="prod/foreign", observabilityTimeout="x")
+    other = config("other", "prod", created="2024-01-01T00:00:00Z")
+    choice = chosen([other, FOREIGN, adopting, ELSEWHERE], NAMESPACES)
+    assert configured(choice.counts)[0] == LifecycleConfiguration(block_deployment=False)
+    assert statuses(FOREIGN, adopting, ELSEWHERE, other)[:3] == [
+        "in force",
+        "in force: it adopts prod/foreign",
+        "not in force: harbour/adopted comes first",
+    ]
+    assert is_right("in force: it adopts prod/foreign")
+    assert "config adopt prod/other" in standing(other, choice, NAMESPACES)
+
+
+def test_without_the_adopted_one_the_defaults_apply():
+    adopting = config("adopted", adopts="prod/absent", blockDeployment=False)
+    assert chosen([adopting, FOREIGN, ELSEWHERE], NAMESPACES).counts is None
+    (status,) = statuses(adopting)
+    assert status == "not in force: it adopts prod/absent, which does not exist; the defaults apply"
+    assert not is_right(status)
+
+
+@pytest.mark.claim("R15")
+@pytest.mark.parametrize("namespace", ["keptn-system", "prod"])
+def test_nobody_else_can_adopt(namespace):
+    foreign = config("a", namespace, adopts="prod/foreign", observabilityTimeout="1m")
+    assert chosen([foreign, FOREIGN], NAMESPACES).counts is not FOREIGN
+
+
+def test_one_of_ours_that_is_older_comes_before_an_adoption():
+    adopting = config("adopted", created="2026-03-02T00:00:00Z", adopts="prod/foreign")
+    assert chosen([adopting, FOREIGN, OWN], NAMESPACES) == ChosenConfig(OWN, OWN)
+
+
+def test_one_may_adopt_itself():
+    itself = config("own", adopts="harbour/own", blockDeployment=False)
+    assert statuses(itself) == ["in force"]

@@ -14,6 +14,7 @@ from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHold
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.signals import RecordedSignals
 
 
@@ -109,14 +110,53 @@ async def test_c84_the_next_one_takes_its_place(api, controlled, lead):
     await controlled.until_status("keptn-system/other", "in force")
 
 
-async def test_one_of_another_namespace_has_no_effect_and_is_told_so(api, controlled, lead):
+async def test_one_of_another_namespace_has_no_effect_and_is_told_so_once(api, controlled, lead):
+    status = (
+        "not in force: outside harbour and keptn-system it counts only after an administrator "
+        "runs harbourmaster config adopt prod/mine"
+    )
     api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="x"))
     lead(controlled.job)
-    await controlled.until_status(
-        "prod/mine", "not in force: only a KeptnConfig in harbour or keptn-system counts"
-    )
+    await controlled.until_status("prod/mine", status)
+    # Neither its own change nor another object's gives another event.
+    changed = config("mine", "prod", observabilityTimeout="y")
+    api.put(KEPTN_CONFIGS, {**changed, "status": status})
+    api.put(KEPTN_CONFIGS, config())
+    await controlled.until_status("harbour/config", "in force")
     assert controlled.holder.current == LifecycleConfiguration()
+    (told,) = controlled.signals.kept
+    assert told[:4] == ("Config mine", "ReconcileConfigFailed", status, True)
+
+
+async def test_one_of_another_namespace_counts_while_it_is_adopted(api, controlled, lead):
+    adopting = config("adopted")
+    adopting["metadata"]["annotations"] = {ADOPTS: "prod/mine"}
+    api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="10s"))
+    api.put(KEPTN_CONFIGS, adopting)
+    lead(controlled.job)
+    await controlled.until_status("prod/mine", "in force")
+    await controlled.until_status("harbour/adopted", "in force: it adopts prod/mine")
+    assert controlled.holder.current == LifecycleConfiguration(observability_timeout=10.0)
     assert controlled.signals.reasons == []
+    api.remove(KEPTN_CONFIGS, "adopted", "harbour")
+    await controlled.until(LifecycleConfiguration())
+
+
+async def test_an_adopted_one_that_is_deleted_restores_the_defaults_and_is_told(
+    api, controlled, lead
+):
+    adopting = config("adopted")
+    adopting["metadata"]["annotations"] = {ADOPTS: "prod/mine"}
+    api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="10s"))
+    api.put(KEPTN_CONFIGS, adopting)
+    lead(controlled.job)
+    await controlled.until_status("harbour/adopted", "in force: it adopts prod/mine")
+    status = "not in force: it adopts prod/mine, which does not exist; the defaults apply"
+    api.remove(KEPTN_CONFIGS, "mine", "prod")
+    await controlled.until_status("harbour/adopted", status)
+    assert controlled.holder.current == LifecycleConfiguration()
+    (told,) = controlled.signals.kept
+    assert told[:4] == ("Config adopted", "ReconcileConfigFailed", status, True)
 
 
 async def test_a_change_that_changes_nothing_is_not_told(api, controlled, lead):

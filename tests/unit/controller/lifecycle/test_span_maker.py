@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
-from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext
+from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext, WorkloadVersionStatus
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (
     app_version,
@@ -186,3 +186,59 @@ async def test_a_collector_that_is_configured_later_is_found():
     telling.configuration = LifecycleConfiguration(collector_url="http://127.0.0.1:1")
     assert telling.signals.tracing
     await telling.tracer.close()
+
+
+async def test_context_metadata_of_the_app_and_then_of_the_workload_is_on_all_their_spans(telling):
+    shop = telling.put(
+        telling.caches.app_versions, app_version(metadata={"stage": "dev", "team": "shop"})
+    )
+    front = telling.put(
+        telling.caches.workload_versions,
+        workload_version(
+            metadata={"team": "front", "commit-id": "d1fc"},
+            status=WorkloadVersionStatus(
+                status="Succeeded", app_context_metadata={"stage": "dev", "team": "shop"}
+            ),
+        ),
+    )
+    for version, phase in ((shop, "AppDeploy"), (front, "WorkloadDeploy")):
+        telling.signals.emit(version, phase, "Finished")
+    pre = task(controlled("KeptnAppVersion", shop))
+    check = evaluation(controlled("KeptnWorkloadVersion", front))
+    for each in (pre, check, front, shop):
+        telling.signals.completed(each)
+    spans = await telling.spans()
+    told = {
+        name: {key: value for key, value in span.attributes.items() if "keptn." not in key}
+        for name, span in spans.items()
+    }
+    of_app = {"stage": "dev", "team": "shop"}
+    of_workload = {"stage": "dev", "team": "front", "commit-id": "d1fc"}
+    assert told == {
+        "shop-1-6b86b273": of_app,
+        "AppDeploy": of_app,
+        "pre-entry-12345": of_app,
+        "shop-front-7": of_workload,
+        "shop-front/WorkloadDeploy": of_workload,
+        "pre-eval-cpu-54321": of_workload,
+    }
+    assert not any("stage" in each.annotations for each in telling.events.taken)
+
+
+async def test_context_metadata_is_bounded_and_replaces_nothing_of_ours(telling):
+    shop = app_version(
+        metadata={
+            "keptn.deployment.app.namespace": "of-others",
+            "": "no key",
+            "k" * 257: "long key",
+            "note": "two\nlines" + "x" * 2_000,
+            **{f"key-{number}": "x" for number in range(100)},
+        }
+    )
+    telling.signals.completed(shop)
+    attributes = dict((await telling.spans())["shop-1-6b86b273"].attributes)
+    assert attributes["keptn.deployment.app.namespace"] == "prod"
+    assert attributes["note"].startswith("two\\nlinesxx")
+    assert len(attributes["note"]) < 1_100
+    assert attributes.keys().isdisjoint({"", "k" * 257})
+    assert len([key for key in attributes if key.startswith("key-")]) == 62

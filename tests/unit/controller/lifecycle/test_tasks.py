@@ -410,6 +410,13 @@ async def test_images_and_limits_are_the_settings(api, client):
     assert container["resources"] == {"limits": {"memory": "1Gi"}}
 
 
+async def test_the_security_context_of_functions_is_a_setting(api, client):
+    async with TaskControllers(client, runner_security_context="Keptn") as controllers:
+        job = await running(api, controllers)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container.keys().isdisjoint({"securityContext", "resources"})
+
+
 async def test_statuses_are_written_against_what_wasread(api, controllers):
     await running(api, controllers)
     patches = bodies(api.seen("patch", STATUS))
