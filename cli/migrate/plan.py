@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import escape
+from harbourmaster.cli.installed import DEFAULT_NAMESPACE
 from harbourmaster.cli.migrate.legacy import INJECTED
 from harbourmaster.cli.migrate.model import (
     KEPTN,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
 ROLLOUT_TIMEOUT: Final = "120s"
+OVERLAY: Final = "deploy/migrated"
+"""Where the overlay is saved, in the checkout."""
+_OVERLAY_FILE: Final = f"{OVERLAY}/kustomization.yaml"
 STEPS: Final = (
     MigrationStep(
         "unblock",
@@ -64,8 +68,9 @@ STEPS: Final = (
     ),
     MigrationStep(
         "mend",
-        "Correct the policies that Harbourmaster refuses",
-        "kupid accepted them, and Harbourmaster would skip them",
+        "Correct what Harbourmaster refuses or gives fewer rights",
+        "Harbourmaster would skip such policies, refuse references across namespaces without"
+        " consent, and start tasks without a token",
     ),
     MigrationStep(
         "silence",
@@ -126,7 +131,7 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
         "back-up": _back_up(definitions),
         "keep": _keep(observed),
         "install": install,
-        "mend": [corrected(one) for one in observed.policies if one.faults],
+        "mend": _mend(observed, adopts_later=bool(take_over)),
         "silence": _silence(observed, definitions),
         "stop": _stop(observed),
         "take-over": take_over,
@@ -166,7 +171,7 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
 def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
     broken = [delete(one.ref) for one in observed.registrations if one.is_broken]
     if _adopts_at_once(observed):
-        return [*broken, Command(("make", _target(observed)))]
+        return [*broken, *_made(observed)]
     return [*broken, *(conversion_off(one) for one in definitions if one.is_unconverted)]
 
 
@@ -188,7 +193,29 @@ def _adopts_at_once(observed: Observed) -> bool:
     return observed.serves and any(one.is_unconverted for one in observed.definitions)
 
 
-def _target(observed: Observed) -> str:
+def _made(observed: Observed) -> list[Command]:
+    """Install us, with the settings that keep what Keptn does."""
+    if not observed.keptn.unset:
+        return [_make(observed, target(observed))]
+    own = observed.ours.namespace
+    where = () if own == DEFAULT_NAMESPACE else (f"--installed-in={own}",)
+    return [
+        Command(("mkdir", "-p", OVERLAY)),
+        Command(("harbourmaster", "migrate", "--output=yaml", *where), output=_OVERLAY_FILE),
+        _make(observed, target(observed)),
+    ]
+
+
+def _make(observed: Observed, target: str) -> Command:
+    overlay = (f"OVERLAY={OVERLAY}",) if _has_overlay(observed) else ()
+    return Command(("make", target, *overlay))
+
+
+def _has_overlay(observed: Observed) -> bool:
+    return bool(observed.keptn.unset) or observed.keptn.is_overlaid
+
+
+def target(observed: Observed) -> str:
     """The make target that installs us; a running Keptn keeps its work, or all is done twice."""
     if observed.has_operator:
         return _BESIDE_KEPTN
@@ -197,10 +224,10 @@ def _target(observed: Observed) -> str:
 
 
 def _install(observed: Observed) -> list[Command]:
-    if not observed.needs_successor:
+    if not observed.needs_successor and not observed.keptn.unset:
         return []
     return [
-        Command(("make", _target(observed))),
+        *_made(observed),
         _rolled_out(observed, "webhook"),
         kubectl(
             "wait",
@@ -218,7 +245,7 @@ def _by_helm(observed: Observed) -> str:
     return (
         "; by Helm instead, as definitions belong to another release: helm install harbourmaster"
         f" harbourmaster-VERSION.tgz --namespace {observed.ours.namespace} --create-namespace"
-        f" --take-ownership{_VALUES.get(_target(observed), '')}"
+        f" --take-ownership{_VALUES.get(target(observed), '')}"
     )
 
 
@@ -262,8 +289,36 @@ def _again(observed: Observed) -> list[Ref]:
 
 def _take_over(observed: Observed) -> list[Command]:
     installs = _adopts_at_once(observed) or observed.needs_successor
-    is_beside = observed.has_operator if installs else observed.ours.is_beside_keptn
-    return [Command(("make", "deploy")), _rolled_out(observed, "controller")] if is_beside else []
+    if not (observed.has_operator if installs else observed.ours.is_beside_keptn):
+        return []
+    # The same file, as settings of the user's own may have been added to it.
+    switch = Command(("sed", "-i.bak", "s,/beside-keptn,/default,", _OVERLAY_FILE))
+    return [
+        *_adopt(observed),
+        *([switch] if _has_overlay(observed) else ()),
+        _make(observed, "deploy"),
+        _rolled_out(observed, "controller"),
+    ]
+
+
+def _mend(observed: Observed, *, adopts_later: bool) -> list[Command]:
+    commands = [corrected(one) for one in observed.policies if one.faults]
+    if observed.is_installed(KEPTN):
+        commands += [kubectl(*one.command) for one in observed.references]
+        tokens = [one for one in observed.keptn.found if one.code == "task-token"]
+        commands += [one.command for one in tokens if one.command]
+        if not adopts_later:
+            commands += _adopt(observed)
+    return commands
+
+
+def _adopt(observed: Observed) -> list[Command]:
+    """Let the only KeptnConfig count that does not; of several, an administrator chooses one.
+
+    Not while Keptn runs, which takes settings from every KeptnConfig.
+    """
+    found = [one.command for one in observed.keptn.found if one.code == "config-elsewhere"]
+    return [one for one in found if one] if len(found) == 1 else []
 
 
 def _free(observed: Observed) -> list[Command]:
@@ -281,8 +336,8 @@ def _free(observed: Observed) -> list[Command]:
 
 def _remove(observed: Observed, before: list[Command]) -> list[Command]:
     """Delete leftovers, but for APIServices that ``before`` directs to us."""
-    installs = {one.arguments[1:] for one in before if one.arguments[0] == "make"}
-    taken_over = _METRICS_APIS if installs - {(_BESIDE_KEPTN,)} else frozenset()
+    installs = {one.arguments[1] for one in before if one.arguments[0] == "make"}
+    taken_over = _METRICS_APIS if installs - {_BESIDE_KEPTN} else frozenset()
     leftovers = [one for one in observed.leftovers if one.ref not in taken_over]
     # An APIService without its Service blocks the deletion of every namespace.
     leftovers.sort(key=lambda one: one.service is None)
