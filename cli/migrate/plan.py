@@ -131,7 +131,7 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
         "back-up": _back_up(definitions),
         "keep": _keep(observed),
         "install": install,
-        "mend": _mend(observed, adopts_later=bool(take_over)),
+        "mend": _mend(observed),
         "silence": _silence(observed, definitions),
         "stop": _stop(observed),
         "take-over": take_over,
@@ -169,10 +169,14 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
 
 
 def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
-    broken = [delete(one.ref) for one in observed.registrations if one.is_broken]
-    if _adopts_at_once(observed):
-        return [*broken, *_made(observed)]
-    return [*broken, *(conversion_off(one) for one in definitions if one.is_unconverted)]
+    commands = [delete(one.ref) for one in observed.registrations if one.is_broken]
+    adopts = _adopts_at_once(observed)
+    if commands or adopts:
+        # The configurations say which namespaces have gates.
+        commands = [*_saved(observed), *commands]
+    if adopts:
+        return [*commands, _make(observed, target(observed))]
+    return [*commands, *(conversion_off(one) for one in definitions if one.is_unconverted)]
 
 
 def _back_up(definitions: list[ReplacedDefinition]) -> list[Command]:
@@ -193,17 +197,14 @@ def _adopts_at_once(observed: Observed) -> bool:
     return observed.serves and any(one.is_unconverted for one in observed.definitions)
 
 
-def _made(observed: Observed) -> list[Command]:
-    """Install us, with the settings that keep what Keptn does."""
+def _saved(observed: Observed) -> list[Command]:
+    """Save the overlay with the settings that keep what Keptn does, if there are any."""
     if not observed.keptn.unset:
-        return [_make(observed, target(observed))]
+        return []
     own = observed.ours.namespace
     where = () if own == DEFAULT_NAMESPACE else (f"--installed-in={own}",)
-    return [
-        Command(("mkdir", "-p", OVERLAY)),
-        Command(("harbourmaster", "migrate", "--output=yaml", *where), output=_OVERLAY_FILE),
-        _make(observed, target(observed)),
-    ]
+    save = ("harbourmaster", "migrate", "--output=yaml", *where)
+    return [Command(("mkdir", "-p", OVERLAY)), Command(save, output=_OVERLAY_FILE)]
 
 
 def _make(observed: Observed, target: str) -> Command:
@@ -224,10 +225,13 @@ def target(observed: Observed) -> str:
 
 
 def _install(observed: Observed) -> list[Command]:
-    if not observed.needs_successor and not observed.keptn.unset:
+    adopts = _adopts_at_once(observed)
+    if not observed.needs_successor and (adopts or not observed.keptn.unset):
         return []
+    is_saved = adopts or any(one.is_broken for one in observed.registrations)
     return [
-        *_made(observed),
+        *(() if is_saved else _saved(observed)),
+        _make(observed, target(observed)),
         _rolled_out(observed, "webhook"),
         kubectl(
             "wait",
@@ -275,6 +279,7 @@ def _stop(observed: Observed) -> list[Command]:
         *map(delete, observed.gardener),
         *(delete(one.ref, "--cascade=foreground") for one in workloads),
         *map(delete, _again(observed)),
+        *(_adopt(observed) if workloads else ()),
     ]
 
 
@@ -294,29 +299,25 @@ def _take_over(observed: Observed) -> list[Command]:
     # The same file, as settings of the user's own may have been added to it.
     switch = Command(("sed", "-i.bak", "s,/beside-keptn,/default,", _OVERLAY_FILE))
     return [
-        *_adopt(observed),
         *([switch] if _has_overlay(observed) else ()),
         _make(observed, "deploy"),
         _rolled_out(observed, "controller"),
     ]
 
 
-def _mend(observed: Observed, *, adopts_later: bool) -> list[Command]:
+def _mend(observed: Observed) -> list[Command]:
     commands = [corrected(one) for one in observed.policies if one.faults]
     if observed.is_installed(KEPTN):
         commands += [kubectl(*one.command) for one in observed.references]
         tokens = [one for one in observed.keptn.found if one.code == "task-token"]
         commands += [one.command for one in tokens if one.command]
-        if not adopts_later:
-            commands += _adopt(observed)
+        # Keptn takes its settings from every KeptnConfig, ours included, until it has stopped.
+        commands += () if observed.workloads else _adopt(observed)
     return commands
 
 
 def _adopt(observed: Observed) -> list[Command]:
-    """Let the only KeptnConfig count that does not; of several, an administrator chooses one.
-
-    Not while Keptn runs, which takes settings from every KeptnConfig.
-    """
+    """Let the only KeptnConfig count that does not; of several, an administrator chooses one."""
     found = [one.command for one in observed.keptn.found if one.code == "config-elsewhere"]
     return [one for one in found if one] if len(found) == 1 else []
 
