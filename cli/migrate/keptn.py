@@ -70,7 +70,7 @@ def stated(*settings: Struct) -> dict[str, str]:
         if isinstance(value, dict) and value:
             for key, each in value.items():
                 walk(each, f"{path}.{key}" if path else key)
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             found[path] = ",".join(map(str, value))
         else:
             found[path] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -153,7 +153,8 @@ def refusal(raw: msgspec.Raw, resource: Resource) -> Judged | None:
         return None
     ref = Ref(resource.kind.lower(), metadata.name, metadata.namespace)
     command = kubectl("edit", ref.kind, ref.name, namespace=ref.namespace)
-    return Judged("object-refused", ref, {"faults": answer.reason or ""}, command)
+    faults = msgspec.json.decode(answer.encoded)["status"]["message"]
+    return Judged("object-refused", ref, {"faults": faults}, command)
 
 
 def task_token(raw: msgspec.Raw) -> Judged | None:

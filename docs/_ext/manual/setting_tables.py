@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.serving.options import flag_of, _leaves, _metavar, _shown
+from harbourmaster.serving.options import _leaves, _metavar, _shown, flag_of
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 from manual.markdown import code, definitions, plain
 
