@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -28,7 +30,82 @@ from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.survey import observe
 from helpers.fake_api import FakeApi
 
+ROOT = Path(__file__).parents[3]
 KEPTN = "keptn-system"
+_OPERATORS = ("lifecycle", "metrics", "cert")
+_WITH_WEBHOOKS = ("lifecycle", "metrics")
+_GLOBALS = (
+    "caInjectionAnnotations commonAnnotations commonLabels imagePullPolicy imagePullSecrets "
+    "imageRegistry openShift.enabled"
+)
+_LEVELS = (
+    "keptnApp keptnAppCreationRequest keptnAppVersion keptnEvaluation keptnTask "
+    "keptnTaskDefinition keptnWorkload keptnWorkloadVersion options"
+)
+VALUES = {
+    **{f"global.{each}": ("keptn", *_OPERATORS) for each in _GLOBALS.split()},
+    "global.certManagerEnabled": ("keptn", *_WITH_WEBHOOKS),
+    "lifecycleOperator.enabled": ("keptn",),
+    "metricsOperator.enabled": ("keptn",),
+    **dict.fromkeys(
+        [
+            "annotations",
+            "containerSecurityContext",
+            "image.imagePullPolicy",
+            "image.registry",
+            "image.repository",
+            "image.tag",
+            "kubernetesClusterDomain",
+            "livenessProbe",
+            "nodeSelector",
+            "podAnnotations",
+            "readinessProbe",
+            "replicas",
+            "resources",
+            "tolerations",
+            "topologySpreadConstraints",
+        ],
+        _OPERATORS,
+    ),
+    **dict.fromkeys(
+        [
+            "config.health.healthProbeBindAddress",
+            "config.leaderElection.leaderElect",
+            "config.leaderElection.resourceName",
+            "config.metrics.bindAddress",
+            "config.webhook.port",
+            "webhookService",
+        ],
+        _WITH_WEBHOOKS,
+    ),
+    **{f"env.{each}ControllerLogLevel": ("lifecycle",) for each in _LEVELS.split()},
+    **dict.fromkeys(
+        [
+            "allowedNamespaces",
+            "deniedNamespaces",
+            "env.functionRunnerImage",
+            "env.keptnDoraMetricsPort",
+            "env.pythonRunnerImage",
+            "failurePolicy",
+            "hostNetwork",
+            "operatorMetricsService",
+            "promotionTasksEnabled",
+        ],
+        ("lifecycle",),
+    ),
+    **dict.fromkeys(
+        [
+            "customMetricsAPIService.enabled",
+            "env.analysisControllerLogLevel",
+            "env.exposeKeptnMetrics",
+            "env.metricsControllerLogLevel",
+            "operatorService",
+        ],
+        ("metrics",),
+    ),
+    **dict.fromkeys(("env.labelSelectorKey", "env.labelSelectorValue"), ("cert",)),
+}
+"""The values of Keptn's charts of version 2.5.0, and which charts have them."""
 BY_CHART = {
     "PROMOTION_TASKS_ENABLED": "false",
     "FUNCTION_RUNNER_IMAGE": "ghcr.io/keptn/deno-runtime:v3.0.1",
@@ -349,3 +426,33 @@ async def test_series_of_the_operator_that_change_are_named(api):
         "Service lifecycle-operator-metrics-service",
         "series keptn_task_* and keptn_evaluation_*",
     ]
+
+
+def test_the_manual_says_what_becomes_of_every_value_of_keptns_charts():
+    manual = (ROOT / "docs/migration/keptn.md").read_text()
+    _, _, rest = manual.partition("| value | charts | here |")
+    told = {}
+    for row in rest.partition("\n\n")[0].splitlines()[2:]:
+        names, charts, here = row.strip("| ").split(" | ")
+        assert here
+        for name in re.findall(r"`([^`]+)`", names):
+            assert name not in told
+            told[name] = tuple(charts.split(", "))
+    assert told == VALUES
+
+
+async def test_the_manual_marks_what_migrate_sets(api):
+    operator(
+        api,
+        namespace="keptn",
+        PROMOTION_TASKS_ENABLED="true",
+        FUNCTION_RUNNER_IMAGE="a",
+        PYTHON_RUNNER_IMAGE="b",
+        ENABLE_CUSTOM_METRICS_API_SERVICE="false",
+    )
+    webhook(api, ("In", ["shop"]), policy="Ignore")
+    keys = set(await settings(api))
+    webhook(api)
+    keys |= set(await settings(api))
+    manual = (ROOT / "docs/migration/keptn.md").read_text()
+    assert set(re.findall(r"\*\*set\*\*: `([^`]+)`", manual)) == keys
