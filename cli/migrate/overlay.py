@@ -30,8 +30,7 @@ def overlay(observed: Observed) -> dict[str, Any]:
             continue
         # Those of the webhook are at the top.
         process = CONTROLLER if "." in one.key else WEBHOOK
-        # A string in JSON is also one in YAML.
-        patch = f"- op: add\n  path: {_PATH}\n  value: {json.dumps(one.flag)}\n"
+        patch = json.dumps([{"op": "add", "path": _PATH, "value": one.flag}])
         patches.append({"target": {"kind": "Deployment", "name": process}, "patch": patch})
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
