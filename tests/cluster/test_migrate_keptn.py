@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harbourmaster.cli.installed import KEPTN_RESOURCES, POLICY_RESOURCES
+from harbourmaster.api.resources import CLUSTER_POLICIES
+from harbourmaster.api.resources import POLICIES as NAMESPACED_POLICIES
+from harbourmaster.cli.installed import KEPTN_RESOURCES
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually
@@ -35,6 +37,7 @@ HOME = "harbourmaster-system"
 TILL = "till"
 MUSEUM = "museum"
 UNCONVERTED = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
+POLICIES = (CLUSTER_POLICIES, NAMESPACED_POLICIES)
 SERIES = re.compile(r"keptn_(?:app|deployment)_(?:active|deploymentduration)\{.*")
 
 
@@ -109,26 +112,21 @@ class User:
 
 def state(kubectl, namespace, *, with_status=True):
     """The objects of Keptn's kinds and kupid's, without what every update changes."""
-    found = {}
-    for each in (*KEPTN_RESOURCES, *POLICY_RESOURCES):
-        where = ["-n", namespace] if each.namespaced else []
-        kind = f"{each.plural}.{each.group}"
-        for one in json.loads(kubectl("get", kind, "-o=json", *where).stdout)["items"]:
-            status = one.get("status") if with_status else None
-            key = (kind, one["metadata"]["name"])
-            found[key] = (one["metadata"]["uid"], one.get("spec"), status)
-    return found
+    kinds = ",".join(f"{each.plural}.{each.group}" for each in (*KEPTN_RESOURCES, *POLICIES))
+    items = json.loads(kubectl("get", kinds, "-o=json", "-n", namespace).stdout)["items"]
+    return {
+        (one["kind"], one["metadata"]["name"]): (
+            one["metadata"]["uid"],
+            one.get("spec"),
+            one.get("status") if with_status else None,
+        )
+        for one in items
+    }
 
 
 def create(kubectl, namespace, *items):
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
     kubectl("create", "-n", namespace, "-f=-", stdin=text)
-
-
-def completed(kubectl, name):
-    where = "-o=jsonpath={.items[*].status.status}"
-    kind = "keptnworkloadversions"
-    return kubectl("get", kind, "-n", TILL, f"--selector={name}", where, check=False).stdout
 
 
 def statuses(kubectl):
@@ -177,14 +175,18 @@ def turn_into_keptn(user):
         WAIT,
     )
     kubectl("create", "namespace", "ledger")
-    items = list(yaml.safe_load_all((LEFTOVERS / "policies.yaml").read_text()))
-    for item in items:
-        if item["metadata"]["name"] != "refused":
-            kubectl("apply", "-f=-", stdin=json.dumps(item))
-    for plural in SPECS:
-        for version in dict.fromkeys((None, OLD.get(plural))):
-            name = f"{plural}-{version or 'stored'}"
-            create(kubectl, MUSEUM, keptn_object(definition(plural), name, MUSEUM, version))
+    policies = yaml.safe_load_all((LEFTOVERS / "policies.yaml").read_text())
+    good = [one for one in policies if one["metadata"]["name"] != "refused"]
+    kubectl("create", "-f=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": good}))
+    create(
+        kubectl,
+        MUSEUM,
+        *(
+            keptn_object(definition(plural), f"{plural}-{version or 'stored'}", MUSEUM, version)
+            for plural in SPECS
+            for version in dict.fromkeys((None, OLD.get(plural)))
+        ),
+    )
     # Its pod has the gate, and Keptn has not looked at it yet.
     waiting = deployment("late", keptn("late", app=TILL, pre_deployment_tasks="check"))
     create(kubectl, TILL, gated(waiting))
@@ -263,7 +265,7 @@ def unlike(before, after):
     return [
         (key, one, after.get(key))
         for key, one in before.items()
-        if after.get(key) != one and key[0].partition(".")[0] not in {"keptnapps", "keptnworkloads"}
+        if after.get(key) != one and key[0] not in {"KeptnApp", "KeptnWorkload"}
     ]
 
 
