@@ -196,7 +196,8 @@ def _keptn(observed: Observed) -> Iterator[MigrationFinding]:
             yield _finding("both-at-work", operator, what=what)
         else:
             yield _finding("keptn-running", operator)
-        yield _finding("metrics-address", "Service metrics-operator-service")
+        if observed.keptn.exposes:
+            yield _finding("metrics-address", "Service metrics-operator-service")
 
 
 def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[MigrationFinding]:

@@ -47,7 +47,7 @@ _VARIABLES: Final = {
 """The setting that each variable of an operator becomes."""
 _KEPT: Final = (*_VARIABLES.values(), PLACES, _POLICY, _ALLOWED, _DENIED)
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-_FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 """How Go reads them."""
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _WORDS: Final = re.compile(r"[^\W_]+")
@@ -95,7 +95,7 @@ def settings_of(
     for ref, variables in environments.items():
         for name, key in _VARIABLES.items():
             if text := variables.get(name):
-                value = "true" if text in _TRUE else "false" if text in _FALSE else text
+                value = "true" if text in _TRUE else "false" if text in FALSE else text
                 wanted[key] = (value, f"{name} of {ref}")
         places = wanted.get(PLACES, (ref.namespace, ""))[0]
         wanted[PLACES] = (",".join(sorted({ref.namespace, *parts(places)})), str(ref))

@@ -217,6 +217,8 @@ class KeptnFacts(Struct, frozen=True):
     """Those that keep what Keptn does."""
     is_overlaid: bool = False
     """Whether we run with such settings."""
+    exposes: bool = True
+    """Whether Keptn serves values on port 9999."""
     found: tuple[Judged, ...] = ()
 
     @property

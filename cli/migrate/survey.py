@@ -28,6 +28,7 @@ from harbourmaster.cli.migrate.facts import (
     with_failure,
 )
 from harbourmaster.cli.migrate.keptn import (
+    FALSE,
     PLACES,
     POD_WEBHOOK,
     config_findings,
@@ -325,7 +326,8 @@ class _Survey:
             found += lifecycle_findings(ours.get("lifecycle.runnerSecurityContext", ""))
         if "metrics" in refs:
             found += series_findings(await listed(resources.KEPTN_METRICS, metadata_in))
-        return KeptnFacts(wanted, is_overlaid(ours), tuple(found))
+        exposed = [each.get("EXPOSE_KEPTN_METRICS") for each in environments.values()]
+        return KeptnFacts(wanted, is_overlaid(ours), FALSE.isdisjoint(exposed), tuple(found))
 
     async def _environment(self, ref: Ref) -> dict[str, str]:
         """The variables of a Deployment, those from ConfigMaps included."""

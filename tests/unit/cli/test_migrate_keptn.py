@@ -418,6 +418,12 @@ def test_gauges_that_get_another_name_or_labels(names, whys):
     assert judged == whys
 
 
+@pytest.mark.parametrize(("exposed", "reported"), [("true", 1), ("false", 0)])
+async def test_an_address_without_values_is_no_change(api, exposed, reported):
+    operator(api, "metrics", EXPOSE_KEPTN_METRICS=exposed)
+    assert len(await found(api, "metrics-address")) == reported
+
+
 async def test_series_of_the_operator_that_change_are_named(api):
     assert await found(api, "series-change") == []
     operator(api)

@@ -66,8 +66,7 @@ ADOPT = Judged(
 KEPTN_FACTS = st.builds(
     KeptnFacts,
     st.sampled_from([(), (PROMOTION,)]),
-    st.just(False),
-    st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda one: one.code).map(tuple),
+    found=st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda one: one.code).map(tuple),
 )
 
 
@@ -185,7 +184,7 @@ class Player:
             assert not has_overlay or self.now.keptn.is_overlaid or "overlay" in self.saved
             facts = self.now.keptn
             told = tuple(replace(one, ours=one.value) for one in facts.settings)
-            facts = KeptnFacts(told, has_overlay or facts.is_overlaid, facts.found)
+            facts = replace(facts, settings=told, is_overlaid=has_overlay or facts.is_overlaid)
             self.now = replace(self.now, keptn=facts)
             beside = rest[0] == "deploy-beside-keptn"
             assert beside or rest[0] in {"deploy", "deploy-using-certmanager"}
