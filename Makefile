@@ -192,7 +192,7 @@ define install
 	kept=$$($(KUBECTL) --namespace=harbourmaster-system get deployment harbourmaster-controller --ignore-not-found \
 		--output=jsonpath='--cross-namespace-references=Open {.spec.template.spec.containers[0].args[*]}') || exit 2; \
 	references=$(or $(REFERENCES),$$(echo "$$kept" | grep -o -e '--cross-namespace-references=[A-Za-z]*' | tail -n 1 | cut -d= -f2)); \
-	$(KUBECTL) kustomize $(1) | sed -e 's|image: harbourmaster:.*|image: $(IMG)|' \
+	$(KUBECTL) kustomize $(or $(OVERLAY),$(1)) | sed -e 's|image: harbourmaster:.*|image: $(IMG)|' \
 		$${references:+-e "s|\(--cross-namespace-references\)=.*|\1=$$references|"} \
 		| $(KUBECTL) apply --server-side --force-conflicts $${others:+--selector=app.kubernetes.io/component!=custom-metrics} -f -
 	@for each in controller webhook; do \

@@ -45,7 +45,7 @@ def add_settings(parser: argparse.ArgumentParser, settings: type[Struct]) -> Non
     group.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     for leaf in _leaves(settings):
         group.add_argument(
-            _flag(leaf.path),
+            flag_of(leaf.path),
             dest=_destination(leaf.path),
             metavar=_metavar(leaf.kind),
             help=f"{leaf.description} [{'.'.join(leaf.path)}: {_shown(leaf.default)}]",
@@ -84,7 +84,7 @@ def settings_from(
             raise SettingsError(describe(error)) from None
         leaf = leaves[0]
         choices = f", expected {_metavar(leaf.kind)}" if "|" in _metavar(leaf.kind) else ""
-        raise SettingsError(f"{_flag(leaf.path)}: {text}{choices}") from None
+        raise SettingsError(f"{flag_of(leaf.path)}: {text}{choices}") from None
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _value(leaf: _Leaf, given: str) -> object:
         try:
             return parse_value(given)
         except DocumentError as error:
-            raise SettingsError(f"{_flag(leaf.path)}: {error}") from None
+            raise SettingsError(f"{flag_of(leaf.path)}: {error}") from None
     if bool in accepted:
         return _BOOLEANS.get(given, given)
     return given
@@ -150,7 +150,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     values[path[-1]] = value
 
 
-def _flag(path: tuple[str, ...]) -> str:
+def flag_of(path: tuple[str, ...]) -> str:
     """``--log-level`` for ``log.level``; some subjects are left out."""
     names = path[1:] if path[0] in _UNPREFIXED else path[:1] if path in _MAIN else path
     return "--" + "-".join(part for name in names for part in _CAPITAL.split(name)).lower()

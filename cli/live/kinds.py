@@ -67,8 +67,24 @@ class _Mount(_Kind, frozen=True):
     sub_path: str = ""
 
 
+class _KeyOfMap(_Kind, frozen=True):
+    name: str = ""
+    key: str = ""
+
+
+class _Source(_Kind, frozen=True):
+    config_map_key_ref: _KeyOfMap | None = None
+
+
+class _Variable(_Kind, frozen=True):
+    name: str = ""
+    value: str = ""
+    value_from: _Source = _Source()
+
+
 class _Container(_Kind, frozen=True):
     image: str = ""
+    env: tuple[_Variable, ...] | None = None
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     volume_mounts: tuple[_Mount, ...] | None = None
@@ -178,6 +194,12 @@ class Workload(_Kind, frozen=True):
     def flags(self) -> list[str]:
         """The arguments of our process, without the name of the command."""
         return list(dropwhile(_is_no_flag, self._container.words))
+
+    @property
+    def variables(self) -> list[tuple[str, str, _KeyOfMap | None]]:
+        """The environment of all containers: name, value, and the key of a ConfigMap instead."""
+        found = [each for one in self._pod_spec.containers for each in one.env or ()]
+        return [(one.name, one.value, one.value_from.config_map_key_ref) for one in found]
 
     def source_of(self, path: str) -> tuple[str, str] | None:
         """The ConfigMap, and the key in it, that a file of our process is mounted from."""

@@ -15,4 +15,4 @@ def add_parser(commands: Commands) -> None:
     text = "find objects of kupid and Keptn in a cluster, and print how to migrate"
     parser = add_command(commands, "migrate", text, run="migrate.run:run")
     add_installation(parser, "--namespace")
-    add_output(parser)
+    add_output(parser, "text", "json", "yaml", more="; yaml is an overlay with Keptn's settings")

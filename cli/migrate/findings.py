@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import asdict
+
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.migrate.model import (
     KUPID,
@@ -73,6 +75,15 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "deploy/components/keptn-metrics-address",
         "reference": "objects of {origins} use it: unless it consents, such references are refused "
         "where crossNamespaceReferences is ProvidersNeedConsent, the default",
+        "setting": "Keptn has {value} by {source}, and here it is {ours}: set {flag}",
+        "config-elsewhere": "Keptn reads it there, and here only a KeptnConfig in {places} counts"
+        "{why}",
+        "object-refused": "it stays, but cannot be created again: {faults}",
+        "task-token": "its tasks had the token of the ServiceAccount default, and here they have "
+        "none: if they call the API server, request it, or name a serviceAccount",
+        "runner-context": "they run without root and capabilities, which Keptn does not require: "
+        "set --lifecycle-runner-security-context=Keptn if they need more",
+        "series-change": "{why}",
         "scheduler": "Keptn's scheduler: pods that name keptn-scheduler wait forever if it is "
         "deleted",
     },
@@ -100,6 +111,14 @@ def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
         *_policies(observed),
         *_references(observed),
         *(_finding("over-limits", one.subject, errors=one.errors) for one in observed.oversized),
+        *(
+            _finding("setting", f"setting {one.key}", **asdict(one), flag=one.flag)
+            for one in observed.keptn.unset
+        ),
+        *(
+            _finding(one.code, one.subject, one.command, **one.parts)
+            for one in observed.keptn.found
+        ),
         *_remains(observed),
     )
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
@@ -177,7 +196,8 @@ def _keptn(observed: Observed) -> Iterator[MigrationFinding]:
             yield _finding("both-at-work", operator, what=what)
         else:
             yield _finding("keptn-running", operator)
-        yield _finding("metrics-address", "Service metrics-operator-service")
+        if observed.keptn.exposes:
+            yield _finding("metrics-address", "Service metrics-operator-service")
 
 
 def _stuck(observed: Observed, stuck: list[StuckPod]) -> Iterator[MigrationFinding]:

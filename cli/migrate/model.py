@@ -10,6 +10,7 @@ from msgspec import Struct
 from harbourmaster.cli.oversized import Oversized
 from harbourmaster.cli.references import Unconsented
 from harbourmaster.gates.workload import WorkloadMetadata
+from harbourmaster.serving.options import flag_of
 
 KUPID: Final = "kupid"
 KEPTN: Final = "keptn"
@@ -43,6 +44,19 @@ class CalledService(Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class Command(Struct, frozen=True):
+    """One command line; ``output`` is the file that its output goes to."""
+
+    arguments: tuple[str, ...]
+    output: str = ""
+
+    @property
+    def text(self) -> str:
+        """For a shell; names of strangers are quoted."""
+        line = shlex.join(self.arguments)
+        return f"{line} > {shlex.quote(self.output)}" if self.output else line
 
 
 class Registration(Struct, frozen=True):
@@ -172,6 +186,47 @@ class StuckPod(Struct, frozen=True):
         return Ref("pod", self.name, self.namespace)
 
 
+class Setting(Struct, frozen=True):
+    """A setting of ours that keeps what Keptn does, which has it at ``source``."""
+
+    key: str
+    value: str
+    source: str
+    ours: str
+    """What it is here now."""
+
+    @property
+    def flag(self) -> str:
+        """The flag that sets it."""
+        return f"{flag_of(tuple(self.key.split('.')))}={self.value}"
+
+
+class Judged(Struct, frozen=True):
+    """A finding about Keptn: its code, the parts of its text, and a command that deals with it."""
+
+    code: str
+    subject: Ref | str
+    parts: dict[str, str] = {}
+    command: Command | None = None
+
+
+class KeptnFacts(Struct, frozen=True):
+    """What Keptn's installation and objects mean here."""
+
+    settings: tuple[Setting, ...] = ()
+    """Those that keep what Keptn does."""
+    is_overlaid: bool = False
+    """Whether we run with such settings."""
+    exposes: bool = True
+    """Whether Keptn serves values on port 9999."""
+    found: tuple[Judged, ...] = ()
+
+    @property
+    def unset(self) -> tuple[Setting, ...]:
+        """Those of the settings that are different here."""
+        return tuple(one for one in self.settings if parts(one.ours) != parts(one.value))
+
+
 class Ours(Struct, frozen=True):
     """Harbourmaster itself in the cluster."""
 
@@ -212,6 +267,7 @@ class Observed(Struct, frozen=True):
     """How many wait for keptn-scheduler."""
     references: tuple[Unconsented, ...] = ()
     """What objects name of other namespaces that have not consented."""
+    keptn: KeptnFacts = KeptnFacts()
     unread: tuple[str, ...] = ()
 
     def is_running(self, system: System) -> bool:
@@ -270,19 +326,6 @@ class Observed(Struct, frozen=True):
         )
 
 
-class Command(Struct, frozen=True):
-    """One command line; ``output`` is the file that its output goes to."""
-
-    arguments: tuple[str, ...]
-    output: str = ""
-
-    @property
-    def text(self) -> str:
-        """For a shell; names of strangers are quoted."""
-        line = shlex.join(self.arguments)
-        return f"{line} > {shlex.quote(self.output)}" if self.output else line
-
-
 class MigrationFinding(Struct, frozen=True):
     """One thing that somebody should know, and what to do about it, if anything."""
 
@@ -318,3 +361,8 @@ def delete(ref: Ref, *options: str) -> Command:
 def title(system: System | None) -> str:
     """What people call a system."""
     return "kupid" if system == KUPID else "Keptn"
+
+
+def parts(value: str) -> set[str]:
+    """The parts of a setting that is a list, in any order."""
+    return set(value.split(","))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import escape
+from harbourmaster.cli.installed import DEFAULT_NAMESPACE
 from harbourmaster.cli.migrate.legacy import INJECTED
 from harbourmaster.cli.migrate.model import (
     KEPTN,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 KEEP_OBJECT: Final = "resources.gardener.cloud/keep-object"
 ROLLOUT_TIMEOUT: Final = "120s"
+OVERLAY: Final = "deploy/migrated"
+"""Where the overlay is saved, in the checkout."""
+_OVERLAY_FILE: Final = f"{OVERLAY}/kustomization.yaml"
 STEPS: Final = (
     MigrationStep(
         "unblock",
@@ -64,8 +68,9 @@ STEPS: Final = (
     ),
     MigrationStep(
         "mend",
-        "Correct the policies that Harbourmaster refuses",
-        "kupid accepted them, and Harbourmaster would skip them",
+        "Correct what Harbourmaster refuses or gives fewer rights",
+        "Harbourmaster would skip such policies, refuse references across namespaces without"
+        " consent, and start tasks without a token",
     ),
     MigrationStep(
         "silence",
@@ -126,7 +131,7 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
         "back-up": _back_up(definitions),
         "keep": _keep(observed),
         "install": install,
-        "mend": [corrected(one) for one in observed.policies if one.faults],
+        "mend": _mend(observed),
         "silence": _silence(observed, definitions),
         "stop": _stop(observed),
         "take-over": take_over,
@@ -164,10 +169,14 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
 
 
 def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
-    broken = [delete(one.ref) for one in observed.registrations if one.is_broken]
-    if _adopts_at_once(observed):
-        return [*broken, Command(("make", _target(observed)))]
-    return [*broken, *(conversion_off(one) for one in definitions if one.is_unconverted)]
+    commands = [delete(one.ref) for one in observed.registrations if one.is_broken]
+    adopts = _adopts_at_once(observed)
+    if commands or adopts:
+        # The configurations say which namespaces have gates.
+        commands = [*_saved(observed), *commands]
+    if adopts:
+        return [*commands, _make(observed, target(observed))]
+    return [*commands, *(conversion_off(one) for one in definitions if one.is_unconverted)]
 
 
 def _back_up(definitions: list[ReplacedDefinition]) -> list[Command]:
@@ -188,7 +197,26 @@ def _adopts_at_once(observed: Observed) -> bool:
     return observed.serves and any(one.is_unconverted for one in observed.definitions)
 
 
-def _target(observed: Observed) -> str:
+def _saved(observed: Observed) -> list[Command]:
+    """Save the overlay with the settings that keep what Keptn does, if there are any."""
+    if not observed.keptn.unset:
+        return []
+    own = observed.ours.namespace
+    where = () if own == DEFAULT_NAMESPACE else (f"--installed-in={own}",)
+    save = ("harbourmaster", "migrate", "--output=yaml", *where)
+    return [Command(("mkdir", "-p", OVERLAY)), Command(save, output=_OVERLAY_FILE)]
+
+
+def _make(observed: Observed, target: str) -> Command:
+    overlay = (f"OVERLAY={OVERLAY}",) if _has_overlay(observed) else ()
+    return Command(("make", target, *overlay))
+
+
+def _has_overlay(observed: Observed) -> bool:
+    return bool(observed.keptn.unset) or observed.keptn.is_overlaid
+
+
+def target(observed: Observed) -> str:
     """The make target that installs us; a running Keptn keeps its work, or all is done twice."""
     if observed.has_operator:
         return _BESIDE_KEPTN
@@ -197,10 +225,13 @@ def _target(observed: Observed) -> str:
 
 
 def _install(observed: Observed) -> list[Command]:
-    if not observed.needs_successor:
+    adopts = _adopts_at_once(observed)
+    if not observed.needs_successor and (adopts or not observed.keptn.unset):
         return []
+    is_saved = adopts or any(one.is_broken for one in observed.registrations)
     return [
-        Command(("make", _target(observed))),
+        *(() if is_saved else _saved(observed)),
+        _make(observed, target(observed)),
         _rolled_out(observed, "webhook"),
         kubectl(
             "wait",
@@ -218,7 +249,7 @@ def _by_helm(observed: Observed) -> str:
     return (
         "; by Helm instead, as definitions belong to another release: helm install harbourmaster"
         f" harbourmaster-VERSION.tgz --namespace {observed.ours.namespace} --create-namespace"
-        f" --take-ownership{_VALUES.get(_target(observed), '')}"
+        f" --take-ownership{_VALUES.get(target(observed), '')}"
     )
 
 
@@ -248,6 +279,7 @@ def _stop(observed: Observed) -> list[Command]:
         *map(delete, observed.gardener),
         *(delete(one.ref, "--cascade=foreground") for one in workloads),
         *map(delete, _again(observed)),
+        *(_adopt(observed) if workloads else ()),
     ]
 
 
@@ -262,8 +294,32 @@ def _again(observed: Observed) -> list[Ref]:
 
 def _take_over(observed: Observed) -> list[Command]:
     installs = _adopts_at_once(observed) or observed.needs_successor
-    is_beside = observed.has_operator if installs else observed.ours.is_beside_keptn
-    return [Command(("make", "deploy")), _rolled_out(observed, "controller")] if is_beside else []
+    if not (observed.has_operator if installs else observed.ours.is_beside_keptn):
+        return []
+    # The same file, as settings of the user's own may have been added to it.
+    switch = Command(("sed", "-i.bak", "s,/beside-keptn,/default,", _OVERLAY_FILE))
+    return [
+        *([switch] if _has_overlay(observed) else ()),
+        _make(observed, "deploy"),
+        _rolled_out(observed, "controller"),
+    ]
+
+
+def _mend(observed: Observed) -> list[Command]:
+    commands = [corrected(one) for one in observed.policies if one.faults]
+    if observed.is_installed(KEPTN):
+        commands += [kubectl(*one.command) for one in observed.references]
+        tokens = [one for one in observed.keptn.found if one.code == "task-token"]
+        commands += [one.command for one in tokens if one.command]
+        # Keptn takes its settings from every KeptnConfig, ours included, until it has stopped.
+        commands += () if observed.workloads else _adopt(observed)
+    return commands
+
+
+def _adopt(observed: Observed) -> list[Command]:
+    """Let the only KeptnConfig count that does not; of several, an administrator chooses one."""
+    found = [one.command for one in observed.keptn.found if one.code == "config-elsewhere"]
+    return [one for one in found if one] if len(found) == 1 else []
 
 
 def _free(observed: Observed) -> list[Command]:
@@ -281,8 +337,8 @@ def _free(observed: Observed) -> list[Command]:
 
 def _remove(observed: Observed, before: list[Command]) -> list[Command]:
     """Delete leftovers, but for APIServices that ``before`` directs to us."""
-    installs = {one.arguments[1:] for one in before if one.arguments[0] == "make"}
-    taken_over = _METRICS_APIS if installs - {(_BESIDE_KEPTN,)} else frozenset()
+    installs = {one.arguments[1] for one in before if one.arguments[0] == "make"}
+    taken_over = _METRICS_APIS if installs - {_BESIDE_KEPTN} else frozenset()
     leftovers = [one for one in observed.leftovers if one.ref not in taken_over]
     # An APIService without its Service blocks the deletion of every namespace.
     leftovers.sort(key=lambda one: one.service is None)

@@ -16,13 +16,14 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.model import Command
+from harbourmaster.cli.migrate.overlay import overlay
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.survey import observe
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
-    from harbourmaster.cli.migrate.model import MigrationFinding, MigrationStep
+    from harbourmaster.cli.migrate.model import MigrationFinding, MigrationStep, Observed
     from harbourmaster.kube.client import Client
 
 SHOWN: Final = 20
@@ -40,15 +41,22 @@ async def _run(arguments: Arguments, client: Client) -> int:
         observed = await observe(live)
     finally:
         await live.close()
+    if arguments.output == "yaml":
+        print_out(arguments, overlay(observed), ())
+        return _complained(observed)
     found, steps = findings(observed), plan(observed)
     chosen = _chosen(arguments)
     lines = [*_told(found, chosen), *_planned(steps, chosen)]
     if observed.unread:
         lines.append("The other steps depend on objects that could not be read.")
     print_out(arguments, reported(found, steps, observed.unread, chosen), lines)
+    return _complained(observed) or (LEFT if found else DONE)
+
+
+def _complained(observed: Observed) -> int:
     for line in observed.unread:
         complain(f"not read: {line}")
-    return LEFT if found or observed.unread else DONE
+    return LEFT if observed.unread else DONE
 
 
 def reported(
@@ -85,9 +93,12 @@ def _text(command: Command, chosen: tuple[str, ...]) -> str:
     if not chosen:
         return command.text
     if name == "make":
-        options = f"KUBECTL={shlex.join(('kubectl', *chosen))}"
-        return Command((name, *rest, options), command.output).text
-    return Command((name, *chosen, *rest), command.output).text
+        rest = [*rest, f"KUBECTL={shlex.join(('kubectl', *chosen))}"]
+    elif name == "kubectl":
+        rest = [*chosen, *rest]
+    elif name == "harbourmaster":
+        rest = [*rest, *chosen]
+    return Command((name, *rest), command.output).text
 
 
 def _told(found: tuple[MigrationFinding, ...], chosen: tuple[str, ...]) -> list[str]:

@@ -15,7 +15,7 @@ from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource, cluster_wide, of_kind
 from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.kinds import decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import decode_config_map, decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together, unread
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_definition, decode_service, decode_slice
@@ -27,6 +27,19 @@ from harbourmaster.cli.migrate.facts import (
     stuck_pod,
     with_failure,
 )
+from harbourmaster.cli.migrate.keptn import (
+    FALSE,
+    PLACES,
+    POD_WEBHOOK,
+    config_findings,
+    is_overlaid,
+    lifecycle_findings,
+    refusal,
+    series_findings,
+    settings_of,
+    stated,
+    task_token,
+)
 from harbourmaster.cli.migrate.leftovers import Leftovers
 from harbourmaster.cli.migrate.legacy import (
     SCHEDULER,
@@ -37,9 +50,11 @@ from harbourmaster.cli.migrate.legacy import (
     system_of_webhooks,
 )
 from harbourmaster.cli.migrate.model import (
+    KEPTN,
     KUPID,
     PODS_SHOWN,
     CalledService,
+    KeptnFacts,
     Observed,
     Ours,
     Ref,
@@ -51,9 +66,10 @@ from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
+from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.live.installation import Installation
@@ -70,6 +86,15 @@ GARDENER: Final = (
 """What brings kupid back."""
 _WAITING: Final = "spec.nodeName=,status.phase=Pending"
 """Pods that wait for a gate or for a scheduler have no node."""
+_CHECKED: Final = (
+    resources.TASK_DEFINITIONS,
+    resources.KEPTN_METRICS,
+    resources.METRICS_PROVIDERS,
+    resources.ANALYSES,
+    resources.ANALYSIS_DEFINITIONS,
+    resources.ANALYSIS_VALUE_TEMPLATES,
+)
+"""Keptn's kinds of which our webhook refuses objects."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
@@ -134,6 +159,9 @@ class _Survey:
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),
             references=tuple(await attempt(self._references(settings, kinds), [])),
+            keptn=await self._keptn(
+                settings, kinds, workloads, configurations[resources.MUTATING_WEBHOOKS]
+            ),
             unread=tuple(live.faults),
         )
 
@@ -264,6 +292,55 @@ class _Survey:
     ) -> list[Unconsented]:
         mode = (settings or ControllerSettings()).cross_namespace_references
         return await unconsented(self._live, mode, {each.plural: each for each in kinds})
+
+    async def _keptn(
+        self,
+        settings: ControllerSettings | None,
+        kinds: Sequence[Resource],
+        workloads: Sequence[ReplacedWorkload],
+        mutating: Sequence[Configuration],
+    ) -> KeptnFacts:
+        live, stored = self._live, {each.plural: each for each in kinds}
+
+        async def listed(kind: Resource, pick: Callable[[msgspec.Raw], T | None]) -> list[T]:
+            found = live.items(stored.get(kind.plural, kind), pick, skipped=lambda _: None)
+            return await live.attempt(found, [])
+
+        webhook = await live.attempt(live.readable(live.webhook_settings()), None)
+        ours = stated(settings or ControllerSettings(), webhook or WebhookSettings())
+        refs = {one.role: one.ref for one in workloads if one.system == KEPTN}
+        entries = [entry for one in mutating for entry in one.entries if entry.name == POD_WEBHOOK]
+        environments = {
+            refs[role]: await live.attempt(self._environment(refs[role]), {})
+            for role in ("lifecycle", "metrics")
+            if role in refs
+        }
+        wanted = settings_of(environments, next(iter(entries), None), ours)
+        places = next((one.value for one in wanted if one.key == PLACES), ours[PLACES])
+        configs = await listed(resources.KEPTN_CONFIGS, metadata_in)
+        found = list(config_findings(configs, (live.namespace, *places.split(","))))
+        for each in _CHECKED:
+            found += await listed(each, partial(refusal, resource=each))
+        if "lifecycle" in refs:
+            found += await listed(resources.TASK_DEFINITIONS, task_token)
+            found += lifecycle_findings(ours.get("lifecycle.runnerSecurityContext", ""))
+        if "metrics" in refs:
+            found += series_findings(await listed(resources.KEPTN_METRICS, metadata_in))
+        exposed = [each.get("EXPOSE_KEPTN_METRICS") for each in environments.values()]
+        return KeptnFacts(wanted, is_overlaid(ours), FALSE.isdisjoint(exposed), tuple(found))
+
+    async def _environment(self, ref: Ref) -> dict[str, str]:
+        """The variables of a Deployment, those from ConfigMaps included."""
+        body = await self._live.get(resources.DEPLOYMENTS, ref.name, ref.namespace)
+        found = {}
+        for name, value, source in decode_workload(body).variables:
+            found[name] = value
+            if source is not None:
+                one = await self._live.read(
+                    resources.CONFIG_MAPS, source.name, decode_config_map, ref.namespace
+                )
+                found[name] = ((one.data if one else None) or {}).get(source.key, "")
+        return found
 
     async def _ours(
         self, mutating: list[Configuration], settings: ControllerSettings | None

@@ -188,10 +188,7 @@ def _intervals(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
 
 def _deployment(version: Version) -> tuple[str, ...]:
     """The values for DEPLOYMENTS."""
-    spec = version.spec
-    if isinstance(version, AppVersion):
-        return (*labels_of(version), spec.previous_version)
-    return (version.spec.app, version.spec.workload_name, spec.version, spec.previous_version)
+    return (*labels_of(version), version.spec.previous_version)
 
 
 def _name(version: Version) -> str:

@@ -84,7 +84,7 @@ FINISHED: Final[Mapping[str, tuple[str, ...]]] = {
 """Labels of what has ended: those of what runs, and the state."""
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     APP: (*KEYS[APP], *_labels("app_previousversion")),
-    WORKLOAD: _labels("app_name", "workload_name", "workload_version", "workload_previousversion"),
+    WORKLOAD: (*KEYS[WORKLOAD], *_labels("workload_previousversion")),
 }
 """Labels of how long deployments take, and how far they are apart."""
 _NAMES: Final = {APP: "apps", WORKLOAD: "workloads", TASK: "tasks", EVALUATION: "evaluations"}

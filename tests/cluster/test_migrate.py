@@ -191,6 +191,9 @@ def play(kubectl, command, directory):
     if name == "make":
         install(kubectl)
         return
+    if name != "kubectl":
+        # The overlay, which tests/cluster/test_migrate_keptn.py saves and installs.
+        return
     assert "apiservice" not in rest, "it is led to us"
     if rest[0] == "edit":
         mended = {"spec": {"tolerations": [{"key": "pool", "operator": "Exists"}]}}

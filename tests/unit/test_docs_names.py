@@ -33,8 +33,11 @@ FOREIGN_WORDS = {
     *("OutOfcpu", "OutOfmemory", "RemovePodsViolatingNodeTaints", "ScalingActive"),
     *("ServerSideDiff", "certFile", "dnsPolicy", "excludedTaints", "searchNamespace"),
     *("HttpOnly", "SameSite", "podSelectr", "isDE", "ExtendedResourceToleration"),
+    *("commonAnnotations", "containerSecurityContext", "customMetricsAPIService"),
+    *("kubernetesClusterDomain", "lifecycleOperator", "metricsOperator", "webhookService"),
+    *("operatorService", "operatorMetricsService", "promotionTasksEnabled", "commonLabels"),
 }
-"""Of Kubernetes, browsers and tools; and two that are wrong on purpose."""
+"""Of Kubernetes, browsers, tools and Keptn's charts; and two that are wrong on purpose."""
 FOREIGN_FLAGS = {
     *("--admission-control-config-file", "--force-conflicts", "--set", "--take-ownership"),
     *("--to-revision", "--status-taint", "--tracing-config-file", "--build-arg", "--upgrade"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.serving.options import _flag, _leaves, _metavar, _shown
+from harbourmaster.serving.options import _leaves, _metavar, _shown, flag_of
 from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 from manual.markdown import code, definitions, plain
 
@@ -35,7 +35,7 @@ def table_of(settings: type[Struct], told: Collection[tuple[str, ...]] = ()) -> 
             code(".".join(leaf.path)),
             [
                 plain(leaf.description) + f"; {code(_shown(leaf.default))} by default",
-                code(f"{_flag(leaf.path)} {_metavar(leaf.kind)}"),
+                code(f"{flag_of(leaf.path)} {_metavar(leaf.kind)}"),
             ],
         )
         for leaf in _leaves(settings)

@@ -15,6 +15,9 @@ from harbourmaster.cli.migrate.model import (
     KUPID,
     SEVERITIES,
     CalledService,
+    Command,
+    Judged,
+    KeptnFacts,
     Leftover,
     Observed,
     OldNamespace,
@@ -25,8 +28,10 @@ from harbourmaster.cli.migrate.model import (
     Release,
     ReplacedDefinition,
     ReplacedWorkload,
+    Setting,
     StuckPod,
     delete,
+    kubectl,
 )
 from harbourmaster.cli.migrate.plan import plan
 from helpers.properties import cases
@@ -47,6 +52,21 @@ OWN = st.sampled_from(
         Ours(OURS, is_ready=True, is_registered=True),
         Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=True),
     ]
+)
+
+
+PROMOTION = Setting("lifecycle.promotionTasks", "true", "PROMOTION_TASKS_ENABLED", "false")
+TOKEN = Judged("task-token", "check", {}, kubectl("patch", "keptntaskdefinition", "check", "-p"))
+ADOPT = Judged(
+    "config-elsewhere",
+    "config",
+    {"why": "", "places": OURS},
+    Command(("harbourmaster", "config", "adopt", "shop/config")),
+)
+KEPTN_FACTS = st.builds(
+    KeptnFacts,
+    st.sampled_from([(), (PROMOTION,)]),
+    found=st.lists(st.sampled_from([TOKEN, ADOPT]), unique_by=lambda one: one.code).map(tuple),
 )
 
 
@@ -139,6 +159,7 @@ def clusters(draw):
         if draw(BOOLS)
         else (),
         pods=tuple(pods) if draw(BOOLS) else (),
+        keptn=draw(KEPTN_FACTS) if workloads else KeptnFacts(),
     )
 
 
@@ -152,7 +173,19 @@ class Player:
 
     def play(self, command):
         name, *rest = command.arguments
+        if name in {"mkdir", "sed"}:
+            return
+        if name == "harbourmaster":
+            self.run(*rest, output=command.output)
+            return
         if name == "make":
+            has_overlay = rest[1:] == ["OVERLAY=deploy/migrated"]
+            assert has_overlay == bool(self.now.keptn.unset or self.now.keptn.is_overlaid)
+            assert not has_overlay or self.now.keptn.is_overlaid or "overlay" in self.saved
+            facts = self.now.keptn
+            told = tuple(replace(one, ours=one.value) for one in facts.settings)
+            facts = replace(facts, settings=told, is_overlaid=has_overlay or facts.is_overlaid)
+            self.now = replace(self.now, keptn=facts)
             beside = rest[0] == "deploy-beside-keptn"
             assert beside or rest[0] in {"deploy", "deploy-using-certmanager"}
             assert beside == self.now.has_operator, "all would be done twice, or not at all"
@@ -168,6 +201,20 @@ class Player:
             namespace = rest[1]
             rest = rest[2:]
         getattr(self, rest[0])(namespace, *rest[1:])
+
+    def run(self, command, *rest, output):
+        if command == "migrate":
+            assert rest == ("--output=yaml",)
+            assert output == "deploy/migrated/kustomization.yaml"
+            self.saved.add("overlay")
+            return
+        assert (command, *rest[:-1]) == ("config", "adopt")
+        assert not self.now.has_operator, "it would take settings from the adopting object"
+        self.deal_with("config-elsewhere")
+
+    def deal_with(self, code):
+        left = tuple(one for one in self.now.keptn.found if one.code != code)
+        self.now = replace(self.now, keptn=replace(self.now.keptn, found=left))
 
     def get(self, _namespace, what, *_):
         for one in self.now.definitions:
@@ -197,6 +244,9 @@ class Player:
         if kind == "crd":
             assert json.loads(rest[-1])["spec"]["conversion"]["strategy"] == "None"
             self.change(name, conversion=None)
+            return
+        if kind == "keptntaskdefinition":
+            self.deal_with("task-token")
             return
         assert kind == "pod"
         assert not self.asked_about_pods(KEPTN), "a removed gate would come back"

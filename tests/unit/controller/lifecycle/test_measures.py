@@ -140,7 +140,7 @@ def test_intervals_are_from_the_end_of_the_version_before(telling):
     telling.put(caches.workload_versions, workload_version("7", previous="6"))
     now = Measures(caches).now()
     assert now.intervals[APP] == {("shop", "1", "prod", "0"): 30.0}
-    assert now.intervals[WORKLOAD] == {("shop", "shop-front", "7", "6"): 10.0}
+    assert now.intervals[WORKLOAD] == {("shop", "shop-front", "7", "prod", "6"): 10.0}
     assert now.durations[APP]["shop", "1", "prod", "0"] == 60.0
     for kind in (APP, WORKLOAD):
         assert all(len(each) == len(DEPLOYMENTS[kind]) for each in now.durations[kind])

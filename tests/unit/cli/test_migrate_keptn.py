@@ -1,0 +1,464 @@
+"""What ``harbourmaster migrate`` says of Keptn's settings and objects, and the overlay."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.resources import (
+    ANALYSES,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    KEPTN_CONFIGS,
+    KEPTN_METRICS,
+    METRICS_PROVIDERS,
+    MUTATING_WEBHOOKS,
+    TASK_DEFINITIONS,
+)
+from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.migrate import run as migrate
+from harbourmaster.cli.migrate.findings import findings
+from harbourmaster.cli.migrate.keptn import ADOPTS, series_findings
+from harbourmaster.cli.migrate.overlay import overlay
+from harbourmaster.cli.migrate.plan import plan
+from harbourmaster.cli.migrate.survey import observe
+from helpers.fake_api import FakeApi
+
+ROOT = Path(__file__).parents[3]
+KEPTN = "keptn-system"
+_OPERATORS = ("lifecycle", "metrics", "cert")
+_WITH_WEBHOOKS = ("lifecycle", "metrics")
+_GLOBALS = (
+    "caInjectionAnnotations commonAnnotations commonLabels imagePullPolicy imagePullSecrets "
+    "imageRegistry openShift.enabled"
+)
+_LEVELS = (
+    "keptnApp keptnAppCreationRequest keptnAppVersion keptnEvaluation keptnTask "
+    "keptnTaskDefinition keptnWorkload keptnWorkloadVersion options"
+)
+VALUES = {
+    **{f"global.{each}": ("keptn", *_OPERATORS) for each in _GLOBALS.split()},
+    "global.certManagerEnabled": ("keptn", *_WITH_WEBHOOKS),
+    "lifecycleOperator.enabled": ("keptn",),
+    "metricsOperator.enabled": ("keptn",),
+    **dict.fromkeys(
+        [
+            "annotations",
+            "containerSecurityContext",
+            "image.imagePullPolicy",
+            "image.registry",
+            "image.repository",
+            "image.tag",
+            "kubernetesClusterDomain",
+            "livenessProbe",
+            "nodeSelector",
+            "podAnnotations",
+            "readinessProbe",
+            "replicas",
+            "resources",
+            "tolerations",
+            "topologySpreadConstraints",
+        ],
+        _OPERATORS,
+    ),
+    **dict.fromkeys(
+        [
+            "config.health.healthProbeBindAddress",
+            "config.leaderElection.leaderElect",
+            "config.leaderElection.resourceName",
+            "config.metrics.bindAddress",
+            "config.webhook.port",
+            "webhookService",
+        ],
+        _WITH_WEBHOOKS,
+    ),
+    **{f"env.{each}ControllerLogLevel": ("lifecycle",) for each in _LEVELS.split()},
+    **dict.fromkeys(
+        [
+            "allowedNamespaces",
+            "deniedNamespaces",
+            "env.functionRunnerImage",
+            "env.keptnDoraMetricsPort",
+            "env.pythonRunnerImage",
+            "failurePolicy",
+            "hostNetwork",
+            "operatorMetricsService",
+            "promotionTasksEnabled",
+        ],
+        ("lifecycle",),
+    ),
+    **dict.fromkeys(
+        [
+            "customMetricsAPIService.enabled",
+            "env.analysisControllerLogLevel",
+            "env.exposeKeptnMetrics",
+            "env.metricsControllerLogLevel",
+            "operatorService",
+        ],
+        ("metrics",),
+    ),
+    **dict.fromkeys(("env.labelSelectorKey", "env.labelSelectorValue"), ("cert",)),
+}
+"""The values of Keptn's charts of version 2.5.0, and which charts have them."""
+BY_CHART = {
+    "PROMOTION_TASKS_ENABLED": "false",
+    "FUNCTION_RUNNER_IMAGE": "ghcr.io/keptn/deno-runtime:v3.0.1",
+}
+MIRROR = "registry.example.com/keptn"
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+def operator(api, role="lifecycle", namespace=KEPTN, **variables):
+    """An operator as Keptn's chart deploys it; a pair as value is a key of a ConfigMap."""
+    env = [
+        {"name": name, "value": value}
+        if isinstance(value, str)
+        else {
+            "name": name,
+            "valueFrom": {"configMapKeyRef": {"name": value[0], "key": value[1]}},
+        }
+        for name, value in variables.items()
+    ]
+    field = {
+        "name": "POD_NAMESPACE",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+    }
+    labels = {"control-plane": f"{role}-operator", "app.kubernetes.io/part-of": "keptn"}
+    container = {"name": "manager", "image": "keptn/operator", "env": [field, *env]}
+    metadata = {"name": f"{role}-operator", "namespace": namespace, "labels": labels}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    status = {"readyReplicas": 1}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def webhook(api, *rules, namespace=KEPTN, policy="Fail"):
+    """The webhook for pods, with rules for names of namespaces."""
+    expressions = [
+        {"key": "kubernetes.io/metadata.name", "operator": operator, "values": list(names)}
+        for operator, names in rules
+    ]
+    control_plane = {"key": "control-plane", "operator": "NotIn", "values": ["lifecycle-operator"]}
+    entry = {
+        "name": "mpod.keptn.sh",
+        "clientConfig": {"service": {"namespace": namespace, "name": "lifecycle-webhook-service"}},
+        "failurePolicy": policy,
+        "namespaceSelector": {"matchExpressions": [control_plane, *expressions]},
+    }
+    api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "lifecycle"}, "webhooks": [entry]})
+
+
+def ours(api, name, *flags):
+    """A Deployment of ours with these flags."""
+    command = "controller" if name == CONTROLLER else "webhook"
+    container = {"name": command, "image": "harbourmaster", "args": [command, *flags]}
+    metadata = {"name": name, "namespace": DEFAULT_NAMESPACE}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+
+
+async def survey(api):
+    async with api.client() as client:
+        found = await observe(Installation(client, DEFAULT_NAMESPACE))
+    assert found.unread == ()
+    return found
+
+
+async def settings(api):
+    return {one.key: one.value for one in (await survey(api)).keptn.settings}
+
+
+async def found(api, code):
+    return [one for one in findings(await survey(api)) if one.code == code]
+
+
+async def test_a_keptn_with_the_values_of_its_chart_needs_no_setting(api):
+    operator(api, **BY_CHART)
+    operator(api, "metrics", ENABLE_CUSTOM_METRICS_API_SERVICE="true")
+    denied = ("cert-manager", KEPTN, "observability", "monitoring")
+    own = (KEPTN, "kube-system", "kube-public", "kube-node-lease")
+    webhook(api, ("NotIn", denied), ("NotIn", own))
+    observed = await survey(api)
+    assert observed.keptn.settings == ()
+    assert not observed.keptn.is_overlaid
+    assert [step.commands[0].text for step in plan(observed) if step.code == "install"] == [
+        "make deploy-beside-keptn"
+    ]
+
+
+async def test_variables_of_the_operators_become_settings(api):
+    operator(
+        api,
+        namespace="keptn",
+        PROMOTION_TASKS_ENABLED="True",
+        FUNCTION_RUNNER_IMAGE=f"{MIRROR}/deno:1",
+        PYTHON_RUNNER_IMAGE=("images", "python"),
+    )
+    operator(api, "metrics", namespace="keptn", ENABLE_CUSTOM_METRICS_API_SERVICE="0")
+    data = {"python": f"{MIRROR}/python:1"}
+    api.put(CONFIG_MAPS, {"metadata": {"name": "images", "namespace": "keptn"}, "data": data})
+    assert await settings(api) == {
+        "lifecycle.promotionTasks": "true",
+        "lifecycle.denoImage": f"{MIRROR}/deno:1",
+        "lifecycle.pythonImage": f"{MIRROR}/python:1",
+        "lifecycle.definitionNamespaces": "keptn",
+        "metrics.customMetricsApi": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("rules", "policy", "expected"),
+    [
+        (
+            [("In", ["shop", "bank", KEPTN]), ("NotIn", [KEPTN])],
+            "Fail",
+            {"allowedNamespaces": "bank,shop"},
+        ),
+        (
+            [("NotIn", ["shop"]), ("NotIn", ["kube-system"])],
+            "Fail",
+            {"deniedNamespaces": f"{KEPTN},shop"},
+        ),
+        ([], "Fail", {"deniedNamespaces": KEPTN}),
+        (
+            [("NotIn", ["monitoring", "cert-manager", "observability"])],
+            "Ignore",
+            {"webhook.gatedFailurePolicy": "Ignore"},
+        ),
+    ],
+    ids=["allowed", "denied", "none", "fails-open"],
+)
+async def test_the_webhook_says_which_namespaces_have_gates(api, rules, policy, expected):
+    webhook(api, *rules, policy=policy)
+    assert await settings(api) == expected
+
+
+async def test_a_setting_is_reported_until_we_run_with_it(api):
+    operator(api, PROMOTION_TASKS_ENABLED="true")
+    webhook(api, ("In", ["shop"]))
+    reported = await found(api, "setting")
+    assert [one.object for one in reported] == [
+        "setting lifecycle.promotionTasks",
+        "setting allowedNamespaces",
+    ]
+    assert "set --lifecycle-promotion-tasks=true" in reported[0].why
+    assert "PROMOTION_TASKS_ENABLED of deployment lifecycle-operator" in reported[0].why
+    ours(api, CONTROLLER, "--lifecycle-promotion-tasks=true")
+    assert [one.object for one in await found(api, "setting")] == ["setting allowedNamespaces"]
+    ours(api, WEBHOOK, "--allowed-namespaces=shop")
+    assert await found(api, "setting") == []
+    assert (await survey(api)).keptn.is_overlaid
+
+
+async def test_the_plan_saves_the_overlay_and_installs_it(api):
+    operator(api, PROMOTION_TASKS_ENABLED="true")
+    api.put(KEPTN_CONFIGS, config("shop"))
+    steps = {step.code: [one.text for one in step.commands] for step in plan(await survey(api))}
+    assert steps["install"][:3] == [
+        "mkdir -p deploy/migrated",
+        "harbourmaster migrate --output=yaml > deploy/migrated/kustomization.yaml",
+        "make deploy-beside-keptn OVERLAY=deploy/migrated",
+    ]
+    assert steps["stop"][-1] == "harbourmaster config adopt shop/config"
+    assert steps["take-over"][:2] == [
+        "sed -i.bak s,/beside-keptn,/default, deploy/migrated/kustomization.yaml",
+        "make deploy OVERLAY=deploy/migrated",
+    ]
+
+
+async def test_a_plan_that_is_asked_for_again_keeps_the_overlay(api):
+    ours(api, CONTROLLER, "--lifecycle-promotion-tasks=true", "--controllers=registration")
+    ours(api, WEBHOOK)
+    (step,) = [step for step in plan(await survey(api)) if step.code == "take-over"]
+    assert step.commands[1].text == "make deploy OVERLAY=deploy/migrated"
+
+
+async def test_the_overlay_has_the_settings_of_both_processes(api):
+    operator(api, FUNCTION_RUNNER_IMAGE='say "hello": #1')
+    operator(api, "metrics", ENABLE_CUSTOM_METRICS_API_SERVICE="false")
+    webhook(api, ("In", ["shop", "bank"]))
+    written = overlay(await survey(api))
+    assert written["resources"] == ["../beside-keptn"]
+    assert written["components"] == ["../components/no-custom-metrics"]
+    flags = {
+        (one["target"]["name"], each["value"])
+        for one in written["patches"]
+        for each in yaml.safe_load(one["patch"])
+    }
+    assert flags == {
+        (CONTROLLER, '--lifecycle-deno-image=say "hello": #1'),
+        (WEBHOOK, "--allowed-namespaces=bank,shop"),
+    }
+
+
+async def test_yaml_is_an_overlay_that_names_no_finding(api, capsysbinary):
+    operator(api, PROMOTION_TASKS_ENABLED="true")
+    arguments = argparse.Namespace(installed_in=DEFAULT_NAMESPACE, output="yaml")
+    async with api.client() as client:
+        assert await migrate._run(arguments, client) == 0
+    written = yaml.safe_load(capsysbinary.readouterr().out)
+    assert written["kind"] == "Kustomization"
+    assert "--lifecycle-promotion-tasks=true" in written["patches"][0]["patch"]
+
+
+def test_commands_of_ours_name_the_same_cluster():
+    observed = migrate.Command(("harbourmaster", "migrate", "--output=yaml"), "file")
+    chosen = ("--context", "blue")
+    assert (
+        migrate._text(observed, chosen)
+        == "harbourmaster migrate --output=yaml --context blue > file"
+    )
+    assert migrate._text(migrate.Command(("mkdir", "-p", "x")), chosen) == "mkdir -p x"
+
+
+def config(namespace, name="config", **annotations):
+    return {"metadata": {"name": name, "namespace": namespace, "annotations": annotations}}
+
+
+async def test_a_config_elsewhere_waits_for_its_adoption(api):
+    api.put(KEPTN_CONFIGS, config("shop"))
+    (one,) = await found(api, "config-elsewhere")
+    assert one.object == "keptnconfig config in namespace shop"
+    assert "only a KeptnConfig in harbourmaster-system and keptn-system counts" in one.why
+    assert one.command.text == "harbourmaster config adopt shop/config"
+    api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "adopted", **{ADOPTS: "shop/config"}))
+    assert await found(api, "config-elsewhere") == []
+
+
+async def test_a_config_beside_one_that_counts_is_only_named(api):
+    api.put(KEPTN_CONFIGS, config("shop"))
+    api.put(KEPTN_CONFIGS, config(KEPTN))
+    (one,) = await found(api, "config-elsewhere")
+    assert one.why.endswith(": keptn-system/config counts")
+    assert one.command is None
+
+
+async def test_a_config_where_keptn_runs_counts(api):
+    operator(api, namespace="keptn")
+    api.put(KEPTN_CONFIGS, config("keptn"))
+    assert await found(api, "config-elsewhere") == []
+
+
+async def test_of_several_configs_none_is_adopted_by_the_plan(api):
+    operator(api)
+    for namespace in ("shop", "bank"):
+        api.put(KEPTN_CONFIGS, config(namespace))
+    assert len(await found(api, "config-elsewhere")) == 2
+    steps = plan(await survey(api))
+    assert not any("adopt" in one.text for step in steps for one in step.commands)
+
+
+async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(api):
+    where = {"namespace": "shop"}
+    metric = {"provider": {"name": "prom"}, "query": "up", "fetchIntervalSeconds": 5}
+    api.put(KEPTN_METRICS, {"metadata": {"name": "good", **where}, "spec": metric})
+    api.put(KEPTN_METRICS, {"metadata": {"name": "bad", **where}, "spec": {**metric, "query": ""}})
+    api.put(METRICS_PROVIDERS, {"metadata": {"name": "odd", **where}, "spec": {"type": "carrier"}})
+    recent = {"timeframe": {"recent": "5m", "from": "2026-01-01T00:00:00Z"}}
+    api.put(ANALYSES, {"metadata": {"name": "both", **where}, "spec": recent})
+    refused = {one.object: one for one in await found(api, "object-refused")}
+    assert set(refused) == {
+        "keptnmetric bad in namespace shop",
+        "keptnmetricsprovider odd in namespace shop",
+        "analysis both in namespace shop",
+    }
+    one = refused["keptnmetric bad in namespace shop"]
+    assert "spec.query" in one.why
+    assert one.command.text == "kubectl -n shop edit keptnmetric bad"
+
+
+async def test_tasks_that_had_a_token_unasked_are_named_while_keptn_is_there(api):
+    function = {"deno": {"inline": {"code": "1"}}}
+    account = {"serviceAccount": {"name": "checks"}}
+    asked = {"automountServiceAccountToken": {"type": False}}
+    for name, more in (("plain", {}), ("own", account), ("asked", asked)):
+        metadata = {"name": name, "namespace": "shop"}
+        api.put(TASK_DEFINITIONS, {"metadata": metadata, "spec": {**function, **more}})
+    assert await found(api, "task-token") == []
+    operator(api)
+    (one,) = await found(api, "task-token")
+    assert one.object == "keptntaskdefinition plain in namespace shop"
+    (step,) = [step for step in plan(await survey(api)) if step.code == "mend"]
+    assert one.command in step.commands
+    assert "automountServiceAccountToken" in one.command.text
+    assert [one.object for one in await found(api, "runner-context")] == ["functions"]
+
+
+async def test_an_object_that_cannot_be_read_keeps_no_step_back(api):
+    operator(api)
+    api.put(TASK_DEFINITIONS, {"metadata": {"name": "odd", "namespace": "shop"}, "spec": "none"})
+    assert "take-over" in [step.code for step in plan(await survey(api))]
+
+
+@pytest.mark.parametrize(
+    ("names", "whys"),
+    [
+        (["shop/load"], []),
+        (["shop/load-1.a"], []),
+        (["shop/a--b"], ["its gauge a_b becomes a__b"]),
+        (["shop/load", "bank/load"], ["several metrics have the gauge load"] * 2),
+        (["shop/a-b", "shop/a.b"], ["several metrics have the gauge a_b"] * 2),
+    ],
+)
+def test_gauges_that_get_another_name_or_labels(names, whys):
+    metrics = [
+        Metadata(namespace=each.partition("/")[0], name=each.partition("/")[2]) for each in names
+    ]
+    judged = [one.parts["why"].partition(": each")[0] for one in series_findings(metrics)]
+    assert judged == whys
+
+
+@pytest.mark.parametrize(("exposed", "reported"), [("true", 1), ("false", 0)])
+async def test_an_address_without_values_is_no_change(api, exposed, reported):
+    operator(api, "metrics", EXPOSE_KEPTN_METRICS=exposed)
+    assert len(await found(api, "metrics-address")) == reported
+
+
+async def test_series_of_the_operator_that_change_are_named(api):
+    assert await found(api, "series-change") == []
+    operator(api)
+    subjects = [one.object for one in await found(api, "series-change")]
+    assert subjects == [
+        "Service lifecycle-operator-metrics-service",
+        "series keptn_task_* and keptn_evaluation_*",
+    ]
+
+
+def test_the_manual_says_what_becomes_of_every_value_of_keptns_charts():
+    manual = (ROOT / "docs/migration/keptn.md").read_text()
+    _, _, rest = manual.partition("| value | charts | here |")
+    told = {}
+    for row in rest.partition("\n\n")[0].splitlines()[2:]:
+        names, charts, here = row.strip("| ").split(" | ")
+        assert here
+        for name in re.findall(r"`([^`]+)`", names):
+            assert name not in told
+            told[name] = tuple(charts.split(", "))
+    assert told == VALUES
+
+
+async def test_the_manual_marks_what_migrate_sets(api):
+    operator(
+        api,
+        namespace="keptn",
+        PROMOTION_TASKS_ENABLED="true",
+        FUNCTION_RUNNER_IMAGE="a",
+        PYTHON_RUNNER_IMAGE="b",
+        ENABLE_CUSTOM_METRICS_API_SERVICE="false",
+    )
+    webhook(api, ("In", ["shop"]), policy="Ignore")
+    keys = set(await settings(api))
+    webhook(api)
+    keys |= set(await settings(api))
+    manual = (ROOT / "docs/migration/keptn.md").read_text()
+    assert set(re.findall(r"\*\*set\*\*: `([^`]+)`", manual)) == keys
