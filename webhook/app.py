@@ -57,7 +57,10 @@ class Reviews(BodyReader):
     ``may_patch`` is off for the paths of validating webhooks, which may give no patch.
     """
 
-    def __init__(  # noqa: PLR0913 - what to answer from, and whom to tell
+    shadow: Shadow | None = None
+    """Set in shadow mode, before anything is served."""
+
+    def __init__(
         self,
         holder: EngineHolder,
         settings: ServerSettings,
@@ -65,11 +68,8 @@ class Reviews(BodyReader):
         records: Records,
         arrival: Arrival | None = None,
         recorder: Recorder | None = None,
-        *,
-        shadow: Shadow | None = None,
     ) -> None:
         self._holder = holder
-        self.shadow = shadow
         super().__init__(settings, limits)
         self._records = records
         self._arrival = arrival

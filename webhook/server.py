@@ -80,18 +80,10 @@ class ReviewServer:
         self._tracer = start_tracing(settings.tracing, _SERVICE, release, self.metrics.spans)
         self._records = Records(self.metrics, asyncio.get_running_loop(), stream, self._tracer)
         self._recorder = _recorder(settings.record, self.metrics)
-        self._app = create_app(
-            Reviews(
-                holder,
-                server,
-                self._limits,
-                self._records,
-                arrival,
-                self._recorder,
-                shadow=shadow,
-            ),
-            Conversions(server, self._limits, self.metrics.conversions),
-        )
+        reviews = Reviews(holder, server, self._limits, self._records, arrival, self._recorder)
+        reviews.shadow = shadow
+        conversions = Conversions(server, self._limits, self.metrics.conversions)
+        self._app = create_app(reviews, conversions)
         self._log = get_logger("server")
 
     async def start(self, bundle: Bundle) -> tuple[Site, CertificateHolder]:
