@@ -11,7 +11,6 @@ from helpers.manifests import (
     controller_settings,
     deployment_of,
     objects,
-    of_kind,
     one,
     settings_of,
 )
@@ -36,8 +35,7 @@ def test_both_processes_are_in_shadow_mode_and_only_the_registration_runs():
 
 
 def test_one_replica_sees_all_objects():
-    for each in of_kind(objects("shadow"), "Deployment"):
-        assert each["spec"]["replicas"] == 1
+    assert deployment_of(objects("shadow"), "webhook")["spec"]["replicas"] == 1
 
 
 def test_the_permissions_are_for_the_configurations_and_the_report_that_are_written():

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import copy
+import itertools
 import json
 
 import msgspec
 import pytest
 
-from harbourmaster.webhook.handlers import answer
+from harbourmaster.kube.errors import ConflictError
+from harbourmaster.webhook.app import MUTATE_PATHS, VALIDATE_PATHS
+from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.shadow import (
     INTENDED,
     MAX_DIFFERENCES,
     MAX_PENDING,
+    WRITE_SECONDS,
     Shadow,
+    keep_written,
     report_in,
 )
+from helpers.admission import Admission
 from helpers.admitted import GATE, THEIRS, engine_of, keys, owner, pod
 from helpers.objects import body, cluster_policy, required, workload
 from helpers.patching import patched
+from helpers.raw_http import post, post_chunked
+from helpers.virtual_time import virtual
 
 POLICY = cluster_policy(pods={"app": "web"}, nodeSelector={"disk": "ssd"})
 SELECTOR = "spec.template.spec.nodeSelector"
@@ -83,11 +93,9 @@ def pod_of_web(annotations=None, **spec):
 
 def test_what_is_answered_changes_nothing_and_refuses_nothing():
     observed = Observed(POLICY)
-    for response in observed.create(workload(), uid="u-7"):
-        assert response["allowed"]
-        assert response["uid"] == "u-7"
-        assert "patch" not in response
-        assert "warnings" not in response
+    first, last = observed.create(workload(), uid="u-7")
+    plain = {"uid": "u-7", "allowed": True, "status": {"metadata": {}, "code": 200}}
+    assert (first, last) == (plain, plain)
 
 
 def test_an_object_that_would_be_refused_is_admitted_and_reported():
@@ -315,8 +323,7 @@ def test_a_pod_with_fields_of_wrong_types_is_allowed():
     observed = Observed(POLICY)
     document = workload("Pod", affinity="soft")
     document["metadata"]["ownerReferences"] = "none"
-    for response in observed.create(document, document):
-        assert response["allowed"]
+    assert [each["allowed"] for each in observed.create(document, document)] == [True, True]
 
 
 def test_a_report_is_continued_after_a_restart():
@@ -351,3 +358,104 @@ def test_the_report_lists_exactly_the_differences_of_a_stand_in(creations):
             expected[key] = expected.get(key, 0) + 1
     assert observed.found() == expected
     assert observed.counts == {"equal": creations * 8 // 10, "different": creations * 2 // 10}
+
+
+class Writes:
+    """A client that keeps the reports that are written, with their times."""
+
+    def __init__(self, former=b"{}"):
+        self.former, self.faults, self.written = former, [], []
+
+    async def get(self, *_):
+        return self.former
+
+    async def patch(self, _resource, _name, patch, _namespace):
+        if self.faults:
+            raise self.faults.pop()
+        report = report_in(json.dumps(patch.value).encode())
+        self.written.append((asyncio.get_running_loop().time(), report.counts["unpaired"]))
+
+
+@contextlib.asynccontextmanager
+async def kept(client):
+    """Shadow mode whose report is written."""
+    changed = asyncio.Event()
+    observed = Observed(POLICY)
+    observed.shadow = Shadow(changed.set)
+    task = asyncio.create_task(keep_written(observed.shadow, changed, client, "own"))
+    yield observed
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@virtual
+async def test_the_report_is_written_after_changes_and_not_more_often():
+    client = Writes()
+    async with kept(client) as observed:
+        await asyncio.sleep(60)
+        assert client.written == []
+        for _ in range(10):
+            observed.review(workload(), is_first=False)
+            await asyncio.sleep(1)
+        await asyncio.sleep(60)
+    times = [at for at, _ in client.written]
+    assert (client.written[0][1], client.written[-1][1], len(client.written)) == (1, 10, 3)
+    assert all(later - at >= WRITE_SECONDS for at, later in itertools.pairwise(times))
+
+
+@virtual
+async def test_a_report_that_could_not_be_written_is_written_later():
+    client = Writes()
+    client.faults.append(ConflictError("it failed"))
+    async with kept(client) as observed:
+        observed.review(workload(), is_first=False)
+        await asyncio.sleep(60)
+    assert [number for _, number in client.written] == [1]
+
+
+@virtual
+async def test_a_former_report_that_cannot_be_read_is_replaced():
+    client = Writes(b'{"data": {"report.json": "{"}}')
+    async with kept(client) as observed:
+        observed.review(workload(), is_first=False)
+        await asyncio.sleep(60)
+    assert [number for _, number in client.written] == [1]
+
+
+@pytest.mark.parametrize("send", [post, post_chunked], ids=["at once", "in parts"])
+async def test_served_reviews_are_compared_and_not_patched(log, send):
+    observed = Observed(POLICY)
+    admission = Admission(log, observed.engine, shadow=observed.shadow)
+    for path, document in (
+        ("/shadow/mutate", workload()),
+        ("/shadow/validate", workload(nodeSelector={"disk": "hdd"})),
+    ):
+        answered = await admission.ask(send(body(document), path=path))
+        response = json.loads(answered.body)["response"]
+        assert response["allowed"]
+        assert "patch" not in response
+    assert observed.counts == {"different": 1}
+
+
+@pytest.mark.parametrize("path", [*MUTATE_PATHS, *VALIDATE_PATHS])
+async def test_in_shadow_mode_paths_that_decide_are_not_served(log, path):
+    observed = Observed(POLICY)
+    admission = Admission(log, observed.engine, shadow=observed.shadow)
+    answered = await admission.ask(post(body(workload()), path=path))
+    assert answered.status == 404
+
+
+async def test_without_shadow_mode_its_paths_are_not_served(log):
+    admission = Admission(log, Observed(POLICY).engine)
+    answered = await admission.ask(post(body(workload()), path="/shadow/mutate"))
+    assert answered.status == 404
+
+
+def test_a_pod_on_which_nothing_could_be_decided_is_not_gated():
+    observed = Observed(namespaces=None)
+    data = body(pod_of_web(keys(workload="web")))
+    _, decision = answer_failed(data, observed.engine, "deadline", "too late")
+    assert decision.verdict.response.patch
+    result, _ = observed.shadow.observe(data, observed.engine, decision, is_first=True)
+    assert "patch" not in json.loads(result)["response"]
