@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,11 +23,22 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.migrate import shadow
 from harbourmaster.cli.migrate.shadow import STORED, Stored, stored_differences
-from harbourmaster.webhook.shadow import CONFIG_MAP, REPORT, Difference, ShadowReport
+from harbourmaster.webhook.shadow import (
+    BOTH,
+    CONFIG_MAP,
+    INTENDED,
+    ONLY_OURS,
+    ONLY_THEIRS,
+    REFUSED,
+    REPORT,
+    Difference,
+    ShadowReport,
+)
 from helpers import lifecycle_objects as objects
 
+MANUAL = Path(__file__).parents[3] / "docs/migration/migrating.md"
 HOME = "harbourmaster-system"
-INTENDED = Difference("Pod", "a", "x", "spec.tolerations", "r", "1", "", intended="because")
+KNOWN = Difference("Pod", "a", "x", "spec.tolerations", "r", "1", "", intended="because")
 FAULT = Difference("Deployment", "a", "web", "spec.nodeSelector", "r", "1", "2", objects=7)
 OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="front-5d9c", uid="rs-1")
 CHECKS = {"keptn.sh/pre-deployment-tasks": "two, one"}
@@ -146,14 +159,14 @@ async def test_a_report_that_cannot_be_read_is_one_line(api, client, arguments, 
 
 
 async def test_intended_differences_alone_are_a_success(client, arguments, report):
-    report(INTENDED, different=1)
+    report(KNOWN, different=1)
     assert await shadow.run(arguments, client) == 0
-    report(INTENDED, FAULT, different=8)
+    report(KNOWN, FAULT, different=8)
     assert await shadow.run(arguments, client) == 1
 
 
 async def test_differences_that_are_not_intended_come_first(client, arguments, report, capsys):
-    report(INTENDED, FAULT, equal=3, different=8)
+    report(KNOWN, FAULT, equal=3, different=8)
     arguments.output = "text"
     await shadow.run(arguments, client)
     lines = capsys.readouterr().out.splitlines()
@@ -193,3 +206,9 @@ async def test_objects_of_keptn_are_read_and_nothing_is_written(
 
 
 GATED = {"keptn.sh/lifecycle-toolkit": "enabled"}
+
+
+def test_the_manual_lists_every_reason():
+    section = MANUAL.read_text().partition("## Shadow mode")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \|$", section, re.MULTILINE)
+    assert listed == [ONLY_OURS, ONLY_THEIRS, BOTH, REFUSED, STORED, *INTENDED]
