@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE =
 .DEFAULT_GOAL := help
 .PHONY: help venv run demo demo-evaluation test test-all test-unit test-node soak soak-node coverage simulate mutants lint format bench docs fuzz lock clean
 .PHONY: webhook playground sdist sbom chart release engine base-image image node-images docker-build docker-push
-.PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened undeploy deploy-with-certmanager deploy-using-certmanager
+.PHONY: deploy deploy-before-1.30 deploy-beside-keptn deploy-hardened deploy-shadow undeploy deploy-with-certmanager deploy-using-certmanager
 .PHONY: undeploy-with-certmanager undeploy-using-certmanager
 
 help: ## show this list
@@ -212,6 +212,12 @@ deploy-before-1.30: ## install on Kubernetes before 1.30, without the admission 
 
 deploy-beside-keptn: ## install while Keptn still runs the checks; make deploy takes over
 	$(call install,deploy/beside-keptn)
+
+deploy-shadow: ## compare what kupid and Keptn do with what Harbourmaster would do, and change nothing
+	@found=$$($(KUBECTL) get --ignore-not-found --output=name mutatingwebhookconfiguration harbourmaster) || exit 2; \
+	[ -z "$$found" ] || { \
+		echo "Harbourmaster is installed in this cluster and would stop to work: shadow mode is for before" >&2; exit 2; }
+	$(call install,deploy/shadow)
 
 deploy-with-certmanager: ## install with certificates from cert-manager, which must be installed
 	@found=$$($(KUBECTL) get --ignore-not-found --output=name crd certificates.cert-manager.io) || exit 2; \

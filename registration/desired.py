@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 NAME: Final = "harbourmaster"
 """Of both configurations."""
+SHADOW: Final = "000-harbourmaster-shadow"
+"""Of both in shadow mode: the API server calls mutating ones by name, so it sees objects first."""
+SHADOW_PATHS: Final = ("/shadow/mutate", "/shadow/validate")
+"""Not served otherwise, so that a configuration that was left over changes nothing."""
+SHADOW_SECONDS: Final = 2
+"""The longest that a request waits for a webhook that only looks."""
 TEMPLATES: Final = "templates.harbourmaster.dev"
 PODS_ENTRY: Final = "pods.harbourmaster.dev"
 GATED_PODS: Final = "gated-pods.harbourmaster.dev"
@@ -49,6 +55,7 @@ TASK_DEFINITIONS_ENTRY: Final = "taskdefinitions.harbourmaster.dev"
 CHECKS_ENTRY: Final = "checks.harbourmaster.dev"
 METRICS_ENTRY: Final = "metrics.harbourmaster.dev"
 PLACEMENT_ENTRY: Final = "placement.harbourmaster.dev"
+SHADOW_ENTRY: Final = "shadow.harbourmaster.dev"
 LABELS: Final = {
     "app.kubernetes.io/component": "webhook",
     "app.kubernetes.io/managed-by": "harbourmaster",
@@ -105,10 +112,19 @@ def desired(
 ) -> dict[Resource, dict[str, Any]]:
     """Both configurations, as the API holds them. ``ca_bundle`` is PEM; None leaves it out."""
     entries = _Entries(settings, home, ca_bundle)
+    mutating, validating = (
+        entries.observing() if settings.shadow else (entries.mutating(), entries.validating())
+    )
+    name = name_of(settings)
     return {
-        MUTATING_WEBHOOKS: _configuration(MUTATING_WEBHOOKS, home, entries.mutating()),
-        VALIDATING_WEBHOOKS: _configuration(VALIDATING_WEBHOOKS, home, entries.validating()),
+        MUTATING_WEBHOOKS: _configuration(MUTATING_WEBHOOKS, name, home, mutating),
+        VALIDATING_WEBHOOKS: _configuration(VALIDATING_WEBHOOKS, name, home, validating),
     }
+
+
+def name_of(settings: RegistrationSettings) -> str:
+    """The name of both configurations."""
+    return SHADOW if settings.shadow else NAME
 
 
 class _Entries:
@@ -167,6 +183,18 @@ class _Entries:
             ),
         ]
 
+    def observing(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Those of shadow mode: they see the same objects before and after all others."""
+        rules = list(_template_rules(self._settings)) if self._settings.templates else []
+        if PODS in self._settings.kinds:
+            rules.append(_rule("", "v1", [PODS], ["CREATE"]))
+        entry = self._mutating(SHADOW_ENTRY, rules, "Ignore", [])
+        entry["timeoutSeconds"] = min(entry["timeoutSeconds"], SHADOW_SECONDS)
+        entry["clientConfig"], after = map(self._client, SHADOW_PATHS)
+        last = {**entry, "clientConfig": after}
+        del last["reinvocationPolicy"]
+        return [{**entry, "reinvocationPolicy": "Never"}], [last]
+
     def _validating(
         self, name: str, rule: dict[str, Any], failure_policy: str, match_policy: str
     ) -> dict[str, Any]:
@@ -224,9 +252,9 @@ class _Entries:
 
 
 def _configuration(
-    resource: Resource, home: Home, webhooks: list[dict[str, Any]]
+    resource: Resource, name: str, home: Home, webhooks: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": NAME, "labels": dict(LABELS)}
+    metadata: dict[str, Any] = {"name": name, "labels": dict(LABELS)}
     if home.uid is not None:
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": home.name, "uid": home.uid}
         metadata["ownerReferences"] = [owner]

@@ -54,6 +54,11 @@ class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
         "seconds that the API server waits for an answer; while the webhook hangs, this delays "
         "every pod",
     ] = 3
+    shadow: Annotated[
+        bool,
+        "register only webhooks that compare what kupid and Keptn do with what would be done here; "
+        "needs shadow in the webhook's settings",
+    ] = False
     kinds: Annotated[
         tuple[str, ...],
         f"resources whose pods get policies; also possible: {MORE_KINDS[0]}",

@@ -9,6 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from harbourmaster.registration.desired import SHADOW_PATHS
 from harbourmaster.serving.bodies import BodyReader
 from harbourmaster.serving.direct import Direct
 from harbourmaster.serving.responses import json_response
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.handlers import Decision
     from harbourmaster.webhook.recording import Recorder
     from harbourmaster.webhook.records import Records
+    from harbourmaster.webhook.shadow import Shadow
 
+SHADOW: Final = ((SHADOW_PATHS[:1], True), (SHADOW_PATHS[1:], False))
+"""All that is served in shadow mode; paths, and whether they are of a mutating webhook."""
 MUTATE_PATHS: Final = ("/mutate", "/webhook", "/mutate-v1-pod")
 """Our own path, kupid's and Keptn's; on all the object's kind decides what happens."""
 VALIDATE_PATHS: Final = (
@@ -40,6 +44,7 @@ VALIDATE_PATHS: Final = (
     "/validate-metrics-keptn-sh-v1-analysis",
     "/validate-metrics-keptn-sh-v1-analysisdefinition",
 )
+LIVE: Final = ((MUTATE_PATHS, True), (VALIDATE_PATHS, False))
 CONVERT_PATH: Final = "/convert"
 
 Arrival: TypeAlias = Callable[[str, float], Awaitable[bool]]
@@ -51,6 +56,9 @@ class Reviews(BodyReader):
 
     ``may_patch`` is off for the paths of validating webhooks, which may give no patch.
     """
+
+    shadow: Shadow | None = None
+    """Set in shadow mode, before anything is served."""
 
     def __init__(
         self,
@@ -82,6 +90,8 @@ class Reviews(BodyReader):
         result, decision = self._answer(body, engine, may_patch=may_patch)
         if self._arrival is not None and NAMESPACE_UNKNOWN in decision.verdict.codes:
             return None
+        if self.shadow is not None:
+            result, decision = self.shadow.observe(body, engine, decision, is_first=may_patch)
         trace = None
         if self._records.are_traced and b"traceparent" in head.fields:
             parent, state = head.fields[b"traceparent"], head.fields.get(b"tracestate", b"")
@@ -113,6 +123,8 @@ class Reviews(BodyReader):
             ):
                 engine = self._holder.current
                 result, decision = self._answer(body, engine, may_patch=may_patch)
+        if self.shadow is not None:
+            result, decision = self.shadow.observe(body, engine, decision, is_first=may_patch)
         trace = _trace_of(request) if self._records.are_traced else None
         if self._recorder is not None:
             self._recorder.take(body, result, decision, engine, may_patch=may_patch)
@@ -146,10 +158,10 @@ def create_app(reviews: Reviews, conversions: Conversions | None = None) -> Rout
     """What the TLS port serves; without ``conversions`` only reviews."""
     handlers: dict[str, Handler] = {}
     answers: dict[bytes, DirectAnswer] = {}
-    for paths, may_patch in ((MUTATE_PATHS, True), (VALIDATE_PATHS, False)):
+    for paths, may_patch in LIVE if reviews.shadow is None else SHADOW:
         handlers |= dict.fromkeys(paths, partial(reviews.review, may_patch=may_patch))
         directly = partial(reviews.review_directly, may_patch=may_patch)
         answers |= dict.fromkeys(map(str.encode, paths), directly)
-    if conversions is not None:
+    if conversions is not None and reviews.shadow is None:
         handlers[CONVERT_PATH] = conversions.convert
     return Routes(handlers, Direct(answers, reviews.limits))

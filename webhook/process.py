@@ -17,7 +17,7 @@ from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.certs.watch import wait_for
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect, own_namespace
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.serving.background import running
 from harbourmaster.serving.drain import StopSignals
@@ -30,6 +30,7 @@ from harbourmaster.webhook.cluster_state import ClusterState
 from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.gating_choice import GatingChoice
 from harbourmaster.webhook.server import ReviewServer
+from harbourmaster.webhook.shadow import Shadow, keep_written
 from harbourmaster.webhook.snapshot import Snapshot, describe
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ class _Process:
         excluded = frozenset((own,) if own else ())
         # No namespace is known yet, which is not the same as every one existing.
         self._holder = EngineHolder(Engine(Snapshot(namespaces={}, excluded=excluded), settings))
-        self._server = ReviewServer(settings, self._holder, stream, self._arrival)
+        self._own, self._reported = own or FALLBACK_NAMESPACE, asyncio.Event()
+        self._shadow = Shadow(self._reported.set) if settings.shadow else None
+        self._server = ReviewServer(settings, self._holder, stream, self._arrival, self._shadow)
         registry = self._server.metrics.registry
         self._watches = WatchTallies(registry)
         self._client = Client(
@@ -127,6 +130,8 @@ class _Process:
         if self._choice is not None:
             yield self._choice.run()
         yield self._serve()
+        if self._shadow is not None:
+            yield keep_written(self._shadow, self._reported, self._client, self._own)
 
     async def _serve(self) -> None:
         """Take reviews as soon as they can be answered; then keep the certificate current."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.app import Arrival
     from harbourmaster.webhook.engine import EngineHolder
     from harbourmaster.webhook.settings import RecordSettings, Settings
+    from harbourmaster.webhook.shadow import Shadow
 
 _LAST_CONNECTIONS: Final = 3
 """Times the drain that connections may take in all to end by themselves; then they are cut."""
@@ -51,6 +52,7 @@ class ReviewServer:
         holder: EngineHolder,
         stream: BinaryIO | None,
         arrival: Arrival | None = None,
+        shadow: Shadow | None = None,
     ) -> None:
         """``stream`` takes the reviews' log lines; ``arrival`` waits for an unknown namespace.
 
@@ -78,10 +80,10 @@ class ReviewServer:
         self._tracer = start_tracing(settings.tracing, _SERVICE, release, self.metrics.spans)
         self._records = Records(self.metrics, asyncio.get_running_loop(), stream, self._tracer)
         self._recorder = _recorder(settings.record, self.metrics)
-        self._app = create_app(
-            Reviews(holder, server, self._limits, self._records, arrival, self._recorder),
-            Conversions(server, self._limits, self.metrics.conversions),
-        )
+        reviews = Reviews(holder, server, self._limits, self._records, arrival, self._recorder)
+        reviews.shadow = shadow
+        conversions = Conversions(server, self._limits, self.metrics.conversions)
+        self._app = create_app(reviews, conversions)
         self._log = get_logger("server")
 
     async def start(self, bundle: Bundle) -> tuple[Site, CertificateHolder]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.cli.arguments import add_command, add_installation, add_output
+from harbourmaster.cli.arguments import add_command, add_flags, add_installation, add_output
 
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
@@ -16,3 +16,8 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(commands, "migrate", text, run="migrate.run:run")
     add_installation(parser, "--namespace")
     add_output(parser, "text", "json", "yaml", more="; yaml is an overlay with Keptn's settings")
+    add_flags(
+        parser,
+        shadow="report what shadow mode (make deploy-shadow) found: what kupid and Keptn do "
+        "otherwise than Harbourmaster would",
+    )

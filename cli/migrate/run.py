@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
 from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.migrate import shadow
 from harbourmaster.cli.migrate.findings import findings
 from harbourmaster.cli.migrate.model import Command
 from harbourmaster.cli.migrate.overlay import overlay
@@ -32,7 +33,8 @@ SHOWN: Final = 20
 
 def run(arguments: Arguments) -> int:
     """Report; 0 nothing of theirs is left, 1 something is or was not readable, 2 no cluster."""
-    return run_with_client(arguments, partial(_run, arguments))
+    work = shadow.run if arguments.shadow else _run
+    return run_with_client(arguments, partial(work, arguments))
 
 
 async def _run(arguments: Arguments, client: Client) -> int:

@@ -347,9 +347,11 @@ class _Survey:
     ) -> Ours:
         live = self._live
         webhook = await live.attempt(live.deployment(WEBHOOK), None)
+        # In shadow mode nothing of theirs is replaced yet.
+        works = settings is None or not settings.webhook.shadow
         return Ours(
             live.namespace,
-            is_ready=webhook is not None and webhook.is_ready,
+            is_ready=works and webhook is not None and webhook.is_ready,
             is_registered=any(
                 one.metadata.name == NAME
                 and bool(one.entries)
@@ -358,7 +360,7 @@ class _Survey:
             ),
             is_beside_keptn=settings is not None and LIFECYCLE not in settings.controllers,
             # If this is unknown, no pod is released that a controller may still check.
-            is_led=await live.attempt(live.is_led(), default=True),
+            is_led=works and await live.attempt(live.is_led(), default=True),
         )
 
     async def _gardener(self, resource: Resource) -> list[Ref]:

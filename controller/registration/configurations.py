@@ -15,7 +15,7 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATIN
 from harbourmaster.controller import namespaces
 from harbourmaster.controller.objects import reference
 from harbourmaster.registration.break_glass import opened, standing
-from harbourmaster.registration.desired import NAME, Home, desired
+from harbourmaster.registration.desired import Home, desired, name_of
 from harbourmaster.registration.drift import Repair, compare, describe, repaired
 from harbourmaster.registration.fights import Fights
 from harbourmaster.registration.trust import bundle_of
@@ -53,6 +53,7 @@ class Configurations:
         """``ca_bundle`` gives the PEM wanted now; empty where there is none yet."""
         self._client = process.client
         self._settings = process.settings.webhook
+        self._name = name_of(self._settings)
         self._home = Home(process.namespace)
         self._stores = stores
         self._ca_bundle = ca_bundle
@@ -76,7 +77,7 @@ class Configurations:
     def present_bundles(self) -> Iterator[bytes]:
         """The caBundle of each webhook that is there, no matter who put it there."""
         for store in self._stores.values():
-            for entry in (store.get(NAME) or {}).get("webhooks") or ():
+            for entry in (store.get(self._name) or {}).get("webhooks") or ():
                 yield bundle_of(entry)
 
     async def reconcile(self) -> float:
@@ -94,7 +95,7 @@ class Configurations:
         return min((wait for wait in waits if wait), default=RESYNC)
 
     async def _keep(self, resource: Resource, bundle: bytes) -> float:
-        observed = self._stores[resource].get(NAME)
+        observed = self._stores[resource].get(self._name)
         if observed is None:
             return await self._create(resource, bundle)
         glass = self._note_glass(resource, observed)
@@ -124,13 +125,13 @@ class Configurations:
         regarding = reference(resource, stored["metadata"])
         if resource in self._agreed:
             note = (
-                f"{resource.kind} {NAME} was deleted by hand and is created again: "
+                f"{resource.kind} {self._name} was deleted by hand and is created again: "
                 "to keep your own configurations, set registerWebhooks to false"
             )
             self._note_repair(resource, regarding, _WHOLE, note, now)
         else:
             self._events.emit(
-                regarding, "Normal", "Registered", f"{resource.kind} {NAME} is created"
+                regarding, "Normal", "Registered", f"{resource.kind} {self._name} is created"
             )
         self._log.info("configuration created", kind=resource.kind)
         self._agreed[resource] = wanted
@@ -151,7 +152,7 @@ class Configurations:
         due = [repair for repair, wait in zip(repairs, waits, strict=True) if not wait]
         if due:
             mended = repaired(observed, due, wanted)
-            await self._client.replace(resource, NAME, mended)
+            await self._client.replace(resource, self._name, mended)
             self._tell(resource, observed, due, now)
         self._agreed[resource] = wanted
         return min((wait for wait in waits if wait), default=0.0)
@@ -178,7 +179,7 @@ class Configurations:
     ) -> None:
         """Tell of what somebody else changed, and of a fight where it goes on and on."""
         is_fight = self._fights.record(_field(resource, repair), repr(repair.wanted), now)
-        subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {NAME}"
+        subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {self._name}"
         report_repair(
             self._events,
             self._metrics,
@@ -226,7 +227,7 @@ class Configurations:
         return not found.is_ending
 
     def _entry(self, resource: Resource, name: str) -> dict[str, Any]:
-        entries = (self._stores[resource].get(NAME) or {}).get("webhooks") or ()
+        entries = (self._stores[resource].get(self._name) or {}).get("webhooks") or ()
         return next((entry for entry in entries if entry.get("name") == name), {})
 
 

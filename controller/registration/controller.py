@@ -28,7 +28,7 @@ from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.registration import break_glass
-from harbourmaster.registration.desired import NAME
+from harbourmaster.registration.desired import name_of
 from harbourmaster.registration.trust import Trust
 from harbourmaster.telemetry.logging import get_logger
 
@@ -138,14 +138,19 @@ class RegistrationController:
         self._process = process
         self._caches = caches = Caches(process.client, process.metrics.watches)
         caches.include(process.secret)
+        shadow = process.settings.webhook.shadow
+        self._name = name_of(process.settings.webhook)
         self._configurations = {
             resource: caches.cache(
-                resource, partial(decode_object, resource), field_selector=f"metadata.name={NAME}"
+                resource,
+                partial(decode_object, resource),
+                field_selector=f"metadata.name={self._name}",
             )
             for resource in RESOURCES
         }
-        self._definitions = self._named(DEFINITIONS, CONVERTED, decode_converted, "conversion of")
-        served = SERVED if process.settings.metrics.custom_metrics_api else ()
+        converted = () if shadow else CONVERTED
+        self._definitions = self._named(DEFINITIONS, converted, decode_converted, "conversion of")
+        served = SERVED if process.settings.metrics.custom_metrics_api and not shadow else ()
         self._api_services = self._named(API_SERVICES, served, decode_api_service, "apiservice")
         self.controller = Controller(
             REGISTRATION, self._start, process.metrics, reflectors=caches.reflectors
@@ -196,7 +201,7 @@ class RegistrationController:
     def _note_break_glass(self, _keys: frozenset[str]) -> None:
         # On every replica: another may lead next, and break-glass mode stays on.
         for resource, cache in self._configurations.items():
-            is_on = break_glass.standing(cache.store.get(NAME)) is not None
+            is_on = break_glass.standing(cache.store.get(self._name)) is not None
             gauge = self._process.metrics.registration.break_glass
             gauge.labels(resource.kind).set(is_on)
 

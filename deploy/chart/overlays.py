@@ -21,13 +21,15 @@ Overlay = frozenset[str]
 """The components that an overlay has, also those that are part of others."""
 
 DEPLOY: Final = Path(__file__).parents[1]
-LAYERS: Final = {"with-certmanager": "certManager", "beside-keptn": "besideKeptn"}
+ALONE: Final = "shadow"
+"""An overlay that has no component."""
+LAYERS: Final = {"with-certmanager": "certManager", "beside-keptn": "besideKeptn", ALONE: ALONE}
 """Overlays that are made components here, by the names that values give them."""
 FIRST: Final = (*LAYERS, "hardened")
 """They bring what other components patch."""
 LAST: Final = "gardener"
 """It renames what the others bring."""
-LESS: Final = ("beside-keptn", "no-custom-metrics", "pods-only")
+LESS: Final = ("beside-keptn", "no-custom-metrics", "pods-only", ALONE)
 """They take away what other components change."""
 LEFT_OUT: Final = ("single-replica",)
 """What values say as well."""
@@ -102,7 +104,7 @@ def additions() -> list[tuple[str, Overlay, Overlay]]:
     names = [each.name for each in components()]
     return [
         *((name, Overlay(), with_parts(name)) for name in names),
-        *((name, nearly_all(but=name), nearly_all() | {name}) for name in names),
+        *((name, nearly_all(but=name), nearly_all() | {name}) for name in names if name != ALONE),
     ]
 
 
@@ -138,6 +140,8 @@ def _workspace(folder: Path) -> dict[str, Any]:
         layer["resources"] = [
             each for each in layer["resources"] if each not in {"../base", "../default"}
         ]
+        # Values have them.
+        layer.pop("replicas", None)
         _write(folder / name / "kustomization.yaml", layer)
     # The release says which namespace.
     gardener = folder / "components" / LAST

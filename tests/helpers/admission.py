@@ -22,13 +22,15 @@ KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
 class Admission:
     """What serves the review paths by one engine."""
 
-    def __init__(self, log, engine, *, limits=None, tracer=None, **settings):
+    def __init__(self, log, engine, *, limits=None, tracer=None, shadow=None, **settings):
         self.output = log
         self.metrics = create_metrics("0", OUTCOMES)
         self.limits = Limits(metrics=self.metrics, **(limits or {}))
         self.records = Records(self.metrics, asyncio.get_running_loop(), log, tracer)
         server = ServerSettings(**settings)
-        self.app = create_app(Reviews(EngineHolder(engine), server, self.limits, self.records))
+        reviews = Reviews(EngineHolder(engine), server, self.limits, self.records)
+        reviews.shadow = shadow
+        self.app = create_app(reviews)
 
     @asynccontextmanager
     async def connected(self, tls=None, client=None):

@@ -8,6 +8,13 @@
 {{- range $name, $parts := include "harbourmaster.parts" . | fromJson }}
 {{- if get $with $name }}{{ range $parts }}{{ $_ := set $with . true }}{{ end }}{{ end }}
 {{- end -}}
+{{- if .Values.shadow }}
+{{- range $name, $_ := $with }}{{ $_ := set $with $name false }}{{ end -}}
+{{- if ne (int .Values.webhook.replicas) 1 }}
+{{- fail "shadow mode needs one pod that sees all objects: webhook.replicas: set it to 1" }}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $with "shadow" .Values.shadow -}}
 {{- toJson $with -}}
 {{- end }}
 

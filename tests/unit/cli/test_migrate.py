@@ -13,6 +13,7 @@ import pytest
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from harbourmaster.cli.arguments import DEFAULT_NAMESPACE
+from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.webhooks import decode_configuration, decode_definition, decode_slice
 from harbourmaster.cli.migrate import commands
@@ -48,6 +49,7 @@ from helpers.objects import cluster_policy, policy
 
 ROOT = Path(__file__).parents[3]
 OURS = Ours("harbourmaster-system")
+SHADOWED = "--webhook-shadow=true"
 NAMED = {"name": "x"}
 
 
@@ -360,6 +362,18 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_found(api):
     assert observed.registrations[0].is_broken
     assert observed.namespaces[0].keeps == ("what could not be listed",)
     assert [step.code for step in plan(observed)] == ["unblock"]
+
+
+@pytest.mark.parametrize(("flags", "works"), [([], True), ([SHADOWED], False)])
+async def test_in_shadow_mode_harbourmaster_does_not_count_as_at_work(api, flags, works):
+    metadata = {"namespace": DEFAULT_NAMESPACE}
+    for name, given in ((WEBHOOK, ["webhook"]), (CONTROLLER, ["controller", *flags])):
+        container = {"name": name, "args": given}
+        spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+        status = {"readyReplicas": 1, "availableReplicas": 1}
+        deployment = {"metadata": {**metadata, "name": name}, "spec": spec, "status": status}
+        api.put(DEPLOYMENTS, deployment)
+    assert (await survey(api)).ours.is_at_work == works
 
 
 async def test_it_only_reads(api):

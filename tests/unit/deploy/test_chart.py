@@ -16,7 +16,7 @@ from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deplo
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 NAMES = [each.name for each in overlays.components()]
-OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened"}
+OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened", "shadow"}
 """Components that have values outside of ``components``."""
 MAKES_IT = pytest.mark.timeout(300)
 """Kustomize runs 38 times where ``deploy/`` has changed."""

@@ -17,6 +17,7 @@ GOLDEN = yaml.safe_load(Path(__file__).with_name("rights.yaml").read_text())
 NEVER = {"*", "escalate", "bind", "impersonate", "deletecollection"}
 DEFINITION = "CustomResourceDefinition"
 READING = {"get", "list", "watch"}
+SHADOW = "shadow"
 
 
 def rights(found, account):
@@ -37,7 +38,7 @@ def rights(found, account):
     return sorted(lines)
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", [*BASES, SHADOW])
 @pytest.mark.parametrize("account", ["harbourmaster-webhook", "harbourmaster-controller"])
 @pytest.mark.claim("R1")
 def test_the_rights_are_exactly_these(base, account):
@@ -51,7 +52,7 @@ def test_the_webhook_only_reads(base):
     assert {verb for each in verbs for verb in each.split(", ")} <= READING
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", [*BASES, SHADOW])
 @pytest.mark.claim("R2")
 def test_no_account_of_ours_has_a_dangerous_right(base):
     found = objects(base)

@@ -260,3 +260,40 @@ def test_the_namespace_owns_the_configurations():
 
 def test_nothing_needs_more_than_kubernetes_1_25():
     assert "matchConditions" not in json.dumps(mutating())
+
+
+def shadowed(**values):
+    found = desired(settings(shadow=True, **values), HOME, b"PEM")
+    return [found[each] for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
+
+
+def test_in_shadow_mode_the_mutating_webhook_is_called_before_those_of_kupid_and_keptn():
+    name = shadowed()[0]["metadata"]["name"]
+    theirs = ("gardener-extension-kupid", "lifecycle-mutating-webhook-configuration")
+    assert min((*theirs, name)) == name
+
+
+def test_in_shadow_mode_no_webhook_can_refuse_delay_or_change_an_object():
+    live = entry("pods")["clientConfig"]["service"]["path"]
+    first, last = shadowed(failurePolicy="Fail", gatedFailurePolicy="Fail")
+    for one in (*first["webhooks"], *last["webhooks"]):
+        assert (one["failurePolicy"], one["sideEffects"]) == ("Ignore", "None")
+        assert one["timeoutSeconds"] <= 2
+        assert one["clientConfig"]["service"]["path"] != live
+        assert one.get("reinvocationPolicy", "Never") == "Never"
+
+
+def test_in_shadow_mode_the_same_objects_are_seen_as_otherwise():
+    expected = [*entry("templates")["rules"], *entry("pods")["rules"]]
+    first, last = shadowed(objectSelector={"matchLabels": {"a": "b"}})
+    for one in (*first["webhooks"], *last["webhooks"]):
+        assert one["rules"] == expected
+        (excluded,) = one["namespaceSelector"]["matchExpressions"]
+        assert HOME.name in excluded["values"]
+        assert "kube-system" in excluded["values"]
+        assert one["objectSelector"] == {"matchLabels": {"a": "b"}}
+
+
+def test_in_shadow_mode_all_that_the_api_server_would_fill_in_is_there():
+    first, last = (each["webhooks"][0] for each in shadowed())
+    assert (first.keys(), last.keys()) == ({*DEFAULTED, "reinvocationPolicy"}, DEFAULTED)

@@ -1,0 +1,168 @@
+"""``harbourmaster migrate --shadow``: what shadow mode has found.
+
+It only reads: the report of the webhook, and the objects that Keptn has stored. The latter are
+compared with those that Harbourmaster would make of the same pods and apps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.api import resources
+from harbourmaster.api.metadata import Metadata
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, print_out
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.kinds import metadata_in
+from harbourmaster.cli.live.reader import unread
+from harbourmaster.cli.live.webhooks import decode_definition
+from harbourmaster.cli.migrate.survey import resource_of
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
+from harbourmaster.gates.owners import supported_owner, workload_above
+from harbourmaster.gates.workload import workload_of
+from harbourmaster.kube.errors import ForbiddenError
+from harbourmaster.lifecycle.apps import composed_version, is_managed, version_of
+from harbourmaster.lifecycle.model import App, AppVersion, Checks, Workload, WorkloadVersion
+from harbourmaster.lifecycle.workloads import names_of_pod
+from harbourmaster.webhook.shadow import CONFIG_MAP, MORE, Difference, report_in
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterator
+
+    from harbourmaster.api.resources import Resource
+    from harbourmaster.kube.client import Client
+
+STORED: Final = "stored-by-keptn"
+"""The reason of a difference from an object that Keptn has made."""
+_CHECKS: Final = tuple(msgspec.structs.fields(Checks))
+
+
+class Stored(Struct, frozen=True):
+    """What Keptn has stored, and the pods of namespaces that opted in to it."""
+
+    pods: tuple[Metadata, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    versions: tuple[WorkloadVersion, ...] = ()
+    apps: tuple[App, ...] = ()
+    app_versions: tuple[AppVersion, ...] = ()
+
+
+async def run(arguments: Arguments, client: Client) -> int:
+    """Report; 0 no difference but intended ones, 1 others or unreadable objects, 2 no report."""
+    live = Installation(client, arguments.installed_in)
+    token = unread.set(live.faults.append)
+    where = f"ConfigMap {live.namespace}/{CONFIG_MAP}"
+    try:
+        body = await live.find(resources.CONFIG_MAPS, CONFIG_MAP, live.namespace)
+        if body is None:
+            complain(f"shadow mode is not installed: {where} not found: run make deploy-shadow")
+            return UNUSABLE
+        report, stored = report_in(body), await _read(live)
+    except (ForbiddenError, msgspec.MsgspecError) as error:
+        complain(f"report of shadow mode not read: {where}: {error}")
+        return UNUSABLE
+    finally:
+        unread.reset(token)
+        await live.close()
+    found = sorted(
+        (*report.differences, *stored_differences(stored)),
+        key=lambda one: (bool(one.intended), -one.objects, one.key),
+    )
+    shown = {"counts": report.counts, "differences": found, "unread": live.faults}
+    print_out(arguments, shown, _lines(report.counts, found))
+    for line in live.faults:
+        complain(f"not read: {line}")
+    has_faults = any(not one.intended for one in found) or report.counts.get(MORE)
+    return LEFT if has_faults or live.faults else DONE
+
+
+def stored_differences(stored: Stored) -> Iterator[Difference]:
+    """Names, versions and checks of Keptn's objects that differ from those made here."""
+    for one, number in Counter((*_of_pods(stored), *_of_apps(stored))).items():
+        yield msgspec.structs.replace(one, objects=number)
+
+
+def _of_pods(stored: Stored) -> Iterator[Difference]:
+    versions = {each.metadata.key: each.spec for each in stored.versions}
+    for pod in stored.pods:
+        owner = supported_owner(pod.owner_references)
+        described = workload_of(pod.annotations, pod.labels)
+        # Keptn gives every pod that it tracks a version.
+        if owner is None or described is None or not described.version:
+            continue
+        kind, name = workload_above(owner, pod.labels)
+        place, names = (kind, pod.namespace, name), names_of_pod(described)
+        spec = versions.get(f"{pod.namespace}/{names.version}")
+        if spec is None:
+            yield Difference(*place, "KeptnWorkloadVersion", STORED, names.version, "")
+            continue
+        values = {
+            "app": (names.app, spec.app),
+            "workloadName": (names.workload, spec.workload_name),
+            "version": (described.version, spec.version),
+        }
+        for one in _CHECKS:
+            lists = (getattr(each, one.name) for each in (described, spec))
+            ours, theirs = (", ".join(sorted(each)) for each in lists)
+            values[one.encode_name] = ours, theirs
+        for field, (ours, theirs) in values.items():
+            if ours != theirs:
+                at = f"KeptnWorkloadVersion spec.{field}"
+                yield Difference(*place, at, STORED, ours, theirs)
+
+
+def _of_apps(stored: Stored) -> Iterator[Difference]:
+    versions = {each.metadata.key for each in stored.app_versions}
+    for app in stored.apps:
+        namespace, name = app.metadata.namespace, app.metadata.name
+        members = [
+            each
+            for each in stored.workloads
+            if (each.metadata.namespace, each.spec.app) == (namespace, name)
+        ]
+        ours = composed_version(members) if members and is_managed(app) else app.spec.version
+        if ours != app.spec.version:
+            yield Difference(
+                "KeptnApp", namespace, name, "spec.version", STORED, ours, app.spec.version
+            )
+        version = version_of(app)
+        if f"{namespace}/{version}" not in versions:
+            yield Difference("KeptnApp", namespace, name, "KeptnAppVersion", STORED, version, "")
+
+
+async def _read(live: Installation) -> Stored:
+    async def read(resource: Resource, kind: type[Any]) -> tuple[Any, ...]:
+        """All of a kind, in the version in which Keptn stores it."""
+        definition = await live.read(resources.DEFINITIONS, resource.name, decode_definition)
+        if definition is None:
+            return ()
+        decode = msgspec.json.Decoder(kind).decode
+        return tuple(await live.attempt(live.items(resource_of(definition), decode), []))
+
+    namespaces = await live.attempt(live.namespaces(), [])
+    gated = {each.name for each in namespaces if each.annotations.get(OPT_IN_KEY) == OPT_IN}
+    pods = await live.attempt(live.listed(resources.PODS, metadata_in, metadata_only=True), [])
+    return Stored(
+        tuple(each for each in pods if each.namespace in gated),
+        await read(resources.WORKLOADS, Workload),
+        await read(resources.WORKLOAD_VERSIONS, WorkloadVersion),
+        await read(resources.APPS, App),
+        await read(resources.APP_VERSIONS, AppVersion),
+    )
+
+
+def _lines(counts: dict[str, int], found: list[Difference]) -> Iterator[str]:
+    yield f"Objects: {', '.join(f'{counts[name]} {name}' for name in counts)}"
+    for one in found:
+        field = f" {one.field}" if one.field else ""
+        yield f"{one.kind} {one.namespace}/{one.name}{field}: {one.reason} (objects: {one.objects})"
+        yield f"    Harbourmaster: {one.ours or 'not set'}"
+        yield f"    kupid, Keptn:  {one.theirs or 'not set'}"
+        if one.intended:
+            yield f"    intended: {one.intended}"
+    if not found:
+        yield "No differences."

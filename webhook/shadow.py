@@ -1,0 +1,329 @@
+"""Shadow mode: what kupid and Keptn did with an object, compared with what we would have done.
+
+The first mutating webhook sees an object before all others and decides on it as ever, but answers
+without a patch. The validating one sees the same object after them. Differences are counted by
+owner, field and reason. Nothing here changes or refuses an object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.patches import MergePatch, Operation, apply
+from harbourmaster.api.resources import CONFIG_MAPS
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import READ_KEYS
+from harbourmaster.gates.owners import workload_above
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.policies.keys import node_term_key
+from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.webhook.review import Review, allowed, cut, decode_review, encode_review
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harbourmaster.kube.client import Client
+    from harbourmaster.policies.pods import Kind
+    from harbourmaster.webhook.engine import Engine, Verdict
+    from harbourmaster.webhook.handlers import Decision
+    from harbourmaster.webhook.review import Request
+
+    Json = dict[str, Any]
+    Fields = dict[str, str]
+
+CONFIG_MAP: Final = "harbourmaster-shadow"
+"""In our namespace; its key REPORT has a ShadowReport as JSON."""
+REPORT: Final = "report.json"
+MAX_DIFFERENCES: Final = 1000
+"""Of different owners, fields or reasons; more are only counted."""
+MAX_PENDING: Final = 4096
+"""Owners with objects that are between the two webhooks."""
+WRITE_SECONDS: Final = 5.0
+"""Between two writes of the report."""
+EQUAL: Final = "equal"
+DIFFERENT: Final = "different"
+UNPAIRED: Final = "unpaired"
+"""Objects that only one of the two webhooks saw: refused by others, or while we started."""
+MORE: Final = "more"
+"""Differences beyond MAX_DIFFERENCES."""
+ONLY_OURS: Final = "only-harbourmaster"
+ONLY_THEIRS: Final = "only-kupid-or-keptn"
+BOTH: Final = "different-values"
+REFUSED: Final = "refused"
+INTENDED: Final = {
+    "kupid-excluded-namespace": "kupid excludes namespaces with the label role=kube-system",
+    "kupid-excluded-kind": "kupid changes only templates, and of fewer kinds",
+    "older-template": "kupid changes a template only when it is written again, Harbourmaster also "
+    "the pods of one that is older than the policy",
+    "default-scheduler": "a policy replaces schedulerName: default-scheduler",
+    "policy-order": "kupid applies several policies in random order",
+    "node-name-as-affinity": "a pod at a gate gets a policy's nodeName as node affinity",
+    "other-gates": "Keptn removes scheduling gates of others, which are kept",
+    "gate-owner-unknown": "a pod whose owner is not known yet waits, Keptn does not gate it",
+    "gate-container-missing": "the version is a hash if the pod lacks the container that "
+    "keptn.sh/container names, Keptn does not gate such a pod",
+    "gate-node-name": "a pod with spec.nodeName cannot wait at a gate",
+}
+"""The reasons of differences that are known; those on gates are codes of our warnings."""
+_OF_KUPID: Final = frozenset(("DaemonSet", "Deployment", "StatefulSet", "Job", "CronJob"))
+_POLICY_FIELDS: Final = ("affinity", "nodeName", "nodeSelector", "schedulerName", "tolerations")
+_GATES: Final = "spec.schedulingGates"
+_OUR_GATE: Final = f"{_GATES}[{GATE}]"
+_OF_CRON_JOB: Final = re.compile(r"-\d{8,}$")
+_SHOWN: Final = 100
+_KEPT: Final = 200
+"""Characters of a value; a longer one is kept by its hash."""
+_decode: Final = msgspec.json.Decoder().decode
+_operations: Final = msgspec.json.Decoder(list[Operation]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Difference(Struct, frozen=True):
+    """One field in which the objects of one owner differ; ``ours`` and ``theirs`` are of the first.
+
+    They are shortened, and empty where the field is not set. ``field`` is empty for a refusal.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    field: str
+    reason: str
+    ours: str
+    theirs: str
+    objects: int = 1
+    intended: str = ""
+    """Why, if the difference is known."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Equal for differences that count as one."""
+        return (self.kind, self.namespace, self.name, self.field, self.reason)
+
+
+class ShadowReport(Struct, frozen=True):
+    """What was compared: numbers of objects by result, and the differences."""
+
+    counts: dict[str, int] = {}
+    differences: tuple[Difference, ...] = ()
+
+
+class Expected(NamedTuple):
+    """What an object was, and would be with us."""
+
+    before: Fields
+    ours: Fields
+    codes: tuple[str, ...]
+    """Of the warnings."""
+    policies: int
+    """How many match."""
+    refusal: str | None
+
+
+class Shadow:
+    """The tallies; ``on_change`` is called when there is more to report."""
+
+    def __init__(self, on_change: Callable[[], object]) -> None:
+        self._on_change = on_change
+        # With the number of objects that have not come again: those of one owner are equal.
+        self._pending: dict[tuple[str, ...], tuple[Expected, int]] = {}
+        self._counts = Counter({EQUAL: 0, DIFFERENT: 0, UNPAIRED: 0, MORE: 0})
+        self._differences: dict[tuple[str, ...], Difference] = {}
+        self._log = get_logger("shadow")
+
+    def restore(self, report: ShadowReport) -> None:
+        """Continue with what was reported before a restart."""
+        self._counts.update(report.counts)
+        self._differences = {each.key: each for each in report.differences} | self._differences
+
+    def report(self) -> ShadowReport:
+        """What was found until now."""
+        return ShadowReport(dict(self._counts), tuple(self._differences.values()))
+
+    def observe(
+        self, body: bytes, engine: Engine, decision: Decision, *, is_first: bool
+    ) -> tuple[bytes, Decision]:
+        """Keep or compare what ``decision`` is on, and answer that the object passes as it is."""
+        review = Review()
+        try:
+            review = decode_review(body)
+            request = review.request
+            if request is not None and request.has_object and not request.dry_run:
+                self._note(request, engine, decision.verdict, is_first=is_first)
+        except Exception:  # noqa: BLE001 - logged with its traceback; a defect must stop no pod
+            self._log.exception("object not compared")
+        uid = review.request.uid if review.request else ""
+        return encode_review(review.api_version, uid, allowed()), decision
+
+    def _note(self, request: Request, engine: Engine, verdict: Verdict, *, is_first: bool) -> None:
+        named = request.kind
+        kind = KINDS.get((named.group, named.version, named.kind)) if named else None
+        if kind is None:
+            return
+        document, namespace = _decode(request.object), request.namespace or ""
+        metadata = document["metadata"]
+        owners = msgspec.convert(metadata.get("ownerReferences") or (), tuple[OwnerReference, ...])
+        owner = next((each for each in owners if each.controller), None)
+        name = metadata.get("generateName") or metadata.get("name") or ""
+        key = (kind.name, namespace, name, owner.uid if owner else "")
+        fields = projection(document, kind)
+        if is_first:
+            response, policies = verdict.response, len(verdict.policies)
+            if response.patch:
+                apply(document, _operations(response.patch))
+            refusal = None if response.allowed else cut(response.reason or "", _SHOWN)
+            ours = projection(document, kind)
+            self._expect(key, Expected(fields, ours, verdict.codes, policies, refusal))
+            return
+        self._on_change()
+        expected, waiting = self._pending.pop(key, (None, 0))
+        if expected is None:
+            self._counts[UNPAIRED] += 1
+            return
+        if waiting > 1:
+            self._pending[key] = expected, waiting - 1
+        top = _workload(owner, metadata.get("labels") or {}) if owner else (kind.name, name)
+        known = engine.snapshot.namespace(namespace)
+        if known and known.labels.get("role") == "kube-system":
+            gap = "kupid-excluded-namespace"
+        elif top[0] not in _OF_KUPID:
+            gap = "kupid-excluded-kind"
+        else:
+            gap = "" if kind.is_template else "older-template"
+        differences = compare(expected, fields, gap)
+        self._counts[DIFFERENT if differences else EQUAL] += 1
+        for each in differences:
+            self._add(Difference(top[0], namespace, top[1], *each))
+
+    def _expect(self, key: tuple[str, ...], expected: Expected) -> None:
+        waiting = self._pending.pop(key, (None, 0))[1]
+        self._pending[key] = expected, waiting + 1
+        if len(self._pending) > MAX_PENDING:
+            self._counts[UNPAIRED] += self._pending.pop(next(iter(self._pending)))[1]
+
+    def _add(self, one: Difference) -> None:
+        known = self._differences.get(one.key)
+        if known is not None:
+            self._differences[one.key] = replace(known, objects=known.objects + 1)
+        elif len(self._differences) < MAX_DIFFERENCES:
+            self._differences[one.key] = replace(one, intended=INTENDED.get(one.reason, ""))
+        else:
+            self._counts[MORE] += 1
+
+
+async def keep_written(
+    shadow: Shadow, changed: asyncio.Event, client: Client, namespace: str
+) -> None:
+    """Write the report to our ConfigMap after changes, at most every few seconds."""
+    log = get_logger("shadow")
+    try:
+        shadow.restore(report_in(await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)))
+    except (ApiError, msgspec.MsgspecError) as error:
+        log.warning("former report not read, starting at zero", error=str(error))
+    while True:
+        await changed.wait()
+        changed.clear()
+        patch = MergePatch({"data": {REPORT: _encode(shadow.report()).decode()}})
+        try:
+            await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace)
+        except ApiError as error:
+            log.warning("report not written", error=str(error))
+            changed.set()
+        await asyncio.sleep(WRITE_SECONDS)
+
+
+def report_in(config_map: bytes) -> ShadowReport:
+    """The report that a ConfigMap holds, at first an empty one. Raises MsgspecError."""
+    data = _decode(config_map).get("data") or {}
+    return msgspec.json.decode(data.get(REPORT, "{}"), type=ShadowReport)
+
+
+def projection(document: Json, kind: Kind) -> Fields:
+    """What policies and gates write of an object, as text that is equal for equal meaning."""
+    spec = document
+    for name in kind.pointer.split("/")[1:]:
+        spec = spec.get(name) or {}
+    at = kind.pointer[1:].replace("/", ".")
+    found = {f"{at}.{name}": _text(spec.get(name)) for name in _POLICY_FIELDS}
+    if spec.get("schedulerName") == DEFAULT_SCHEDULER:
+        del found[f"{at}.schedulerName"]
+    if not kind.is_template:
+        gates = [each.get("name") for each in spec.get("schedulingGates") or ()]
+        found[_GATES] = _text([each for each in gates if each != GATE])
+        found[_OUR_GATE] = "present" if GATE in gates else ""
+        annotations = document["metadata"].get("annotations") or {}
+        for key in READ_KEYS & annotations.keys():
+            found[f"metadata.annotations[{key}]"] = _text(annotations[key])
+    for name, text in found.items():
+        if len(text) > _KEPT:
+            found[name] = f"{text[:_SHOWN]} {hashlib.sha256(text.encode()).hexdigest()}"
+    return {name: text for name, text in found.items() if text}
+
+
+def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str, str, str]]:
+    """Fields that differ, each with the reason and both values.
+
+    ``gap`` is the reason, if there is a known one, for which kupid does not change the object.
+    """
+    before, ours, codes, policies, refusal = expected
+    if refusal is not None:
+        return [("", REFUSED, refusal, "admitted")]
+    found = []
+    for field in sorted(ours.keys() | theirs.keys()):
+        mine, other, former = (each.get(field, "") for each in (ours, theirs, before))
+        if mine == other:
+            continue
+        way = ONLY_OURS if other == former else ONLY_THEIRS if mine == former else BOTH
+        at, _, name = field.rpartition(".")
+        node = f"{at}.nodeName"
+        reason = ""
+        if field == _GATES:
+            reason = "other-gates"
+        elif name not in _POLICY_FIELDS:
+            reason = next((code for code in codes if code in INTENDED), "")
+        elif (
+            _OUR_GATE in ours and name in {"nodeName", "affinity"} and node in theirs.keys() - ours
+        ):
+            reason = "node-name-as-affinity"
+        elif way == ONLY_OURS:
+            reason = gap or ("default-scheduler" if name == "schedulerName" else "")
+        elif way == BOTH and policies > 1:
+            reason = "policy-order"
+        found.append((field, reason or way, cut(mine, _SHOWN), cut(other, _SHOWN)))
+    return found
+
+
+def _workload(owner: OwnerReference, labels: dict[str, str]) -> tuple[str, str]:
+    """Kind and name of what an object of this owner belongs to."""
+    kind, name = workload_above(owner, labels)
+    of_cron_job = _OF_CRON_JOB.sub("", name)
+    return ("CronJob", of_cron_job) if kind == "Job" and of_cron_job != name else (kind, name)
+
+
+def _text(value: Any, name: str = "") -> str:  # noqa: ANN401 - any JSON
+    """A value as text; the order of lists and what is set twice make no difference."""
+    if value in (None, "", [], {}):
+        return ""
+    if isinstance(value, dict):
+        items = ((key, _text(each, key)) for key, each in sorted(value.items()))
+        return f"{{{', '.join(f'{key}: {text}' for key, text in items if text)}}}"
+    if isinstance(value, list):
+        if name == "nodeSelectorTerms":
+            # A term that requires more than another one adds nothing.
+            keys = set(map(node_term_key, value))
+            value = [
+                each for each in value if not any(other < node_term_key(each) for other in keys)
+            ]
+        return f"[{', '.join(sorted({_text(each) for each in value}))}]"
+    return _encode(value).decode()
