@@ -64,6 +64,15 @@ class FieldError(Struct, frozen=True, gc=False):
         return _REASONS[self.kind]
 
 
+class WarnedFieldError(FieldError, frozen=True, gc=False):
+    """A fault of which admission only warns, because Keptn accepts it."""
+
+
+def warned(faults: Iterable[FieldError]) -> Iterator[WarnedFieldError]:
+    """The same faults as warnings."""
+    return (WarnedFieldError(each.path, each.kind, each.value, each.detail) for each in faults)
+
+
 def required(path: str, detail: str = "") -> FieldError:
     """Say that a value is missing."""
     return FieldError(path, "Required value", None, detail)

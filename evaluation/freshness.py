@@ -44,7 +44,7 @@ def newest(metric: Metric) -> Value:
 
 def age_limit(metric: Metric, intervals: float) -> float:
     """Seconds that a value may be old, given for how many intervals it counts."""
-    return max(metric.spec.fetch_interval_seconds, 1) * intervals + GRACE
+    return metric.spec.interval * intervals + GRACE
 
 
 def is_fresh(metric: Metric, intervals: float, now: datetime) -> bool:

@@ -2,12 +2,14 @@
 
 See keptn-spec 4.6.
 
-The schema accepts much that no provider could answer; admission rejects it.
+The schema accepts much that no provider could answer; admission rejects it, or warns of it where
+Keptn accepts it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
@@ -18,9 +20,10 @@ from harbourmaster.api.field_errors import (
     quoted,
     required,
     unsupported,
+    warned,
 )
 from harbourmaster.api.quantities import parse_quantity
-from harbourmaster.api.urls import http_url
+from harbourmaster.api.urls import http_url, with_scheme
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.evaluation.templates import LONGEST
 
@@ -51,6 +54,8 @@ MAX_ITEMS: Final = 1_000
 _MAX_STORED: Final = 255
 _LONGEST_DURATION: Final = 64
 """Characters of a duration."""
+_HOST: Final = re.compile(r"[\w.:-]+", re.ASCII)
+"""Looser than the check before a query: the placeholders of examples are no host."""
 _NEEDS_SECRET: Final = frozenset(("datadog", "dql", "dynatrace"))
 
 
@@ -80,21 +85,24 @@ def bad_duration(field: str, text: str) -> Iterator[FieldError]:
 def bad_query(field: str, text: str) -> Iterator[FieldError]:
     """A fault where there is nothing to ask, or far too much."""
     if not text.strip():
-        yield required(field, "must not be empty")
+        yield from warned([required(field, "must not be empty")])
     if len(text) > LONGEST:
         yield invalid(field, shortened(text), f"has more than {LONGEST} characters")
 
 
 def _metric(metric: Metric) -> Iterator[FieldError]:
     spec = metric.spec
+    at = "spec.provider.name"
     if not spec.provider.name:
-        yield required("spec.provider.name", "name the KeptnMetricsProvider that is asked")
-    yield from invalid_name("spec.provider.name", spec.provider.name)
+        yield from warned([required(at, "name the KeptnMetricsProvider that is asked")])
+    yield from warned(invalid_name(at, spec.provider.name))
     yield from bad_query("spec.query", spec.query)
-    if spec.fetch_interval_seconds <= 0:
-        yield invalid(
-            "spec.fetchIntervalSeconds", spec.fetch_interval_seconds, "must be one second or more"
-        )
+    at = "spec.fetchIntervalSeconds"
+    if spec.fetch_interval_seconds < 0:
+        yield invalid(at, spec.fetch_interval_seconds, "must be one second or more")
+    elif spec.fetch_interval_seconds == 0:
+        text = f"means {spec.interval} seconds, as in Keptn: write the seconds between two queries"
+        yield from warned([invalid(at, 0, text)])
     if spec.range is not None:
         yield from _range(spec.range)
 
@@ -124,10 +132,10 @@ def _provider(provider: Provider) -> Iterator[FieldError]:
     spec = provider.spec
     kind = provider.type
     if kind not in PROVIDER_TYPES:
-        yield _unknown_type(provider)
+        yield from warned([_unknown_type(provider)])
     if spec.target_server or kind != STATIC:
         yield from _server(spec.target_server)
-    yield from _secret(spec, kind)
+    yield from warned(_secret(spec, kind))
     yield from _kafka(spec, kind)
     yield from _static(spec, kind)
 
@@ -143,19 +151,23 @@ def _unknown_type(provider: Provider) -> FieldError:
 
 def _server(server: str) -> Iterator[FieldError]:
     at = "spec.targetServer"
-    if not server:
-        yield required(at, "the URL of the provider, for example https://prometheus.example.com")
-        return
-    url = http_url(server)
-    if url is None:
-        text = "is not an http or https URL: write for example https://prometheus.example.com:9090"
-        yield invalid(at, _shown(server), text)
-        return
-    if url.username is not None or url.password is not None:
+    url = http_url(with_scheme(server, "http"))
+    if (url and (url.username, url.password) != (None, None)) or (url is None and "@" in server):
+        # Stored, they would be readable for everybody who can read the object.
         text = "must not contain credentials: put them into a Secret, named by secretKeyRef"
         yield invalid(at, _shown(server), text)
-    if "?" in server or "#" in server:
-        yield invalid(at, _shown(server), "must not have a query or a fragment")
+    elif not server:
+        text = "the URL of the provider, for example https://prometheus.example.com"
+        yield from warned([required(at, text)])
+    elif url is None or not _HOST.fullmatch(url.hostname or ""):
+        text = "is not an http or https URL: write for example https://prometheus.example.com:9090"
+        yield from warned([invalid(at, shortened(server), text)])
+    elif "?" in server or "#" in server:
+        text = "must not have a query or a fragment"
+        yield from warned([invalid(at, shortened(server), text)])
+    elif "://" not in server:
+        text = "has no scheme: https is used with secretKeyRef, http without: write it before ://"
+        yield from warned([invalid(at, shortened(server), text)])
 
 
 def _shown(server: str) -> str:
@@ -164,7 +176,7 @@ def _shown(server: str) -> str:
     if not at:
         return shortened(server)
     scheme, colon, _ = server.partition("://")
-    return shortened(f"{scheme}{colon}...@{tail}" if colon else f"...@{tail}")
+    return shortened(f"{scheme}://...@{tail}" if colon and scheme.isalpha() else f"...@{tail}")
 
 
 def _secret(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:

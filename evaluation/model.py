@@ -52,6 +52,11 @@ class MetricSpec(_Wire, frozen=True, kw_only=True):
     fetch_interval_seconds: int = 0
     range: MetricRange | None = None
 
+    @property
+    def interval(self) -> int:
+        """Seconds between two queries; without any, those that Keptn waits."""
+        return self.fetch_interval_seconds if self.fetch_interval_seconds > 0 else 10
+
 
 class IntervalResult(_Wire, frozen=True, kw_only=True):
     """One of the stored results; all but the fault are always written."""

@@ -1,7 +1,8 @@
-"""Queries with placeholders: of Go's templates only ``{{.name}}`` (keptn-spec 4.5).
+"""Queries with placeholders: the simple actions of Go's templates (keptn-spec 4.5).
 
-An unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other
-action of Go's.
+These are ``{{.name}}``, ``{{index . "name"}}``, both also printed, texts in quotes and comments. An
+unknown argument is a fault, where Go writes ``<no value>`` into the query; so is any other action
+of Go's.
 
 Within quotes a value is escaped for the provider's language, so that it never alters the query's
 structure. Outside of quotes it must be a word or a number. Control characters and line ends are
@@ -23,7 +24,13 @@ LONGEST: Final = 65_536
 """Characters of a query."""
 _BLANKS: Final = " \t\r\n"
 _MARKED: Final = tuple(_BLANKS)
-_ARGUMENT: Final = re.compile(r"\.([^\W\d]\w*)")
+_COMMENT: Final = re.compile(r"(?:-[ \t\r\n]+)?/\*")
+_PRINT: Final = r'print(?:f\s+"%[sv]")?'
+_ACTION: Final = re.compile(
+    rf'(?:{_PRINT}\s+)?(?:\$?\.(?P<field>[^\W\d]\w*)|index\s+[.$]\s+"(?P<key>[^"\\]+)")'
+    rf'(?:\s*\|\s*{_PRINT})*|"(?P<text>[^"\\]*)"|`(?P<raw>[^`]*)`|/\*.*\*/',
+    re.DOTALL,
+)
 _CONTROL: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
 """Categories of characters that end lines, or are none."""
 _WORD: Final = re.compile(r"[a-z_][\w:.]*|[\d.][\w.]*", re.ASCII | re.IGNORECASE)
@@ -166,7 +173,8 @@ def parse_template(text: str) -> Template:
     parts: list[str | Placeholder] = []
     at, is_trimmed = 0, False
     while (start := text.find("{{", at)) >= 0:
-        end = text.find("}}", start)
+        comment = _COMMENT.match(text, start + 2)
+        end = text.find("}}", text.find("*/", comment.end()) if comment else start)
         if end < 0:
             raise ValueError("the query has a '{{' without '}}'")
         before = text[at:start].lstrip(_BLANKS) if is_trimmed else text[at:start]
@@ -175,14 +183,15 @@ def parse_template(text: str) -> Template:
         if body[:1] == "-" and body[1:2] in _MARKED:
             before, body = before.rstrip(_BLANKS), body[1:]
         is_trimmed = body[-1:] == "-" and body[-2:-1] in _MARKED
-        argument = _ARGUMENT.fullmatch(body.removesuffix("-" * is_trimmed).strip(_BLANKS))
-        if argument is None:
-            action = shortened(text[start : end + 2])
+        action = _ACTION.fullmatch(body.removesuffix("-" * is_trimmed).strip(_BLANKS))
+        if action is None:
             raise ValueError(
-                f"the query has the action '{action}': only arguments, "
-                "as in {{.name}}, are supported"
+                f"the query has the action '{shortened(text[start : end + 2])}': only arguments, "
+                'as in {{.name}} or {{index . "name"}}, texts and comments are supported'
             )
-        parts += [before, Placeholder(argument[1])]
+        argument = action["field"] or action["key"]
+        text_part = action["text"] or action["raw"] or ""
+        parts += [before, Placeholder(argument) if argument else text_part]
         at = end + 2
     parts.append(text[at:].lstrip(_BLANKS) if is_trimmed else text[at:])
     return Template(tuple(part for part in parts if part != ""))

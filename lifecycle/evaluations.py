@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import invalid
+from harbourmaster.api.field_errors import invalid, warned
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.objectives import Result
 from harbourmaster.evaluation.progress import Progress
@@ -104,14 +104,14 @@ def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
 
 def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
     """The same, and an interval that the schema lets pass and nobody can use, such as 0.5."""
+    found = target_errors(definition)
     text = definition.spec.retry_interval or INTERVAL
     try:
         parse_duration(text)
     except ValueError:
         why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
-        wrong = invalid("spec.retryInterval", shortened(text), why)
-        return [*target_errors(definition), wrong]
-    return target_errors(definition)
+        found.append(invalid("spec.retryInterval", shortened(text), why))
+    return [*warned(found)]
 
 
 def failure_text(evaluation: Evaluation) -> str:

@@ -1,7 +1,7 @@
 """What makes a KeptnTaskDefinition one that can run (keptn-spec 1.5): pure.
 
-The schema lets much pass that no task could ever use; it is refused where somebody reads the
-answer. Whatever a definition names lies in its own namespace, so a name is a name and no path.
+The schema lets much pass that no task could ever use; it is refused, or warned of where Keptn
+accepts it. Whatever a definition names lies in its own namespace, so a name is a name and no path.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import FieldError, invalid, invalid_name, required
+from harbourmaster.api.field_errors import FieldError, invalid, invalid_name, required, warned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +24,10 @@ def validate(definition: TaskDefinition) -> list[FieldError]:
     spec = definition.spec
     return [
         *_runtimes(spec),
-        *_function(definition, "deno", spec.deno),
-        *_function(definition, "python", spec.python),
+        *warned(_function(definition, "deno", spec.deno)),
+        *warned(_function(definition, "python", spec.python)),
         *_limits(spec),
-        *_names(spec),
+        *warned(_names(spec)),
     ]
 
 

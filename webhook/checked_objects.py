@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.field_errors import FieldError, refusal
+from harbourmaster.api.field_errors import FieldError, WarnedFieldError, refusal
 from harbourmaster.api.sizes import is_limited, size_errors
 from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
@@ -49,8 +49,6 @@ class _Checks(Struct, frozen=True):
     faults: Callable[[Any], list[FieldError]]
     is_open: bool = False
     """Whether the schema lets values of any type pass somewhere."""
-    is_lenient: bool = False
-    """Whether faults are only warned of, because manifests of Keptn have them."""
 
 
 def _of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) -> _Checks:
@@ -60,7 +58,7 @@ def _of(kind: type, faults: Callable[[Any], list[FieldError]], **options: bool) 
 _KINDS: Final = {
     ("lifecycle.keptn.sh", "KeptnTaskDefinition"): _of(TaskDefinition, validate),
     ("lifecycle.keptn.sh", "KeptnEvaluationDefinition"): _of(
-        EvaluationDefinition, definition_errors, is_lenient=True
+        EvaluationDefinition, definition_errors
     ),
     ("metrics.keptn.sh", "KeptnMetric"): _of(Metric, validate_metric),
     ("metrics.keptn.sh", "KeptnMetricsProvider"): _of(Provider, validate_provider, is_open=True),
@@ -77,13 +75,18 @@ def is_checked(group: str, kind: str) -> bool:
 
 
 def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
-    """What is wrong with a stored object of any kind. Raises MalformedError."""
+    """What is wrong with a stored object of any kind: a WarnedFieldError, or a cause of a refusal.
+
+    Raises MalformedError.
+    """
     checks = _KINDS.get((group, kind))
     return checks.faults(decode(checks.decoder, raw, "")) if checks is not None else ()
 
 
 def review_object(request: Request, group: str, kind: str) -> Response:
-    """Refuse what could never work; a deletion, and what is being deleted, always passes.
+    """Refuse what could never work, and warn of what Keptn accepts nevertheless.
+
+    A deletion, and what is being deleted, always passes.
 
     What was as wrong before may stay so: else nobody could give it a label or take its finalizers.
     """
@@ -96,7 +99,7 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         return allowed()
     try:
         found = decode(checks.decoder, request.object, "")
-        faults = () if found.metadata.deletion_timestamp else checks.faults(found)
+        faults = [] if found.metadata.deletion_timestamp else checks.faults(found)
         name = found.metadata.name or request.name or ""
     except MalformedError as error:
         if not checks.is_open:
@@ -104,14 +107,13 @@ def review_object(request: Request, group: str, kind: str) -> Response:
             text = f"{kind}: {error}"
             return allowed(text, (Note("object-malformed", text),))
         faults, name = [_malformed(error)], request.name or ""
-    if not faults:
-        return allowed()
-    if checks.is_lenient:
+    refusals = [each for each in faults if not isinstance(each, WarnedFieldError)]
+    if not refusals:
         return allowed(notes=[Note("object-invalid", str(each)) for each in faults])
-    if request.operation == "UPDATE" and not set(faults) - set(_former(request, checks)):
+    if request.operation == "UPDATE" and not set(refusals) - set(_former(request, checks)):
         text = cut(refusal(group, kind, name, faults), MAX_REASON)
         return allowed(text, (Note("object-invalid", text),))
-    return _refusal(group, kind, name, faults)
+    return _refusal(group, kind, name, refusals)
 
 
 def _refusal(group: str, kind: str, name: str, faults: Sequence[FieldError]) -> Response:

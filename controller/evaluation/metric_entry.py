@@ -120,8 +120,6 @@ class MetricEntry:
 
         Nothing, too, where it is of another question: then it is not ``is_current``.
         """
-        if self.interval <= 0:
-            return
         if status.err_msg:
             self.told = UNKNOWN
             spread = min(_SPREAD, self.interval / 4)
@@ -152,7 +150,7 @@ class MetricEntry:
     def change_interval(self, interval: int) -> None:
         """Be due by another interval; at once where it was never due."""
         self.interval = interval
-        if interval > 0 and math.isfinite(self.fetched) and math.isfinite(self.due):
+        if math.isfinite(self.fetched) and math.isfinite(self.due):
             self._await_slot(self.fetched)
         else:
             self.due, self.slot = -math.inf, math.nan
@@ -162,15 +160,11 @@ class MetricEntry:
 
         Of a fault the slot does not matter.
         """
-        result = outcome.result
-        is_fault = isinstance(result, Fault)
-        late = math.nan if is_fault else now - self.slot
+        result, late = outcome.result, now - self.slot
         self.outcome = None
         self.asked = outcome.asked
-        if self.interval <= 0:
-            # If it has become so meanwhile, that is still to be said.
-            self.due, self.slot = math.inf if is_fault else -math.inf, math.nan
-        elif isinstance(result, Fault):
+        if isinstance(result, Fault):
+            late = math.nan
             self.failures += 1
             self._await_slot(now)
             self._await_retry(result, now)

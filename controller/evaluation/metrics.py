@@ -115,8 +115,7 @@ class MetricReconciler:
             self._wake(key)
 
     def _is_known(self, found: Metric, entry: MetricEntry) -> bool:
-        interval = found.spec.fetch_interval_seconds
-        return entry.interval == interval and entry.inputs == self._inputs(found)
+        return entry.interval == found.spec.interval and entry.inputs == self._inputs(found)
 
     def _inputs(self, found: Metric) -> FetchInputs:
         metadata, spec = found.metadata, found.spec
@@ -133,7 +132,7 @@ class MetricReconciler:
 
     def _entry(self, key: str, found: Metric) -> MetricEntry:
         """The entry of the metric as it is now; what is new in it is due at once."""
-        inputs, interval = self._inputs(found), found.spec.fetch_interval_seconds
+        inputs, interval = self._inputs(found), found.spec.interval
         entry = self._entries.get(key)
         if entry is not None and entry.inputs.uid != inputs.uid:
             self._forget(key)
@@ -171,9 +170,7 @@ class MetricReconciler:
         provider = self._providers.get(entry.inputs.place)
         entry.fetched = now
         fault = ""
-        if entry.interval <= 0:
-            fault = f"fetchIntervalSeconds is {entry.interval}, and must be at least 1"
-        elif provider is None or entry.round is None:
+        if provider is None or entry.round is None:
             fault = f"KeptnMetricsProvider {entry.inputs.place} not found"
         else:
             shared = entry.round.outcome

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.resources import SECRETS
+from harbourmaster.api.urls import with_scheme
 from harbourmaster.controller.evaluation.telemetry import QueryMetrics
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
 from harbourmaster.evaluation.targets import shortened
@@ -185,7 +186,7 @@ def target(provider: Provider, secret: Mapping[str, bytes] | None) -> Target:
     kafka = spec.kafka
     return Target(
         type=kind,
-        server=spec.target_server,
+        server=with_scheme(spec.target_server, "https" if reference else "http"),
         secret=secret,
         secret_key=key,
         secret_name="" if reference is None else f"{provider.metadata.namespace}/{reference.name}",

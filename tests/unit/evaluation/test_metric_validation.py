@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harbourmaster.api.field_errors import WarnedFieldError
 from harbourmaster.evaluation.aggregation import aggregate
 from harbourmaster.evaluation.metric_validation import (
     AGGREGATIONS,
@@ -37,6 +38,10 @@ def range_faults(**fields):
 def provider_faults(name="prometheus", **spec):
     found = msgspec.convert(object_of(spec, name), Provider)
     return list(map(str, validate_provider(found)))
+
+
+def provider_errors(**spec):
+    return validate_provider(msgspec.convert(object_of(spec, "prometheus"), Provider))
 
 
 def server_faults(server):
@@ -120,11 +125,19 @@ def test_more_steps_than_are_read_are_refused():
 
 
 def test_numbers_that_make_no_sense_are_refused():
-    assert metric_faults(fetchIntervalSeconds=0, range={"storedResults": -1}) == [
-        "spec.fetchIntervalSeconds: Invalid value: 0: must be one second or more",
+    assert metric_faults(fetchIntervalSeconds=-1, range={"storedResults": -1}) == [
+        "spec.fetchIntervalSeconds: Invalid value: -1: must be one second or more",
         "spec.range.storedResults: Invalid value: -1: must be 0 to 255",
     ]
     assert len(metric_faults(fetchIntervalSeconds=-1, range={"storedResults": 256})) == 2
+
+
+def test_an_interval_of_zero_is_the_one_that_keptn_waits():
+    found = msgspec.convert(object_of({**METRIC, "fetchIntervalSeconds": 0}, "load"), Metric)
+    (fault,) = validate_metric(found)
+    assert isinstance(fault, WarnedFieldError)
+    assert fault.detail.startswith("means 10 seconds, as in Keptn")
+    assert found.spec.interval == 10
 
 
 def test_what_is_asked_and_whom_must_be_said():
@@ -188,17 +201,25 @@ def test_what_is_nearly_a_type_is_refused(type_):
 @pytest.mark.parametrize(
     "server",
     [
-        *("prometheus.example.com", "prometheus:9090", "//prometheus", "https://", "https:///a"),
+        *("//prometheus", "https://", "https:///a", "<url>", "https://<tenant>.example.com"),
         *("file:///etc/passwd", "ftp://example.com", "unix:///run/a.sock", "gopher://example.com"),
         *("https://example.com:0", "https://example.com:65536", "https://example.com:a"),
         *("https://exa mple.com", "https://example.com/\n", "https://[::1", "https://exämple.com"),
-        *("https://example.com\\@other.example.com", "javascript:alert(1)"),
+        "javascript:alert(1)",
     ],
 )
-def test_s24_what_is_no_url_of_a_server_is_refused(server):
-    (text,) = server_faults(server)
-    assert text.startswith("spec.targetServer: Invalid value: ")
-    assert text.endswith("write for example https://prometheus.example.com:9090")
+def test_s24_what_is_no_url_of_a_server_is_warned_of(server):
+    (fault,) = provider_errors(targetServer=server)
+    assert isinstance(fault, WarnedFieldError)
+    assert str(fault).startswith("spec.targetServer: Invalid value: ")
+    assert str(fault).endswith("write for example https://prometheus.example.com:9090")
+
+
+@pytest.mark.parametrize("server", ["prometheus.example.com", "prometheus:9090/prefix", "[::1]:1"])
+def test_a_server_without_a_scheme_is_warned_of(server):
+    (fault,) = provider_errors(targetServer=server)
+    assert isinstance(fault, WarnedFieldError)
+    assert fault.detail.startswith("has no scheme: https is used with secretKeyRef, http without")
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated():
@@ -207,8 +228,11 @@ def test_credentials_in_a_url_are_refused_and_not_repeated():
         'spec.targetServer: Invalid value: "https://...@prometheus.example.com": must not '
         "contain credentials: put them into a Secret, named by secretKeyRef"
     )
-    for server in ("ftp://me:geheim@example.com", "me:geheim@example.com", "https://geheim@"):
-        assert "geheim" not in str(server_faults(server))
+    no_url = ("ftp://me:geheim@example.com", "https://geheim@", "a:geheim@<host>", "geheim\\@a")
+    for server in (*no_url, "me:geheim@example.com", "geheim@example.com:9090", "a:geheim://@b"):
+        (fault,) = provider_errors(targetServer=server)
+        assert not isinstance(fault, WarnedFieldError)
+        assert "geheim" not in str(fault)
 
 
 @pytest.mark.parametrize("rest", ["?tenant=a", "#a", "/?"])

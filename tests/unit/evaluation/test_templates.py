@@ -42,11 +42,19 @@ def query(text, provider="prometheus", **arguments):
         ("a{{.x}} {{- .x}}", "a11"),
         ("{{.größe}}", "3"),
         ("a}}b", "a}}b"),
+        ("{{$.x}}", "1"),
+        ('{{index . "x"}}', "1"),
+        ('{{ index $ "a-b" }}', "4"),
+        ("{{print .x}}{{ .x | print }}", "11"),
+        ("""{{printf "%s" .x}}{{ index . "x" | printf "%v" | print }}""", "11"),
+        ("""a{{"{{"}}b{{ `"` }}{{""}}""", 'a{{b"'),
+        ("a{{/* .y and }} of it */}}b", "ab"),
+        ("a {{- /* two\nlines */ -}} b{{.x}}", "ab1"),
         ('up{a="b"}', 'up{a="b"}'),
     ],
 )
 def test_what_is_rendered(text, rendered):
-    assert query(text, x="1", y_2="two", größe="3") == rendered
+    assert query(text, **{"x": "1", "y_2": "two", "größe": "3", "a-b": "4"}) == rendered
 
 
 def test_the_parts():
@@ -60,8 +68,9 @@ def test_an_argument_that_is_missing_is_named():
 
 @pytest.mark.parametrize(
     "action",
-    ["{{if .x}}", "{{.}}", "{{.x.y}}", "{{.x-y}}", '{{index . "x"}}', "{{.x | len}}", "{{end}}",
-     "{{/* x */}}", "{{-.x}}", "{{.x-}}", "{{.1}}", "{{}}", "{{$x}}", "{{{.x}}}"],
+    ["{{if .x}}", "{{.}}", "{{.x.y}}", "{{.x-y}}", '{{index . "x" "y"}}', "{{.x | len}}",
+     "{{end}}", "{{/* x */ .x}}", '{{"a" "b"}}', '{{printf "%d" .x}}', '{{index .x "y"}}',
+     "{{-.x}}", "{{.x-}}", "{{.1}}", "{{}}", "{{$x}}", "{{{.x}}}"],
 )  # fmt: skip
 def test_any_other_action_is_named(action):
     with pytest.raises(ValueError, match="only arguments") as caught:
@@ -72,8 +81,9 @@ def test_any_other_action_is_named(action):
 
 
 def test_an_action_without_an_end():
-    with pytest.raises(ValueError, match=r"the query has a '{{' without '}}'"):
-        parse_template("up{{.x}}{{.y")
+    for text in ("up{{.x}}{{.y", "up{{/* .x }} *", "{{/* .x", "{{/* a */"):
+        with pytest.raises(ValueError, match=r"the query has a '{{' without '}}'"):
+            parse_template(text)
 
 
 @pytest.mark.parametrize(

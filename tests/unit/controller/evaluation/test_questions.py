@@ -238,6 +238,22 @@ def test_a_target_has_what_the_provider_says():
     assert found.static == {"up": 1}
 
 
+@pytest.mark.parametrize(
+    ("server", "reference", "asked"),
+    [
+        ("metrics.shop:9090/a", None, "http://metrics.shop:9090/a"),
+        ("metrics.shop:9090", SecretKey(name="login"), "https://metrics.shop:9090"),
+        ("http://metrics.shop", SecretKey(name="login"), "http://metrics.shop"),
+        ("ftp://metrics.shop", None, "ftp://metrics.shop"),
+        ("", None, ""),
+    ],
+)
+def test_a_server_without_a_scheme_gets_credentials_over_tls_only(server, reference, asked):
+    spec = ProviderSpec(type="prometheus", target_server=server, secret_key_ref=reference)
+    provider = Provider(metadata=Metadata(name="a", namespace="prod"), spec=spec)
+    assert target(provider, None).server == asked
+
+
 def test_a_question_without_a_range_is_of_now():
     assert question(MetricSpec(query="up"), 1000.0) == Question("up")
 
