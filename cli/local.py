@@ -74,6 +74,12 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help="number of member clusters for placement [2 with placement, or 0]",
     )
+    up.add_argument(
+        "--gating",
+        choices=("schedulingGates", "schedulerName"),
+        default="schedulingGates",
+        help="how pods wait; schedulerName also starts keptn-scheduler [schedulingGates]",
+    )
     add_flags(up, audit="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):
         up.add_argument(

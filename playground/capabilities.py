@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import yaml
 
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.manifests import DEPLOY
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from harbourmaster.playground.manifests import Kubectl
 
 COMPONENTS: Final = ("placement", "rescheduling", "dashboard")
+# In the place of gates; the demo has gates.
+SCHEDULER: Final = "scheduler"
+SCHEDULER_NAME: Final = "keptn-scheduler"
 # Prometheus is here in the place of its operator.
 MONITORING: Final = "monitoring"
 DASHBOARD_PORT: Final = "--dashboard-port="
@@ -32,11 +38,12 @@ def overlay(folder: Path, components: Collection[str] = COMPONENTS) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Bases must be named relative to it.
     deploy = os.path.relpath(DEPLOY.resolve(), folder.resolve())
+    known = (*COMPONENTS, SCHEDULER)
     content = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [f"{deploy}/default"],
-        "components": [f"{deploy}/components/{name}" for name in COMPONENTS if name in components],
+        "components": [f"{deploy}/components/{name}" for name in known if name in components],
     }
     # JSON is YAML.
     (folder / "kustomization.yaml").write_text(json.dumps(content, indent=2))
@@ -48,6 +55,7 @@ def controller_flags() -> list[str]:
     (port,) = free_ports(1)
     return [
         f"--metrics-allowed-addresses={LOOPBACK}/32",
+        f"--scheduler-extender-host={LOOPBACK}",
         f"--placement-members-allowed-addresses={LOOPBACK}/32",
         "--placement-members-probe-interval-seconds=1",
         f"--dashboard-host={LOOPBACK}",
@@ -57,7 +65,21 @@ def controller_flags() -> list[str]:
 
 def enabled(command: Sequence[str]) -> set[str]:
     """The components of a controller that was started with this command line."""
-    return {name for name in COMPONENTS if f"--{name}-enabled=true" in command}
+    return {name for name in (*COMPONENTS, SCHEDULER) if f"--{name}-enabled=true" in command}
+
+
+def scheduler_configuration(port: int, authority: Path) -> dict[str, Any]:
+    """The shipped KubeSchedulerConfiguration, led to a controller's port on this machine.
+
+    ``authority`` is a file with the CA of its certificate.
+    """
+    shipped = yaml.safe_load((DEPLOY / "components/scheduler/configuration.yaml").read_text())
+    found: dict[str, Any] = yaml.safe_load(shipped["data"]["kube-scheduler.yaml"])
+    (extender,) = found["extenders"]
+    url = urlsplit(extender["urlPrefix"])
+    extender["urlPrefix"] = f"https://{LOOPBACK}:{port}{url.path}"
+    extender["tlsConfig"] = {"caFile": str(authority), "serverName": url.hostname}
+    return found
 
 
 def dashboard_url(command: Sequence[str]) -> str:

@@ -18,11 +18,14 @@ from harbourmaster.playground.build import NODE, ensure, ensure_binaries, ensure
 from harbourmaster.playground.capabilities import (
     LIFETIME,
     MONITORING,
+    SCHEDULER,
+    SCHEDULER_NAME,
     controller_flags,
     dashboard_url,
     enabled,
     harbourmaster,
     overlay,
+    scheduler_configuration,
     visitor_token,
 )
 from harbourmaster.playground.commands import Layout
@@ -74,10 +77,12 @@ def run(arguments: Arguments) -> int:
 def up(directory: Path, arguments: Arguments) -> int:
     """Start everything, or what ended, and leave it running; a first start that fails ends it."""
     if arguments.node:
-        if arguments.capabilities or arguments.members:
-            raise PlaygroundError("--with and --members need simulated nodes: --node: leave it out")
+        if arguments.capabilities or arguments.members or arguments.gating == "schedulerName":
+            needing = "--with, --members and --gating schedulerName"
+            raise PlaygroundError(f"{needing} need simulated nodes: --node: leave it out")
         return _up_node(directory, arguments)
     wanted = {*arguments.capabilities, *(["placement"] if arguments.members else [])}
+    wanted |= {SCHEDULER} if arguments.gating == "schedulerName" else set()
     if any(map(lives, _records(directory))):
         _revive(directory, wanted)
         return 0
@@ -101,6 +106,12 @@ def up(directory: Path, arguments: Arguments) -> int:
             progress=_say,
         )
         stack.enter_context(installation)
+        if SCHEDULER in wanted:
+            with step(f"scheduler {SCHEDULER_NAME}, which asks the controller", _say):
+                port = installation.controllers[0].extender_port
+                authority = installation.webhooks[0].certificates / "ca.crt"
+                found = scheduler_configuration(port, authority)
+                plane.add_scheduler(SCHEDULER_NAME, found)
         with step(f"{len(nodes)} nodes ready", _say):
             plane.await_nodes(nodes)
         if "placement" in wanted:

@@ -8,7 +8,14 @@ from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
-from harbourmaster.lifecycle.keptn_config import chosen, configured, standing, waits_for_adoption
+from harbourmaster.lifecycle.keptn_config import (
+    IN_FORCE,
+    chosen,
+    configured,
+    is_right,
+    standing,
+    waits_for_adoption,
+)
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -84,10 +91,11 @@ class Configs:
             await write_status(self._context.client, KEPTN_CONFIGS, found.metadata, status)
         except NotFoundError:
             return
-        _, problems = configured(found) if choice.counts is found else (None, ())
         # Only after a new status: once for each reason, however often the object is read.
-        is_ignored = waits_for_adoption(found, choice, self._namespaces)
-        if text := status if is_ignored else "; ".join(problems):
+        is_told = found is choice.first or found is choice.counts
+        is_told |= waits_for_adoption(found, choice, self._namespaces)
+        if is_told and not is_right(status):
+            text = status.removeprefix(f"{IN_FORCE}, but ")
             self._context.signals.emit(found, "ReconcileConfig", "Failed", text, warning=True)
 
     def _chosen(self) -> ChosenConfig:

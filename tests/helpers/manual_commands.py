@@ -41,6 +41,15 @@ metadata: {name: pre-eval-enough-room-31337, namespace: shop}
 spec: {evaluationDefinition: none, workloadVersion: "1"}
 END
 """,
+    "docs/reference/keptnconfig.md": """\
+kubectl create namespace shop || true
+kubectl apply -f - <<'END'
+apiVersion: options.keptn.sh/v1alpha1
+kind: KeptnConfig
+metadata: {name: keptn-config, namespace: shop}
+spec: {blockDeployment: false}
+END
+""",
     "docs/reference/metrics.md": """\
 kubectl create namespace platform
 kubectl apply -f - <<'END'

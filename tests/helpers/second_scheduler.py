@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from urllib.parse import urlsplit
 
 import yaml
 
+from harbourmaster.playground.capabilities import SCHEDULER_NAME as NAME
+from harbourmaster.playground.capabilities import scheduler_configuration
 from harbourmaster.playground.pki import write_private
 from helpers import rights
 from helpers.manifests import DEPLOY
 
-NAME = "keptn-scheduler"
 HOME = "harbourmaster-system"
 SECRET = "harbourmaster-webhook-cert"  # noqa: S105 - the name of an object
 PART = DEPLOY / "components/scheduler"
@@ -29,15 +29,8 @@ def configuration(port, authority, **extender):
 
     ``extender`` are changes of its fields, None for one that is left out.
     """
-    found = shipped()
-    (asked,) = found["extenders"]
-    host = urlsplit(asked["urlPrefix"])
-    changed = {
-        **asked,
-        "urlPrefix": f"https://127.0.0.1:{port}{host.path}",
-        "tlsConfig": {"caFile": str(authority), "serverName": host.hostname},
-        **extender,
-    }
+    found = scheduler_configuration(port, authority)
+    changed = {**found["extenders"][0], **extender}
     found["extenders"] = [{key: value for key, value in changed.items() if value is not None}]
     return found
 

@@ -19,6 +19,7 @@ def test_up_simulates_nodes_and_keeps_no_audit_log_by_default(parse):
     given = parse("up", "--dir", "x")
     assert (given.action, given.dir, given.node, given.audit) == ("up", Path("x"), False, False)
     assert given.nodes is None
+    assert given.gating == "schedulingGates"
     assert (given.webhook_args, given.controller_args) == ([], [])
     assert given.command == "harbourmaster.cli.local:run"
 
@@ -57,6 +58,7 @@ def test_flags_of_one_call_are_not_those_of_the_next(parse):
         ([], "ACTION"),
         (["up", "--dir=x", "--nodes=-1"], "-1 is negative"),
         (["up", "--dir=x", "--webhook-args='--port"], "'--port: No closing quotation"),
+        (["up", "--dir=x", "--gating=auto"], "schedulerName"),
         (["down", "--dir=x", "--audit"], "--audit"),
     ],
 )

@@ -114,7 +114,23 @@ def test_a_capability_that_does_not_exist_is_refused_with_those_that_do(tmp_path
 
 def test_a_real_node_has_the_default_installation(tmp_path, capsys):
     assert run("up", "--dir", tmp_path, "--node", "--with", "placement") == 1
-    assert "--with and --members need simulated nodes" in capsys.readouterr().err
+    assert (
+        "--with, --members and --gating schedulerName need simulated nodes"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_real_node_has_gates(tmp_path, capsys):
+    assert run("up", "--dir", tmp_path, "--node", "--gating", "schedulerName") == 1
+    assert "--gating schedulerName need simulated nodes" in capsys.readouterr().err
+
+
+def test_up_with_the_other_way_to_wait_asks_for_down(tmp_path, capsys):
+    record(tmp_path, *map(me, ALL))
+    assert run("up", "--dir", tmp_path, "--gating", "schedulerName") == 1
+    assert "running without scheduler" in capsys.readouterr().err
+    record(tmp_path, *(me(name, command=["--scheduler-enabled=true"]) for name in ALL))
+    assert run("up", "--dir", tmp_path, "--gating", "schedulerName") == 0
 
 
 def test_status_names_the_member_cluster_of_a_process(tmp_path, capsys):

@@ -142,6 +142,23 @@ async def test_one_of_another_namespace_counts_while_it_is_adopted(api, controll
     await controlled.until(LifecycleConfiguration())
 
 
+async def test_an_adopted_one_that_is_deleted_restores_the_defaults_and_is_told(
+    api, controlled, lead
+):
+    adopting = config("adopted")
+    adopting["metadata"]["annotations"] = {ADOPTS: "prod/mine"}
+    api.put(KEPTN_CONFIGS, config("mine", "prod", observabilityTimeout="10s"))
+    api.put(KEPTN_CONFIGS, adopting)
+    lead(controlled.job)
+    await controlled.until_status("harbour/adopted", "in force: it adopts prod/mine")
+    status = "not in force: it adopts prod/mine, which does not exist; the defaults apply"
+    api.remove(KEPTN_CONFIGS, "mine", "prod")
+    await controlled.until_status("harbour/adopted", status)
+    assert controlled.holder.current == LifecycleConfiguration()
+    (told,) = controlled.signals.kept
+    assert told[:4] == ("Config adopted", "ReconcileConfigFailed", status, True)
+
+
 async def test_a_change_that_changes_nothing_is_not_told(api, controlled, lead):
     api.put(KEPTN_CONFIGS, config())
     lead(controlled.job)

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from harbourmaster.playground.capabilities import SCHEDULER, overlay, scheduler_configuration
+from helpers.manifests import kustomize, of_kind, parsed
+
+
+def test_only_the_overlay_of_a_scheduler_has_one(tmp_path):
+    gates = list(parsed(kustomize(overlay(tmp_path / "gates", ["dashboard"]))))
+    waiting = list(parsed(kustomize(overlay(tmp_path / "scheduler", [SCHEDULER]))))
+    names = [
+        [each["metadata"]["name"] for each in of_kind(one, "Service")] for one in (gates, waiting)
+    ]
+    assert "harbourmaster-scheduling" not in names[0]
+    assert "harbourmaster-scheduling" in names[1]
+
+
+def test_the_scheduler_is_the_shipped_one_and_asks_a_controller_of_this_machine(tmp_path):
+    found = scheduler_configuration(1234, tmp_path / "ca.crt")
+    (extender,) = found["extenders"]
+    assert [each["schedulerName"] for each in found["profiles"]] == ["keptn-scheduler"]
+    assert extender["urlPrefix"] == "https://127.0.0.1:1234/scheduler"
+    assert extender["tlsConfig"] == {
+        "caFile": str(tmp_path / "ca.crt"),
+        "serverName": "harbourmaster-scheduling",
+    }
+    assert extender["ignorable"] is False
