@@ -22,8 +22,9 @@ CONTROLLER: Final = "harbourmaster-controller"
 WEBHOOK: Final = "harbourmaster-webhook"
 METRICS: Final = "harbourmaster-metrics"
 CERTIFICATE: Final = "harbourmaster-webhook-cert"
-KEPTN_ADDRESS: Final = ("keptn-system", "metrics-operator-service")
-"""Namespace and name of the Service that gives values Keptn's address, where it is installed."""
+KEPTN_ADDRESSES: Final = ("metrics-operator-service", "lifecycle-operator-metrics-service")
+"""The Services that give metrics Keptn's addresses, where they are installed."""
+KEPTN_NAMESPACE: Final = "keptn-system"
 DEFAULT_NAMESPACE: Final = "harbourmaster-system"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

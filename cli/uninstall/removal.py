@@ -17,7 +17,8 @@ from harbourmaster.cli.installed import (
     CLUSTER_WIDE,
     HELD_BY_USERS,
     IN_NAMESPACE,
-    KEPTN_ADDRESS,
+    KEPTN_ADDRESSES,
+    KEPTN_NAMESPACE,
     KEPTN_RESOURCES,
     METRICS,
     PLACEMENT_RESOURCES,
@@ -269,11 +270,11 @@ class Removal:
         found = await collect(self.client, API_SERVICES, decode_api_service)
         return [one.metadata for one in found if one.client.called in services]
 
-    async def address(self) -> str:
-        """Delete the Service with Keptn's address of metric values, if it leads to us."""
-        namespace, name = KEPTN_ADDRESS
-        found = metadata_in(await self.client.get(SERVICES, name, namespace))
-        return self.deleted(await self.delete(SERVICES, [found])) if is_ours(found) else NOTHING
+    async def addresses(self) -> str:
+        """Delete the Services with Keptn's addresses of metrics, if they lead to us."""
+        found = await collect(self.client, SERVICES, metadata_in, namespace=KEPTN_NAMESPACE)
+        ours = [each for each in found if each.name in KEPTN_ADDRESSES and is_ours(each)]
+        return self.deleted(await self.delete(SERVICES, ours))
 
     async def conversions(self) -> str:
         """Let the API server read every version by itself, as far as it can without us.

@@ -277,7 +277,7 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
             f"finalizers of {resource.plural}", partial(undoing.finalizers, resource), quiet=True
         )
     await removal.step("objects on member clusters", partial(_stays, client), quiet=True)
-    await removal.step("Keptn's address of metric values", removal.address, quiet=True)
+    await removal.step("Keptn's addresses of metrics", removal.addresses, quiet=True)
     for resource in IN_NAMESPACE:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
     # No webhook of ours sets the scheduler of a recreated pod any more.

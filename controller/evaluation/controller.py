@@ -13,7 +13,11 @@ from harbourmaster.controller.evaluation.caches import (
     MetricContext,
 )
 from harbourmaster.controller.evaluation.metrics import MetricReconciler
-from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
+from harbourmaster.controller.evaluation.telemetry import (
+    AnalysisMeasures,
+    AnalysisMetrics,
+    MetricSchedule,
+)
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.parts import Part
 
@@ -31,12 +35,16 @@ def start(process: Process) -> Part:
     certificate = None
     if settings.metrics.custom_metrics_api:
         certificate = process.serving_certificate("custom metrics", CLIENTS)
+    # From the cache, which every replica has, as it has the values.
+    results = AnalysisMetrics()
+    results.lead(AnalysisMeasures(found.caches.analyses.store))
     exposure = Exposure(
         process.client,
         settings.metrics,
         process.keptn_metrics.store,
         host=settings.server.host,
         intervals=settings.lifecycle.stale_after_intervals,
+        results=results,
         certificate=certificate,
         watches=process.metrics.watches,
     )

@@ -13,6 +13,8 @@ VERSIONS: Final = ("v1beta2", "v1beta1")
 """The preferred one first."""
 RESOURCE: Final = KEPTN_METRICS.name
 """How the API names the kind that metrics are of."""
+ALIAS: Final = "keptnmetrics.metrics.sh"
+"""The same in the paths of Keptn's documentation, whose server ignores the group; not listed."""
 
 _INFO: Final = {"title": "Harbourmaster", "version": "1"}
 

@@ -28,6 +28,8 @@ from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from harbourmaster.certs.reload import CertificateHolder
     from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.controller.exposure.front_proxy import FrontProxy
@@ -52,10 +54,14 @@ class Exposure:
         *,
         host: str,
         intervals: float,
+        results: Collector,
         certificate: ServingCertificate | None = None,
         watches: WatchMetrics | None = None,
     ) -> None:
-        """Ports listen on ``host`` if they have none of their own; for ``intervals`` see values."""
+        """Ports listen on ``host`` if they have none of their own; for ``intervals`` see values.
+
+        ``results`` are the metrics of analyses, for the plain port.
+        """
         values = ExposedValues(store, intervals, utc_now)
         self._client = client
         self._certificate = certificate
@@ -76,7 +82,7 @@ class Exposure:
             values, Decisions(client, lambda: asyncio.get_running_loop().time()), self._front_proxy
         )
         self.plain = (
-            Site(PlainHandler(values), host=self._host, port=settings.expose_port)
+            Site(PlainHandler(values, results), host=self._host, port=settings.expose_port)
             if settings.expose
             else None
         )

@@ -15,7 +15,7 @@ from aiohttp import hdrs
 from msgspec import Struct
 
 from harbourmaster.controller.exposure.answers import StatusError, value_list
-from harbourmaster.controller.exposure.documents import GROUP, RESOURCE, VERSIONS, documents
+from harbourmaster.controller.exposure.documents import ALIAS, GROUP, RESOURCE, VERSIONS, documents
 from harbourmaster.controller.exposure.values import parameters_of, parts_of
 from harbourmaster.kube.access import Attributes
 from harbourmaster.kube.errors import ApiError
@@ -166,8 +166,9 @@ class MetricsApiHandler:
                 resource,
                 name,
                 metric,
-            ) if group == GROUP and version in VERSIONS and resource == RESOURCE:
+            ) if group == GROUP and version in VERSIONS and resource in {RESOURCE, ALIAS}:
                 _check_method(request)
+                # Under its own name: a right to the alias alone opens nothing.
                 wish = Attributes(
                     verb="get",
                     group=GROUP,

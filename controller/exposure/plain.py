@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiohttp import hdrs
+from prometheus_client import generate_latest
 
+from harbourmaster.controller.evaluation.telemetry import ANALYSIS_RESULT, OBJECTIVE_RESULT
 from harbourmaster.controller.exposure.values import parts_of
 from harbourmaster.serving.responses import NamelessResponse, Refusal, json_response
 
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aiohttp import web
+    from prometheus_client.registry import Collector
 
     from harbourmaster.controller.exposure.values import ExposedValue, ExposedValues
     from harbourmaster.evaluation.model import Metric
 
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_TAKEN: Final = frozenset((ANALYSIS_RESULT, OBJECTIVE_RESULT))
+"""Gauges of analyses, which no metric may repeat: a scrape would be invalid."""
 _FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 
@@ -42,7 +47,7 @@ def render(metrics: Iterable[tuple[Metric, ExposedValue | None]]) -> bytes:
     for each in metrics:
         families[gauge_name(each[0].metadata.name)].append(each)
     lines: list[str] = []
-    for name in sorted(families):
+    for name in sorted(families.keys() - _TAKEN):
         lines += _family(name, families[name])
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -77,8 +82,10 @@ HELD: Final = 1.0
 class PlainHandler:
     """Answers ``/metrics`` and ``/api/v1/metrics/{namespace}/{metric}``."""
 
-    def __init__(self, values: ExposedValues) -> None:
+    def __init__(self, values: ExposedValues, results: Collector) -> None:
+        """``results`` has the metrics of analyses."""
         self._values = values
+        self._results = results
         self._page = b""
         self._rendered_at = -math.inf
 
@@ -96,7 +103,7 @@ class PlainHandler:
     def _metrics(self) -> web.StreamResponse:
         now = asyncio.get_running_loop().time()
         if now - self._rendered_at >= HELD:
-            self._page = render(self._values.all())
+            self._page = render(self._values.all()) + generate_latest(self._results)
             self._rendered_at = asyncio.get_running_loop().time()
         return NamelessResponse(body=self._page, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 

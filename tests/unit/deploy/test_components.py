@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from harbourmaster.cli.installed import KEPTN_ADDRESSES, KEPTN_NAMESPACE
 from harbourmaster.controller.evaluation.telemetry import MetricSchedule
 from harbourmaster.controller.extender.answers import VERBS
 from harbourmaster.controller.extender.extender import PATH
@@ -189,7 +190,8 @@ def test_values_are_not_served_without_authentication(base):
 
 def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reached():
     combination = ("default", "network-policy", "keptn-metrics-address")
-    assert ports_of(*combination) - ports_of("default", "network-policy") == VALUES
+    added = ports_of(*combination) - ports_of("default", "network-policy")
+    assert added == VALUES | {("Service", "metrics")}
     found = objects(*combination)
     controller = deployment_of(found)
     settings = settings_of(controller).metrics
@@ -206,21 +208,31 @@ def test_keptn_s_address_serves_values_where_network_policies_let_them_be_reache
     assert peer["namespaceSelector"]["matchExpressions"][0]["values"] == ["keda", "monitoring"]
 
 
-def test_keptn_s_address_leads_to_our_values():
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [
+        ("metrics-operator-service", {443: "metrics-api", 9999: "values"}),
+        ("lifecycle-operator-metrics-service", {2222: "health"}),
+    ],
+)
+def test_keptn_s_addresses_lead_to_our_ports(name, targets):
     found = objects("default", "keptn-metrics-address")
-    address = one(found, "Service", "metrics-operator-service")
-    assert address["metadata"]["namespace"] == "keptn-system"
+    assert name in KEPTN_ADDRESSES
+    address = one(found, "Service", name)
+    assert address["metadata"]["namespace"] == KEPTN_NAMESPACE
     ours = one(found, "Service", "harbourmaster-metrics")
     namespace = ours["metadata"]["namespace"]
     assert address["spec"]["type"] == "ExternalName"
     assert address["spec"]["externalName"] == (
         f"harbourmaster-metrics.{namespace}.svc.cluster.local"
     )
-    (port,) = address["spec"]["ports"]
     # A name leads to the same port.
-    assert (port["name"], port["port"]) in {
-        (each["name"], each["port"]) for each in ours["spec"]["ports"]
-    }
+    ports = {(each["name"], each["port"]): each["targetPort"] for each in ours["spec"]["ports"]}
+    assert {
+        each["port"]: ports[each["name"], each["port"]] for each in address["spec"]["ports"]
+    } == targets
+    opened = {each["name"] for each in container(deployment_of(found))["ports"]}
+    assert set(targets.values()) <= opened
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from harbourmaster.cli.installed import (
     CLUSTER_ROLES,
     CONTROLLER,
     DEFAULT_NAMESPACE,
-    KEPTN_ADDRESS,
+    KEPTN_ADDRESSES,
+    KEPTN_NAMESPACE,
     METRICS,
 )
 from harbourmaster.cli.uninstall import commands
@@ -79,12 +80,14 @@ async def test_what_leads_to_us_goes_before_what_it_leads_to(api, client):
 
 
 @pytest.mark.parametrize(("labels", "stays"), [(OURS, False), ({"app": "keptn"}, True)])
-async def test_keptn_s_address_goes_where_it_is_ours(api, client, labels, stays):
+async def test_keptn_s_addresses_go_where_they_are_ours(api, client, labels, stays):
     install(api)
-    namespace, name = KEPTN_ADDRESS
-    put(api, SERVICES, name, labels=labels, namespace=namespace)
+    for name in KEPTN_ADDRESSES:
+        put(api, SERVICES, name, labels=labels, namespace=KEPTN_NAMESPACE)
+    put(api, SERVICES, "other", labels={}, namespace=KEPTN_NAMESPACE)
     await done(client)
-    assert ((namespace, name) in api.objects.all(SERVICES)) is stays
+    left = {name for namespace, name in api.objects.all(SERVICES) if namespace == KEPTN_NAMESPACE}
+    assert left == {"other", *(KEPTN_ADDRESSES if stays else ())}
 
 
 async def test_nothing_installed_is_nothing_left(client):

@@ -9,6 +9,7 @@ from datetime import timedelta
 import aiohttp
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.resources import ACCESS_REVIEWS, CONFIG_MAPS
 from harbourmaster.api.times import utc_now
@@ -49,6 +50,7 @@ class RunningExposure:
             mirror(metric("cpu", "5")),
             host="127.0.0.1",
             intervals=INTERVALS,
+            results=CollectorRegistry(),
             certificate=leaf or self.leaf,
         )
         return self.exposure

@@ -261,6 +261,18 @@ async def test_the_api_server_decides_for_whom_it_asks(site):
     ]
 
 
+async def test_the_alias_is_answered_and_authorized_as_the_resource_itself(site):
+    alias = CPU.replace(KIND, "keptnmetrics.metrics.sh")
+    assert alias != CPU
+    assert await site.get(alias) == await site.get(CPU)
+    assert {spec["resourceAttributes"]["resource"] for spec in site.reviews.specs} == {KIND}
+    site.reviews.allowed = False
+    status, body = await site.get(alias.replace("cpu/cpu", "*/*"))
+    assert status == 403
+    assert f"{KIND}/*" in body.decode()
+    assert (await site.get(CPU.replace(KIND, "keptnmetrics.metrics.example.com")))[0] == 404
+
+
 async def test_who_may_not_is_forbidden_whether_there_is_a_value_or_not(site):
     site.reviews.allowed = False
     for path in (CPU, CPU.replace("cpu", "absent")):

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, Results
 from harbourmaster.controller.exposure import plain
 from harbourmaster.controller.exposure.plain import PlainHandler
 from harbourmaster.serving.site import Site
 from helpers.raw_http import Connection, post
 from helpers.valued import metric, mirror, values
+
+NOTHING = CollectorRegistry()
 
 
 @pytest.fixture
@@ -17,7 +22,7 @@ async def ask():
     sites, connections = [], []
 
     async def start(*metrics):
-        site = Site(PlainHandler(values(*metrics)), host="127.0.0.1", port=0)
+        site = Site(PlainHandler(values(*metrics), NOTHING), host="127.0.0.1", port=0)
         sites.append(site)
         await site.start()
         connection = await Connection.open(site)
@@ -106,6 +111,24 @@ async def test_a_body_that_never_comes_is_not_waited_for(ask):
     await connection.gone()
 
 
+async def test_results_of_analyses_are_on_the_page_and_no_metric_takes_their_name():
+    of = ("up", "quality", "release", "prod", "false", "1", "a", "b")
+    results = AnalysisMetrics()
+    results.lead(
+        SimpleNamespace(
+            results=lambda: Results({("release", "prod", "a", "b"): 75}, {of: 0.5}),
+        )
+    )
+    shown = values(metric("cpu", "10"), metric("keptn-analysis-result", "1"))
+    lines = PlainHandler(shown, results)._metrics().body.decode().splitlines()
+    labels = 'analysis_name="release",analysis_namespace="prod",from="a",key_objective="false"'
+    assert [line for line in lines if not line.startswith("#")] == [
+        "cpu 10",
+        'keptn_analysis_result{from="a",name="release",namespace="prod",to="b"} 75.0',
+        f'keptn_objective_result{{{labels},name="up",namespace="quality",to="b",weight="1"}} 0.5',
+    ]
+
+
 async def test_many_who_ask_are_given_one_page(monkeypatch, ask):
     rendered = []
     original = plain.render
@@ -121,7 +144,7 @@ async def test_a_page_is_rendered_anew_when_its_time_is_over(monkeypatch):
     store = mirror(metric("cpu", "10"))
     shown = values()
     shown._store = store
-    handler = PlainHandler(shown)
+    handler = PlainHandler(shown, NOTHING)
     assert b"cpu 10" in handler._metrics().body
     store.remove("prod/cpu")
     assert handler._metrics().body == b""
