@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
 import urllib.request
 import uuid
+from functools import partial
 
 import msgspec
 
 from harbourmaster.api.resources import KEPTN_CONFIGS
+from harbourmaster.cli.config.adopt import NAME
+from helpers.command import harbourmaster
 from helpers.flow.namespace import Flow
 from helpers.patience import PATIENCE
 
@@ -66,19 +70,38 @@ class Harbour:
         manifest = config(spec)
         await client.delete(KEPTN_CONFIGS, CONFIG, HOME, missing_ok=True)
         stored = msgspec.json.decode(await client.create(KEPTN_CONFIGS, manifest, HOME))
+        await self.until_standing(client, stored, "in force")
+
+    @contextlib.asynccontextmanager
+    async def adopted(self, client, namespace, name):
+        """Let an administrator adopt a KeptnConfig meanwhile; ours is not there."""
+        await client.delete(KEPTN_CONFIGS, CONFIG, HOME, missing_ok=True)
+        command = partial(harbourmaster, kubeconfig=self.plane.kubeconfig)
+        try:
+            done = await asyncio.to_thread(command, "config", "adopt", f"{namespace}/{name}")
+            assert done.returncode == 0, done.stderr
+            yield
+        finally:
+            await client.delete(KEPTN_CONFIGS, NAME, HOME, missing_ok=True)
+            await self.configure(client, DEFAULTS)
+
+    async def until_standing(self, client, stored, status):
+        """Wait until the status of a KeptnConfig, since it was stored so, begins so; return it."""
+        own = stored["metadata"]
         events = client.watch(
             KEPTN_CONFIGS,
-            HOME,
-            resource_version=stored["metadata"]["resourceVersion"],
+            own["namespace"],
+            resource_version=own["resourceVersion"],
             timeout_seconds=int(PATIENCE),
             idle_timeout=PATIENCE,
         )
         async with contextlib.aclosing(events):
             async for event in events:
                 found = msgspec.json.decode(event.object)
-                if str(found.get("status", "")).startswith("in force"):
-                    return
-        raise AssertionError("the KeptnConfig is not in force")
+                told = str(found.get("status", ""))
+                if found["metadata"]["uid"] == own["uid"] and told.startswith(status):
+                    return told
+        raise AssertionError(f"the KeptnConfig is not {status}")
 
     def metrics(self, name="controller"):
         """The samples of a process, by name with labels."""
