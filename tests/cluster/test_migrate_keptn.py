@@ -144,7 +144,7 @@ def prepare(user):
     kubectl("annotate", "namespace", TILL, "keptn.sh/lifecycle-toolkit=enabled")
     user.make("deploy")
     create(kubectl, TILL, container_task("check"))
-    create(kubectl, TILL, deployment(TILL, keptn(TILL, app=TILL, pre_deployment_tasks="check")))
+    create(kubectl, TILL, deployment(TILL, keptn(TILL, pre_deployment_tasks="check")))
     eventually(lambda: statuses(kubectl), is_right=lambda one: set(one.values()) == {"Succeeded"})
     apps = ("get", "keptnappversions", "-n", TILL, "-o=jsonpath={.items[*].status.status}")
     eventually(lambda: kubectl(*apps).stdout, is_right=lambda text: text == "Succeeded")
@@ -188,7 +188,7 @@ def turn_into_keptn(user):
         ),
     )
     # Its pod has the gate, and Keptn has not looked at it yet.
-    waiting = deployment("late", keptn("late", app=TILL, pre_deployment_tasks="check"))
+    waiting = deployment("late", keptn("late", pre_deployment_tasks="check"))
     create(kubectl, TILL, gated(waiting))
 
 
