@@ -59,6 +59,10 @@ NOT_RUN = {
         "docs/reference/rescheduler.md runs it",
         "needs an application",
     ],
+    "docs/migration/migrating.md": [
+        "tests/cluster/test_shadow.py installs it",
+        "tests/cluster/test_shadow.py removes it",
+    ],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [
         "tests/cluster/test_custom_metrics.py asks for its own metrics",
