@@ -60,8 +60,8 @@ NOT_RUN = {
         "needs an application",
     ],
     "docs/migration/migrating.md": [
-        "tests/cluster/test_shadow.py installs it",
-        "tests/cluster/test_shadow.py removes it",
+        "needs a cluster that runs the image",
+        "needs a cluster that runs the image",
     ],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [
