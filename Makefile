@@ -216,7 +216,7 @@ deploy-beside-keptn: ## install while Keptn still runs the checks; make deploy t
 deploy-shadow: ## compare what kupid and Keptn do with what Harbourmaster would do, and change nothing
 	@found=$$($(KUBECTL) get --ignore-not-found --output=name mutatingwebhookconfiguration harbourmaster) || exit 2; \
 	[ -z "$$found" ] || { \
-		echo "Harbourmaster is installed in this cluster and would stop to work: shadow mode is for before" >&2; exit 2; }
+		echo "Harbourmaster works in this cluster, and shadow mode would replace it: use it in a cluster without Harbourmaster" >&2; exit 2; }
 	$(call install,deploy/shadow)
 
 deploy-with-certmanager: ## install with certificates from cert-manager, which must be installed

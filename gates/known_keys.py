@@ -50,6 +50,7 @@ KNOWN_KEYS: Final = WRITTEN_KEYS | {
     "keptn.sh/app-type",
     "keptn.sh/inject-cert",
     TASK_NAME_KEY,
+    f"{OURS}adopts",
     f"{OURS}clear-failed-nodes",
     f"{OURS}code-digest",
     f"{OURS}enabled",

@@ -55,9 +55,7 @@ class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
         "every pod",
     ] = 3
     shadow: Annotated[
-        bool,
-        "register only webhooks that compare what kupid and Keptn do with what would be done here; "
-        "needs shadow in the webhook's settings",
+        bool, "register only webhooks that compare; needs shadow in the webhook's settings"
     ] = False
     kinds: Annotated[
         tuple[str, ...],

@@ -168,9 +168,7 @@ class WebhookSettings(
     """All settings of the admission process in a cluster."""
 
     shadow: Annotated[
-        bool,
-        "change and refuse nothing, and compare what kupid and Keptn do with what would be done "
-        "here; needs webhook.shadow in the controller's settings",
+        bool, "only compare what others do; needs webhook.shadow in the controller's settings"
     ] = False
     cluster: ClusterSettings = ClusterSettings()
     watch: WatchSettings = WatchSettings()

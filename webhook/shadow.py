@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.patches import MergePatch, Operation, apply
 from harbourmaster.api.resources import CONFIG_MAPS
-from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
 from harbourmaster.gates.metadata import READ_KEYS
 from harbourmaster.gates.owners import workload_above
 from harbourmaster.kube.errors import ApiError
@@ -64,15 +64,13 @@ REFUSED: Final = "refused"
 INTENDED: Final = {
     "kupid-excluded-namespace": "kupid excludes namespaces with the label role=kube-system",
     "kupid-excluded-kind": "kupid changes only templates, and of fewer kinds",
-    "older-template": "kupid changes a template only when it is written again, Harbourmaster also "
-    "the pods of one that is older than the policy",
+    "older-template": "kupid does not change pods of a template that is older than the policy",
     "default-scheduler": "a policy replaces schedulerName: default-scheduler",
     "policy-order": "kupid applies several policies in random order",
     "node-name-as-affinity": "a pod at a gate gets a policy's nodeName as node affinity",
     "other-gates": "Keptn removes scheduling gates of others, which are kept",
     "gate-owner-unknown": "a pod whose owner is not known yet waits, Keptn does not gate it",
-    "gate-container-missing": "the version is a hash if the pod lacks the container that "
-    "keptn.sh/container names, Keptn does not gate such a pod",
+    "gate-container-missing": "Keptn does not gate a pod without the container of its version",
     "gate-node-name": "a pod with spec.nodeName cannot wait at a gate",
 }
 """The reasons of differences that are known; those on gates are codes of our warnings."""
@@ -197,7 +195,7 @@ class Shadow:
         known = engine.snapshot.namespace(namespace)
         if known and known.labels.get("role") == "kube-system":
             gap = "kupid-excluded-namespace"
-        elif top[0] not in _OF_KUPID:
+        elif (kind.name if kind.is_template else top[0]) not in _OF_KUPID:
             gap = "kupid-excluded-kind"
         else:
             gap = "" if kind.is_template else "older-template"
@@ -290,7 +288,7 @@ def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str
         reason = ""
         if field == _GATES:
             reason = "other-gates"
-        elif name not in _POLICY_FIELDS:
+        elif name not in _POLICY_FIELDS or f'"{SCHEDULER_NAME}"' in {mine, other}:
             reason = next((code for code in codes if code in INTENDED), "")
         elif (
             _OUR_GATE in ours and name in {"nodeName", "affinity"} and node in theirs.keys() - ours

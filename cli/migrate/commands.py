@@ -16,8 +16,4 @@ def add_parser(commands: Commands) -> None:
     parser = add_command(commands, "migrate", text, run="migrate.run:run")
     add_installation(parser, "--namespace")
     add_output(parser, "text", "json", "yaml", more="; yaml is an overlay with Keptn's settings")
-    add_flags(
-        parser,
-        shadow="report what shadow mode (make deploy-shadow) found: what kupid and Keptn do "
-        "otherwise than Harbourmaster would",
-    )
+    add_flags(parser, shadow="report how kupid and Keptn differ, found by make deploy-shadow")

@@ -16,6 +16,7 @@ from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate.model import Command, Judged, Ref, Setting, kubectl, parts
 from harbourmaster.controller.exposure.plain import gauge_name
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.lifecycle.keptn_config import ADOPTS
 from harbourmaster.lifecycle.model import TaskDefinition
 from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 from harbourmaster.webhook.checked_objects import review_object
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 POD_WEBHOOK: Final = "mpod.keptn.sh"
 PLACES: Final = "lifecycle.definitionNamespaces"
-ADOPTS: Final = "gates.harbourmaster.dev/adopts"
-"""Annotation of a KeptnConfig in our namespace: NAMESPACE/NAME of the one that counts instead."""
 _POLICY: Final = "webhook.gatedFailurePolicy"
 _ALLOWED: Final = "allowedNamespaces"
 _DENIED: Final = "deniedNamespaces"

@@ -199,19 +199,20 @@ def stand_in(kubectl):
         kubectl("rollout", "status", f"deployment/{name}", "-n=keptn-system", WAIT)
 
 
-def test_the_printed_commands_lead_to_us_and_back_without_a_loss(tmp_path_factory, tmp_path):
+@pytest.fixture
+def user(tmp_path_factory, tmp_path):
     with ControlPlane(tmp_path_factory.mktemp("round")) as plane:
         plane.add_nodes(2)
         apply_definitions(plane.kubectl)
         plane.restart("kube-controller-manager")
-        user = User(plane, tmp_path)
+        found = User(plane, tmp_path)
         try:
-            walk(user)
+            yield found
         finally:
-            user.stop()
+            found.stop()
 
 
-def walk(user):
+def test_the_printed_commands_lead_to_us_and_back_without_a_loss(user):
     kubectl = user.kubectl
     prepare(user)
     series = user.series()

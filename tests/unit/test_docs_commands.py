@@ -63,6 +63,10 @@ NOT_RUN = {
         "docs/reference/rescheduler.md runs it",
         "needs an application",
     ],
+    "docs/migration/migrating.md": [
+        "needs a cluster that runs the image",
+        "needs a cluster that runs the image",
+    ],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [
         "tests/cluster/test_custom_metrics.py asks for its own metrics",

@@ -35,6 +35,7 @@ def arguments(kubeconfig):
         dry_run=False,
         yes=False,
         scheduler="",
+        shadow=False,
         timeout=1.0,
     )
 

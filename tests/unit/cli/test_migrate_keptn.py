@@ -24,10 +24,11 @@ from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate import run as migrate
 from harbourmaster.cli.migrate.findings import findings
-from harbourmaster.cli.migrate.keptn import ADOPTS, series_findings
+from harbourmaster.cli.migrate.keptn import series_findings
 from harbourmaster.cli.migrate.overlay import overlay
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.lifecycle.keptn_config import ADOPTS
 from helpers.fake_api import FakeApi
 
 ROOT = Path(__file__).parents[3]
@@ -362,8 +363,8 @@ async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(
     where = {"namespace": "shop"}
     metric = {"provider": {"name": "prom"}, "query": "up", "fetchIntervalSeconds": 5}
     api.put(KEPTN_METRICS, {"metadata": {"name": "good", **where}, "spec": metric})
-    api.put(KEPTN_METRICS, {"metadata": {"name": "bad", **where}, "spec": {**metric, "query": ""}})
-    api.put(METRICS_PROVIDERS, {"metadata": {"name": "odd", **where}, "spec": {"type": "carrier"}})
+    api.put(KEPTN_METRICS, {"metadata": {"name": "bad", **where}, "spec": {**metric, "fetchIntervalSeconds": -1}})
+    api.put(METRICS_PROVIDERS, {"metadata": {"name": "odd", **where}, "spec": {"type": "prometheus", "targetServer": "http://a:b@example.com"}})
     recent = {"timeframe": {"recent": "5m", "from": "2026-01-01T00:00:00Z"}}
     api.put(ANALYSES, {"metadata": {"name": "both", **where}, "spec": recent})
     refused = {one.object: one for one in await found(api, "object-refused")}
@@ -373,7 +374,7 @@ async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(
         "analysis both in namespace shop",
     }
     one = refused["keptnmetric bad in namespace shop"]
-    assert "spec.query" in one.why
+    assert "spec.fetchIntervalSeconds" in one.why
     assert one.command.text == "kubectl -n shop edit keptnmetric bad"
 
 

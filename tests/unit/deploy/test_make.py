@@ -144,6 +144,20 @@ def test_beside_keptn_is_an_installation_of_its_own():
     assert "kustomize deploy/beside-keptn" in make("--dry-run", "deploy-beside-keptn").stdout
 
 
+def test_shadow_mode_is_an_installation_of_its_own():
+    assert "kustomize deploy/shadow" in make("--dry-run", "deploy-shadow").stdout
+
+
+def test_shadow_mode_does_not_replace_a_working_installation(tmp_path):
+    kubectl = program(tmp_path / "kubectl", 'echo "$@"')
+    result = make("deploy-shadow", f"KUBECTL={kubectl}")
+    ours = [line for line in result.stderr.splitlines() if not line.startswith("make")]
+    assert result.returncode == 2
+    assert not result.stdout
+    (line,) = ours
+    assert line.startswith("Harbourmaster works in this cluster")
+
+
 def test_the_image_is_of_this_version_unless_told_otherwise():
     assert f"|image: harbourmaster:{VERSION}|" in make("--dry-run", "deploy").stdout
 

@@ -156,6 +156,15 @@ def test_a_kind_that_kupid_does_not_change_is_an_intended_difference():
     assert observed.found() == {("Pod ns1/one", "spec.nodeSelector", "kupid-excluded-kind"): 1}
 
 
+def test_a_template_that_an_operator_made_is_one_of_kupid_s():
+    observed = Observed(POLICY)
+    document = workload()
+    stack = owner("Stack", "shop", controller=True)
+    document["metadata"]["ownerReferences"] = [stack]
+    observed.create(document, document)
+    assert observed.found() == {("Stack ns1/shop", SELECTOR, "only-harbourmaster"): 1}
+
+
 def test_a_pod_of_a_template_without_the_policy_is_an_intended_difference():
     observed = Observed(POLICY)
     observed.create(pod_of_web(), pod_of_web())
@@ -175,6 +184,14 @@ def test_a_pod_that_keptn_admits_without_its_gate_is_a_difference():
     document = pod_of_web(keys(workload="web", version="1", app="shop"))
     observed.create(document, document)
     assert observed.found() == {("Deployment ns1/web", GATE_FIELD, "only-harbourmaster"): 1}
+
+
+def test_a_pod_that_keptn_admits_without_its_scheduler_is_a_difference():
+    observed = Observed(namespaces=None, gating="schedulerName")
+    document = pod_of_web(keys(workload="web", version="1", app="shop"))
+    observed.create(document, document)
+    at = "spec.schedulerName"
+    assert observed.found() == {("Deployment ns1/web", at, "only-harbourmaster"): 1}
 
 
 def test_another_version_is_a_difference():
