@@ -10,6 +10,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -34,7 +35,8 @@ CERTIFICATE = "harbourmaster-webhook-cert"
 GROUP = "custom.metrics.k8s.io"
 KIND = "keptnmetrics.metrics.keptn.sh"
 QUICK = ("--certificates-publish-seconds=2", "--metrics-expose=true")
-READER = {"apiGroups": [GROUP], "resources": [f"{KIND}/load"], "verbs": ["get"]}
+ALIAS = "keptnmetrics.metrics.sh"
+SAMPLES = Path(__file__).parents[2] / "deploy/samples/metrics"
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +119,8 @@ def metric(name, labels=None):
     }
 
 
-def path_of(namespace, path, version="v1beta2"):
-    return f"/apis/{GROUP}/{version}/namespaces/{namespace}/{KIND}/{path}"
+def path_of(namespace, path, version="v1beta2", kind=KIND):
+    return f"/apis/{GROUP}/{version}/namespaces/{namespace}/{kind}/{path}"
 
 
 def are_available(place):
@@ -155,6 +157,9 @@ def test_values_are_read_in_both_versions(place, space):
     assert item["describedObject"]["kind"] == "KeptnMetric"
     (item,) = place.raw(path_of(space, "ships/ships"))[0]["items"]
     assert item["metric"]["name"] == "ships"
+    # As Keptn's documentation asks.
+    (item,) = place.raw(path_of(space, "ships/ships", "v1beta1", ALIAS))[0]["items"]
+    assert (item["metricName"], item["value"]) == ("ships", "4")
 
 
 def test_what_has_no_value_that_counts_is_not_found(place, space):
@@ -246,6 +251,20 @@ def test_an_hpa_scales_by_a_metric_and_not_by_its_absence(place, space):
     scaled_to(1)
 
 
+def may_read(place, namespace, name, user, kind):
+    """Give the user the right to one metric under this name of its kind."""
+    rule = {"apiGroups": [GROUP], "resources": [f"{kind}/load"], "verbs": ["get"]}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": name},
+        "rules": [rule],
+    }
+    place.create(role, namespace=namespace)
+    flags = (f"--role={name}", f"--user={user}", f"-n={namespace}")
+    place.kubectl("create", "rolebinding", name, *flags)
+
+
 @pytest.mark.claim("M1")
 def test_only_who_may_reads_a_value(place, space):
     are_available(place)
@@ -254,14 +273,18 @@ def test_only_who_may_reads_a_value(place, space):
     found, fault = place.raw(path_of(space, "load/load"), f"--as={user}")
     assert found is None
     assert "Forbidden" in fault
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "reader"},
-        "rules": [READER],
-    }
-    place.create(role, namespace=space)
-    place.kubectl("create", "rolebinding", "r", "--role=reader", f"--user={user}", f"-n={space}")
+    alias = path_of(space, "load/load", kind=ALIAS)
+    may_read(place, space, "alias", user, ALIAS)
+    # The API server lets it through now, and we don't.
+    eventually(
+        lambda: place.raw(alias, f"--as={user}"),
+        is_right=lambda found: found[0] is None and f'resource "{KIND}/load"' in found[1],
+    )
+    may_read(place, space, "reader", user, KIND)
+    eventually(
+        lambda: place.raw(alias, f"--as={user}")[0],
+        is_right=lambda found: found is not None,
+    )
     eventually(
         lambda: place.raw(path_of(space, "load/load"), f"--as={user}")[0],
         is_right=lambda found: found is not None,
@@ -314,6 +337,19 @@ def test_every_replica_answers(place, space):
         found = eventually(lambda url=url: rest(url, space, "load"), is_right=lambda each: each[1])
         assert json.loads(found[1]) == {"metric": "load", "namespace": space, "value": "30"}
     assert len({place.leaf(port) for port in place.ports}) == 1
+
+
+def test_every_replica_shows_the_results_of_analyses(place):
+    place.kubectl("apply", f"--filename={SAMPLES}")
+    for url in place.values:
+        found = eventually(
+            lambda url=url: [line for line in page(url).splitlines() if 'e="release-1"' in line],
+            is_right=bool,
+        )
+        names = {line.partition("{")[0] for line in found}
+        assert names == {"keptn_analysis_result", "keptn_objective_result"}
+    place.kubectl("delete", f"--filename={SAMPLES}")
+    eventually(lambda: page(place.values[0]), is_right=lambda found: "release-1" not in found)
 
 
 def rest(url, namespace, name):

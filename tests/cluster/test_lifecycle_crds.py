@@ -278,10 +278,7 @@ def test_a_task_definition_that_can_run_is_accepted(kinds, spec):
         ({"container": {"name": "a"}, "deno": CODE}, "only one of container, python and deno"),
         ({"container": {"name": "a"}, "python": CODE}, "only one of container, python and deno"),
         ({"container": {"name": "a"}, "deno": CODE, "python": CODE}, "container, python, deno"),
-        ({"deno": {}}, "spec.deno: Required value: nothing to run"),
-        ({"deno": {"functionRef": {"name": "seed"}}}, "a definition cannot run itself"),
         ({"deno": CODE, "timeout": "0x"}, '"0x" is not a duration'),
-        ({"deno": {"configMapRef": {"name": "other/scripts"}}}, "in the same namespace"),
     ],
 )
 def test_c68_one_that_cannot_is_refused(kinds, spec, text):
@@ -293,6 +290,21 @@ def test_c68_one_that_cannot_is_refused(kinds, spec, text):
     changed = json.dumps({**found, "spec": spec})
     again = kinds.kubectl("replace", "-f=-", stdin=changed, check=False)
     assert text in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"deno": {}}, "spec.deno: Required value: nothing to run"),
+        ({"deno": {"functionRef": {"name": "seed"}}}, "a definition cannot run itself"),
+        ({"deno": {"configMapRef": {"name": "other/scripts"}}}, "in the same namespace"),
+    ],
+)
+def test_one_that_keptn_accepts_is_warned_of(kinds, spec, text):
+    accepted = kinds.create(task_definition(kinds, **spec), check=False)
+    assert accepted.returncode == 0, accepted.stderr
+    assert "Warning: harbourmaster: spec.deno" in accepted.stderr
+    assert text in accepted.stderr
 
 
 def test_a_program_sees_which_field_it_is(kinds):
