@@ -56,16 +56,14 @@ NOT_RUN = {
         "tests/cluster/test_placement_consent.py runs it with its own names",
     ],
     "docs/migration/migrating.md": [
+        "needs a cluster that runs the image",
+        "needs a cluster that runs the image",
         "tests/cluster/test_migrate_keptn.py runs the printed commands",
         "tests/cluster/test_migrate_keptn.py runs it",
     ],
     "docs/operations/alerts.md": [
         "docs/reference/rescheduler.md runs it",
         "needs an application",
-    ],
-    "docs/migration/migrating.md": [
-        "needs a cluster that runs the image",
-        "needs a cluster that runs the image",
     ],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [

@@ -363,8 +363,10 @@ async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(
     where = {"namespace": "shop"}
     metric = {"provider": {"name": "prom"}, "query": "up", "fetchIntervalSeconds": 5}
     api.put(KEPTN_METRICS, {"metadata": {"name": "good", **where}, "spec": metric})
-    api.put(KEPTN_METRICS, {"metadata": {"name": "bad", **where}, "spec": {**metric, "fetchIntervalSeconds": -1}})
-    api.put(METRICS_PROVIDERS, {"metadata": {"name": "odd", **where}, "spec": {"type": "prometheus", "targetServer": "http://a:b@example.com"}})
+    negative = {**metric, "fetchIntervalSeconds": -1}
+    api.put(KEPTN_METRICS, {"metadata": {"name": "bad", **where}, "spec": negative})
+    told = {"type": "prometheus", "targetServer": "http://a:b@example.com"}
+    api.put(METRICS_PROVIDERS, {"metadata": {"name": "odd", **where}, "spec": told})
     recent = {"timeframe": {"recent": "5m", "from": "2026-01-01T00:00:00Z"}}
     api.put(ANALYSES, {"metadata": {"name": "both", **where}, "spec": recent})
     refused = {one.object: one for one in await found(api, "object-refused")}
