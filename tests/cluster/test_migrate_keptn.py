@@ -29,7 +29,7 @@ from helpers.manifests import kubectl as kubectl_path
 from helpers.patience import PATIENCE, WAIT
 from helpers.schemas import apply_definitions, definition
 
-pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 LEFTOVERS = ROOT / "tests/fixtures/leftovers"
@@ -202,7 +202,8 @@ def stand_in(kubectl):
 @pytest.fixture
 def user(tmp_path_factory, tmp_path):
     with ControlPlane(tmp_path_factory.mktemp("round")) as plane:
-        plane.add_nodes(2)
+        # The policy of kupid asks for it.
+        plane.add_nodes(2, {"example.com/pool": "shared"})
         apply_definitions(plane.kubectl)
         plane.restart("kube-controller-manager")
         found = User(plane, tmp_path)
