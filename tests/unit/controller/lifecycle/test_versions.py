@@ -187,7 +187,13 @@ async def test_an_app_of_two_workloads_goes_through_all_its_phases():
 
 @pytest.mark.parametrize("disturb", [kill, hinder])
 @pytest.mark.parametrize(
-    "failing", [(), ("migrate",), ("load",), ("announce",), ("errors",), ("promote",)]
+    "failing",
+    [
+        (),
+        ("load",),
+        *(pytest.param((one,), marks=pytest.mark.full) for one in ("migrate", "announce")),
+        *(pytest.param((one,), marks=pytest.mark.full) for one in ("errors", "promote")),
+    ],
 )
 async def test_a_fault_at_any_write_changes_nothing_but_what_is_told(disturb, failing):
     whole, all_told = await undisturbed(failing)
