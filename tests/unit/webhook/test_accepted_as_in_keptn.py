@@ -68,7 +68,15 @@ PUBLISHED = {
     "python-in-unknown-field": (task(python={"inlineRef": {"code": "1"}}), "spec.python"),
     "python-libraries": (task(python={"parameters": {"map": {"a": "b"}}}), "spec.python"),
 }
-"""Seventeen, one for each published manifest that was refused."""
+"""One for each published manifest that was refused and is accepted now.
+
+Where it has unknown fields, kubectl refuses it first, unless its validation is switched off.
+"""
+BY_KEPTN = {
+    "nothing": ("KeptnTaskDefinition", {}),
+    "function-of-v1alpha1": ("KeptnTaskDefinition", {"function": {"inline": {"code": "1"}}}),
+}
+"""Published manifests that Keptn's webhook refuses as well: no runtime is left of their spec."""
 TRIED = {
     "template-with-underscore": (
         definition("latency_p95"),
@@ -124,6 +132,15 @@ def asked(kind, spec, operation="CREATE"):
 
 def test_there_is_one_for_each_published_manifest_that_was_refused():
     assert len(PUBLISHED) == 17
+
+
+@pytest.mark.parametrize("case", BY_KEPTN.values(), ids=BY_KEPTN.keys())
+def test_what_keptn_refuses_is_refused_in_the_same_words(case):
+    response, outcome = asked(*case)
+    assert (response["allowed"], outcome) == (False, INVALID)
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"] == "spec"
+    assert "either container, python or deno has to be defined" in cause["message"]
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
