@@ -152,7 +152,8 @@ def _unknown_type(provider: Provider) -> FieldError:
 def _server(server: str) -> Iterator[FieldError]:
     at = "spec.targetServer"
     url = http_url(with_scheme(server, "http"))
-    if (url and (url.username, url.password) != (None, None)) or (url is None and "@" in server):
+    is_whole = url is not None and "://" in server
+    if (url and (url.username, url.password) != (None, None)) or ("@" in server and not is_whole):
         # Stored, they would be readable for everybody who can read the object.
         text = "must not contain credentials: put them into a Secret, named by secretKeyRef"
         yield invalid(at, _shown(server), text)
@@ -161,17 +162,19 @@ def _server(server: str) -> Iterator[FieldError]:
         yield from warned([required(at, text)])
     elif url is None or not _HOST.fullmatch(url.hostname or ""):
         text = "is not an http or https URL: write for example https://prometheus.example.com:9090"
-        yield from warned([invalid(at, shortened(server), text)])
+        yield from warned([invalid(at, _shown(server), text)])
     elif "?" in server or "#" in server:
         text = "must not have a query or a fragment"
-        yield from warned([invalid(at, shortened(server), text)])
+        yield from warned([invalid(at, _shown(server), text)])
     elif "://" not in server:
         text = "has no scheme: https is used with secretKeyRef, http without: write it before ://"
         yield from warned([invalid(at, shortened(server), text)])
 
 
 def _shown(server: str) -> str:
-    """The URL without a possible password: messages are stored and widely readable."""
+    """The URL without a possible password or token: messages are stored and widely readable."""
+    server, mark, _ = server.partition("?")
+    server += f"{mark}..." if mark else ""
     _, at, tail = server.rpartition("@")
     if not at:
         return shortened(server)

@@ -55,9 +55,10 @@ def context_of(parent: Version, check_type: str, carrier: Mapping[str, str]) -> 
 
 
 def context_metadata(version: Version) -> dict[str, str]:
-    """What users tell of a version; a workload's own metadata win over those of its app."""
+    """What users tell of a version; a workload's own come first, and win over those of its app."""
     inherited = {} if isinstance(version, AppVersion) else version.status.app_context_metadata
-    return {**inherited, **version.spec.metadata}
+    own = version.spec.metadata
+    return {**own, **{key: text for key, text in inherited.items() if key not in own}}
 
 
 def context_fields(context: TaskContext) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
+from harbourmaster.api.names import dns_subdomain
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.api.urls import with_scheme
 from harbourmaster.controller.evaluation.telemetry import QueryMetrics
@@ -131,6 +132,10 @@ class Questions:
 
     async def _get(self, namespace: str, name: str) -> _Read:
         fault: ProviderError
+        # Admission only warns of other names, and a proxy may read separators in them.
+        if dns_subdomain(name):
+            fault = BadCredentialsError("secretKeyRef names no Secret")
+            return _Read(self._clock(), None, fault)
         try:
             raw = await self._client.get(SECRETS, name, namespace)
             return _Read(self._clock(), _decode(raw).data or {})
@@ -146,8 +151,6 @@ class Questions:
         except msgspec.DecodeError:
             # What it says is not for anybody to see.
             fault = BadAnswerError(f"secret {name} can't be read: it is not a Secret")
-        except ValueError:
-            fault = BadCredentialsError("secretKeyRef names no Secret")
         return _Read(self._clock(), None, fault)
 
 

@@ -45,7 +45,8 @@ _JUST_NOW: Final = 5.0
 """Seconds; what ended earlier has its span already."""
 _MOST_METADATA: Final = 64
 """Pairs of context metadata on a span; an SDK's usual limit is 128 attributes."""
-_LONGEST_KEY: Final = 256
+_MOST_BYTES: Final = 4096
+"""Of them all: a collector refuses batches above 4 MiB, whosever spans are in them."""
 
 
 class SpanMaker:
@@ -198,9 +199,15 @@ def _scope(obj: Finishable) -> str:
 def _attributes(obj: Finishable, version: Version | None) -> dict[str, str]:
     """Ours, and the metadata of the version, which cannot replace ours (keptn-spec 5.4)."""
     metadata = context_metadata(version) if version is not None else {}
-    said = ((key, value) for key, value in metadata.items() if 0 < len(key) <= _LONGEST_KEY)
-    found = dict(islice(said, _MOST_METADATA)) | span_attributes(obj)
-    return {clean(key): clean(value) for key, value in found.items()}
+    found: dict[str, str] = {}
+    left = _MOST_BYTES
+    for key, value in islice(metadata.items(), _MOST_METADATA):
+        name, text = clean(key), clean(value)
+        size = len(f"{name}{text}".encode())
+        if name and size <= left:
+            left -= size
+            found.setdefault(name, text)
+    return found | {key: clean(value) for key, value in span_attributes(obj).items()}
 
 
 def _begin(obj: Finishable) -> float:

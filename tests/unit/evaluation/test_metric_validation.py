@@ -229,10 +229,17 @@ def test_credentials_in_a_url_are_refused_and_not_repeated():
         "contain credentials: put them into a Secret, named by secretKeyRef"
     )
     no_url = ("ftp://me:geheim@example.com", "https://geheim@", "a:geheim@<host>", "geheim\\@a")
-    for server in (*no_url, "me:geheim@example.com", "geheim@example.com:9090", "a:geheim://@b"):
+    no_scheme = ("me:geheim@example.com", "geheim@example.com:9090", "https:/a:geheim@example.com")
+    for server in (*no_url, *no_scheme, "a:geheim://@b"):
         (fault,) = provider_errors(targetServer=server)
         assert not isinstance(fault, WarnedFieldError)
         assert "geheim" not in str(fault)
+
+
+def test_a_token_in_a_query_is_not_repeated():
+    (fault,) = provider_errors(targetServer=f"{SERVER}?api-token=geheim")
+    assert str(fault).count("?...") == 1
+    assert "geheim" not in str(fault)
 
 
 @pytest.mark.parametrize("rest", ["?tenant=a", "#a", "/?"])

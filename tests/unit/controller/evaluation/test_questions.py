@@ -154,10 +154,12 @@ async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(asked):
     assert await asked.ask() == ANSWER
 
 
-@pytest.mark.parametrize("name", ["", ".", ".."])
-async def test_a_secret_without_a_name_is_said(asked, name):
+@pytest.mark.parametrize("name", ["", ".", "..", "/", "token/", "x/../../b/secrets/token", "a%2Fb"])
+async def test_a_secret_without_a_name_is_said_and_not_asked_for(asked, name):
+    asked.secret(login="one")
     with pytest.raises(BadCredentialsError, match="names no Secret"):
         await asked.ask(named=name)
+    assert asked.reads == 0
 
 
 async def test_a_secret_that_is_optional_may_be_absent(asked):

@@ -230,7 +230,7 @@ async def test_context_metadata_is_bounded_and_replaces_nothing_of_ours(telling)
         metadata={
             "keptn.deployment.app.namespace": "of-others",
             "": "no key",
-            "k" * 257: "long key",
+            "k" * 4_097: "long key",
             "note": "two\nlines" + "x" * 2_000,
             **{f"key-{number}": "x" for number in range(100)},
         }
@@ -240,5 +240,18 @@ async def test_context_metadata_is_bounded_and_replaces_nothing_of_ours(telling)
     assert attributes["keptn.deployment.app.namespace"] == "prod"
     assert attributes["note"].startswith("two\\nlinesxx")
     assert len(attributes["note"]) < 1_100
-    assert attributes.keys().isdisjoint({"", "k" * 257})
-    assert len([key for key in attributes if key.startswith("key-")]) == 62
+    assert attributes.keys().isdisjoint({"", "k" * 1_024})
+    assert len([key for key in attributes if key.startswith("key-")]) == 60
+
+
+async def test_a_span_has_four_kibibytes_of_metadata_and_those_of_the_workload_first(telling):
+    of_app = {f"app-{number}": "ä" * 1_000 for number in range(100)}
+    front = workload_version(
+        metadata={"team": "front"},
+        status=WorkloadVersionStatus(status="Succeeded", app_context_metadata=of_app),
+    )
+    telling.signals.completed(front)
+    (span,) = (await telling.spans()).values()
+    attributes = dict(span.attributes)
+    assert attributes["team"] == "front"
+    assert len([key for key in attributes if key.startswith("app-")]) == 2
