@@ -107,6 +107,12 @@ def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterat
         yield invalid(path, name, text + rest)
 
 
+def warned_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
+    """The same as a warning, but for a name that is a path, which might lead elsewhere."""
+    faults = invalid_name(path, name, same_namespace=same_namespace)
+    return faults if "/" in name else warned(faults)
+
+
 def refusal(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> str:
     """All errors of an object in one line, as the API server says it of its own kinds."""
     return f"{kind}.{group} {quoted(name)} is invalid: {reason(errors)}"

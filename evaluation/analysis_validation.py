@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import forbidden, invalid, invalid_name, required, warned
+from harbourmaster.api.field_errors import forbidden, invalid, required, warned, warned_name
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
@@ -161,8 +161,8 @@ def _query(query: str) -> Iterator[FieldError]:
 def _reference(at: str, found: ObjectReference) -> Iterator[FieldError]:
     if not found.name:
         yield from warned([required(f"{at}.name", "name an object")])
-    yield from warned(invalid_name(f"{at}.name", found.name, same_namespace=False))
-    yield from warned(invalid_name(f"{at}.namespace", found.namespace, same_namespace=False))
+    yield from warned_name(f"{at}.name", found.name, same_namespace=False)
+    yield from warned_name(f"{at}.namespace", found.namespace, same_namespace=False)
 
 
 def _no_object(at: str, value: Any) -> FieldError:  # noqa: ANN401 - as it was sent

@@ -16,11 +16,11 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import (
     forbidden,
     invalid,
-    invalid_name,
     quoted,
     required,
     unsupported,
     warned,
+    warned_name,
 )
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.urls import http_url, with_scheme
@@ -95,7 +95,7 @@ def _metric(metric: Metric) -> Iterator[FieldError]:
     at = "spec.provider.name"
     if not spec.provider.name:
         yield from warned([required(at, "name the KeptnMetricsProvider that is asked")])
-    yield from warned(invalid_name(at, spec.provider.name))
+    yield from warned_name(at, spec.provider.name)
     yield from bad_query("spec.query", spec.query)
     at = "spec.fetchIntervalSeconds"
     if spec.fetch_interval_seconds < 0:
@@ -136,6 +136,8 @@ def _provider(provider: Provider) -> Iterator[FieldError]:
     if spec.target_server or kind != STATIC:
         yield from _server(spec.target_server)
     yield from warned(_secret(spec, kind))
+    if spec.secret_key_ref is not None:
+        yield from warned_name("spec.secretKeyRef.name", spec.secret_key_ref.name)
     yield from _kafka(spec, kind)
     yield from _static(spec, kind)
 
@@ -191,7 +193,6 @@ def _secret(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:
         return
     if not secret.name:
         yield required(f"{at}.name", "name a Secret of the same namespace")
-    yield from invalid_name(f"{at}.name", secret.name)
     if not secret.key:
         yield required(f"{at}.key", "name a key of the Secret")
 

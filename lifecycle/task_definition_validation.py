@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import FieldError, invalid, invalid_name, required, warned
+from harbourmaster.api.field_errors import FieldError, invalid, required, warned, warned_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +24,10 @@ def validate(definition: TaskDefinition) -> list[FieldError]:
     spec = definition.spec
     return [
         *_runtimes(spec),
-        *warned(_function(definition, "deno", spec.deno)),
-        *warned(_function(definition, "python", spec.python)),
+        *_function(definition, "deno", spec.deno),
+        *_function(definition, "python", spec.python),
         *_limits(spec),
-        *warned(_names(spec)),
+        *_names(spec),
     ]
 
 
@@ -53,12 +53,13 @@ def _function(
     url = runtime.http_ref.url if runtime.http_ref else ""
     if not (reference or config_map or code or url):
         text = "nothing to run: give one of inline, httpRef, functionRef, configMapRef"
-        yield required(at, text)
+        yield from warned([required(at, text)])
     if reference and reference == definition.metadata.name:
-        yield invalid(f"{at}.functionRef.name", reference, "a definition cannot run itself")
-    yield from _name(f"{at}.functionRef.name", reference)
-    yield from _name(f"{at}.configMapRef.name", config_map)
-    yield from _name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)
+        text = "a definition cannot run itself"
+        yield from warned([invalid(f"{at}.functionRef.name", reference, text)])
+    yield from warned_name(f"{at}.functionRef.name", reference)
+    yield from warned_name(f"{at}.configMapRef.name", config_map)
+    yield from warned_name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)
 
 
 def _limits(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
@@ -77,10 +78,6 @@ def _limits(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
 
 def _names(spec: TaskDefinitionSpec) -> Iterator[FieldError]:
     if spec.service_account:
-        yield from _name("spec.serviceAccount.name", spec.service_account.name)
+        yield from warned_name("spec.serviceAccount.name", spec.service_account.name)
     for index, secret in enumerate(spec.image_pull_secrets):
-        yield from _name(f"spec.imagePullSecrets[{index}].name", secret.name)
-
-
-def _name(field: str, name: str) -> Iterator[FieldError]:
-    return invalid_name(field, name)
+        yield from warned_name(f"spec.imagePullSecrets[{index}].name", secret.name)
