@@ -388,9 +388,9 @@ async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, 
     kubectl = harbour.plane.kubectl
     page = (ROOT / "docs/migration/migrating.md").read_text()
     (words,) = re.findall(
-        r"^kubectl (delete validatingadmission.*?)^```", page, re.MULTILINE | re.DOTALL
+        r"^kubectl (delete validatingadmission.*)$", page.replace("\\\n", " "), re.MULTILINE
     )
-    _, kinds, *names = words.replace("\\\n", " ").split()
+    _, kinds, *names = words.split()
     version = checked["version"]["metadata"]["name"]
 
     async def settle(*, refused):
