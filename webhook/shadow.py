@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -82,6 +83,8 @@ _OF_CRON_JOB: Final = re.compile(r"-\d{8,}$")
 _SHOWN: Final = 100
 _KEPT: Final = 200
 """Characters of a value; a longer one is kept by its hash."""
+_ABSORBED: Final = 64
+"""Terms that are compared with each other, as each pair takes time; more stay as they are."""
 _decode: Final = msgspec.json.Decoder().decode
 _operations: Final = msgspec.json.Decoder(list[Operation]).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -317,11 +320,10 @@ def _text(value: Any, name: str = "") -> str:  # noqa: ANN401 - any JSON
         items = ((key, _text(each, key)) for key, each in sorted(value.items()))
         return f"{{{', '.join(f'{key}: {text}' for key, text in items if text)}}}"
     if isinstance(value, list):
-        if name == "nodeSelectorTerms":
+        if name == "nodeSelectorTerms" and len(value) <= _ABSORBED:
             # A term that requires more than another one adds nothing.
-            keys = set(map(node_term_key, value))
-            value = [
-                each for each in value if not any(other < node_term_key(each) for other in keys)
-            ]
+            keys = [node_term_key(each) for each in value]
+            kept = [not any(other < key for other in keys) for key in keys]
+            value = compress(value, kept)
         return f"[{', '.join(sorted({_text(each) for each in value}))}]"
     return _encode(value).decode()

@@ -7,11 +7,15 @@ import contextlib
 import copy
 import itertools
 import json
+from collections import Counter
 
 import msgspec
 import pytest
 
 from harbourmaster.kube.errors import ConflictError
+from harbourmaster.policies.keys import node_term_key
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.webhook import shadow
 from harbourmaster.webhook.app import MUTATE_PATHS, VALIDATE_PATHS
 from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.shadow import (
@@ -21,6 +25,7 @@ from harbourmaster.webhook.shadow import (
     WRITE_SECONDS,
     Shadow,
     keep_written,
+    projection,
     report_in,
 )
 from helpers.admission import Admission
@@ -245,6 +250,20 @@ def test_affinity_of_the_same_meaning_is_equal(theirs):
     observed = Observed(cluster_policy(affinity=required({"zone": "a"}, {"zone": "b"})))
     observed.create(workload(), workload(affinity=theirs))
     assert observed.counts == {"equal": 1}
+
+
+@pytest.mark.parametrize("terms", [64, 600], ids=["few", "many"])
+def test_the_key_of_a_term_is_made_once_at_most(monkeypatch, terms):
+    calls = Counter()
+
+    def counted(term):
+        calls["made"] += 1
+        return node_term_key(term)
+
+    monkeypatch.setattr(shadow, "node_term_key", counted)
+    document = workload(affinity=required(*({"zone": f"z{n}"} for n in range(terms))))
+    projection(document, KINDS[("apps", "v1", "Deployment")])
+    assert calls["made"] == (terms if terms == 64 else 0)
 
 
 def test_affinity_of_another_meaning_is_a_difference():
