@@ -48,6 +48,8 @@ CONFIG_MAP: Final = "harbourmaster-shadow"
 REPORT: Final = "report.json"
 MAX_DIFFERENCES: Final = 1000
 """Of different owners, fields or reasons; more are only counted."""
+MAX_BYTES: Final = 900_000
+"""Of all differences as JSON; a ConfigMap has 1 MiB at most."""
 MAX_PENDING: Final = 4096
 """Owners with objects that are between the two webhooks."""
 WRITE_SECONDS: Final = 5.0
@@ -57,7 +59,7 @@ DIFFERENT: Final = "different"
 UNPAIRED: Final = "unpaired"
 """Objects that only one of the two webhooks saw: refused by others, or while we started."""
 MORE: Final = "more"
-"""Differences beyond MAX_DIFFERENCES."""
+"""Differences beyond MAX_DIFFERENCES or MAX_BYTES."""
 ONLY_OURS: Final = "only-harbourmaster"
 ONLY_THEIRS: Final = "only-kupid-or-keptn"
 BOTH: Final = "different-values"
@@ -81,6 +83,8 @@ _GATES: Final = "spec.schedulingGates"
 _OUR_GATE: Final = f"{_GATES}[{GATE}]"
 _OF_CRON_JOB: Final = re.compile(r"-\d{8,}$")
 _SHOWN: Final = 100
+_NAME: Final = 253
+"""Characters of a kind or name, which nothing has validated yet."""
 _KEPT: Final = 200
 """Characters of a value; a longer one is kept by its hash."""
 _ABSORBED: Final = 64
@@ -138,15 +142,17 @@ class Shadow:
     def __init__(self, on_change: Callable[[], object]) -> None:
         self._on_change = on_change
         # With the number of objects that have not come again: those of one owner are equal.
-        self._pending: dict[tuple[str, ...], tuple[Expected, int]] = {}
+        self._pending: dict[bytes, tuple[Expected, int]] = {}
         self._counts = Counter({EQUAL: 0, DIFFERENT: 0, UNPAIRED: 0, MORE: 0})
         self._differences: dict[tuple[str, ...], Difference] = {}
+        self._bytes = 0
         self._log = get_logger("shadow")
 
     def restore(self, report: ShadowReport) -> None:
         """Continue with what was reported before a restart."""
         self._counts.update(report.counts)
-        self._differences = {each.key: each for each in report.differences} | self._differences
+        for each in report.differences:
+            self._add(each)
 
     def report(self) -> ShadowReport:
         """What was found until now."""
@@ -177,7 +183,8 @@ class Shadow:
         owners = msgspec.convert(metadata.get("ownerReferences") or (), tuple[OwnerReference, ...])
         owner = next((each for each in owners if each.controller), None)
         name = metadata.get("generateName") or metadata.get("name") or ""
-        key = (kind.name, namespace, name, owner.uid if owner else "")
+        named_by = (kind.name, namespace, name, owner.uid if owner else "")
+        key = hashlib.blake2b(_encode(named_by), digest_size=16).digest()
         fields = projection(document, kind)
         if is_first:
             response, policies = verdict.response, len(verdict.policies)
@@ -204,10 +211,11 @@ class Shadow:
             gap = "" if kind.is_template else "older-template"
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
+        kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
         for each in differences:
-            self._add(Difference(top[0], namespace, top[1], *each))
+            self._add(Difference(kind_name, namespace, name, *each))
 
-    def _expect(self, key: tuple[str, ...], expected: Expected) -> None:
+    def _expect(self, key: bytes, expected: Expected) -> None:
         waiting = self._pending.pop(key, (None, 0))[1]
         self._pending[key] = expected, waiting + 1
         if len(self._pending) > MAX_PENDING:
@@ -216,11 +224,14 @@ class Shadow:
     def _add(self, one: Difference) -> None:
         known = self._differences.get(one.key)
         if known is not None:
-            self._differences[one.key] = replace(known, objects=known.objects + 1)
-        elif len(self._differences) < MAX_DIFFERENCES:
-            self._differences[one.key] = replace(one, intended=INTENDED.get(one.reason, ""))
+            self._differences[one.key] = replace(known, objects=known.objects + one.objects)
+            return
+        one = replace(one, intended=INTENDED.get(one.reason, ""))
+        size = self._bytes + len(_encode(one))
+        if len(self._differences) < MAX_DIFFERENCES and size <= MAX_BYTES:
+            self._differences[one.key], self._bytes = one, size
         else:
-            self._counts[MORE] += 1
+            self._counts[MORE] += one.objects
 
 
 async def keep_written(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import gc
 import itertools
 import json
+import tracemalloc
 from collections import Counter
 
 import msgspec
@@ -336,6 +338,37 @@ def test_differences_are_bounded_and_the_rest_is_counted():
     assert observed.counts["more"] == 5
 
 
+def test_a_report_fits_into_a_config_map_whatever_the_names_are():
+    observed = Observed(POLICY)
+    for number in range(MAX_DIFFERENCES):
+        document = pod_of_web()
+        one = owner(kind="\U00020000" * 300, name=f"{number}-" + "\U00020000" * 300, controller=True)
+        document["metadata"]["ownerReferences"] = [one]
+        observed.create(document, document)
+    report = observed.report
+    assert len(msgspec.json.encode(report)) < 2**20
+    assert {len(each.kind) for each in report.differences} == {253}
+    assert {len(each.name) for each in report.differences} == {253}
+    assert len(report.differences) + report.counts["more"] == MAX_DIFFERENCES
+    assert report.counts["more"] > 0
+
+
+def test_objects_with_long_names_take_no_more_memory_between_the_webhooks():
+    observed = Observed(POLICY)
+    document = pod_of_web()
+    document["metadata"]["ownerReferences"][0]["uid"] = "u" * 1_000_000
+    tracemalloc.start()
+    try:
+        observed.review(document, is_first=True)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000
+    observed.review(observed.ours(document), is_first=False)
+    assert observed.counts == {"equal": 1}
+
+
 def test_a_long_value_is_shortened_and_still_compared():
     selector = {f"key-{number}": "x" * 60 for number in range(20)}
     observed = Observed(cluster_policy(nodeSelector=selector))
@@ -360,6 +393,14 @@ def test_a_pod_with_fields_of_wrong_types_is_allowed():
     document = workload("Pod", affinity="soft")
     document["metadata"]["ownerReferences"] = "none"
     assert [each["allowed"] for each in observed.create(document, document)] == [True, True]
+
+
+def test_what_was_found_before_the_former_report_was_read_is_added():
+    observed = Observed(POLICY)
+    observed.create(workload(), workload())
+    observed.shadow.restore(observed.report)
+    assert observed.found() == {("Deployment ns1/web", SELECTOR, "only-harbourmaster"): 2}
+    assert observed.counts == {"different": 2}
 
 
 def test_a_report_is_continued_after_a_restart():
