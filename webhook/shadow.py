@@ -64,10 +64,11 @@ ONLY_OURS: Final = "only-harbourmaster"
 ONLY_THEIRS: Final = "only-kupid-or-keptn"
 BOTH: Final = "different-values"
 REFUSED: Final = "refused"
+NOT_BY_TEMPLATE: Final = "not-by-template"
+"""ONLY_OURS of a pod whose template kupid could change: it may be older than the policy."""
 INTENDED: Final = {
     "kupid-excluded-namespace": "kupid excludes namespaces with the label role=kube-system",
     "kupid-excluded-kind": "kupid changes only templates, and of fewer kinds",
-    "older-template": "kupid does not change pods of a template that is older than the policy",
     "default-scheduler": "a policy replaces schedulerName: default-scheduler",
     "policy-order": "kupid applies several policies in random order",
     "node-name-as-affinity": "a pod at a gate gets a policy's nodeName as node affinity",
@@ -208,7 +209,7 @@ class Shadow:
         elif (kind.name if kind.is_template else top[0]) not in _OF_KUPID:
             gap = "kupid-excluded-kind"
         else:
-            gap = "" if kind.is_template else "older-template"
+            gap = "" if kind.is_template else NOT_BY_TEMPLATE
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
         kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
@@ -239,10 +240,17 @@ async def keep_written(
 ) -> None:
     """Write the report to our ConfigMap after changes, at most every few seconds."""
     log = get_logger("shadow")
-    try:
-        shadow.restore(report_in(await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)))
-    except (ApiError, msgspec.MsgspecError) as error:
-        log.warning("former report not read, starting at zero", error=str(error))
+    is_read = False
+    while not is_read:
+        try:
+            shadow.restore(report_in(await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)))
+            is_read = True
+        except ApiError as error:
+            log.warning("former report not read, trying again", error=str(error))
+            await asyncio.sleep(WRITE_SECONDS)
+        except msgspec.MsgspecError as error:
+            log.warning("former report malformed, starting at zero", error=str(error))
+            is_read = True
     while True:
         await changed.wait()
         changed.clear()
@@ -301,7 +309,11 @@ def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str
         node = f"{at}.nodeName"
         reason = ""
         if field == _GATES:
-            reason = "other-gates"
+            gates, left = (set(each.strip("[]").split(", ")) - {""} for each in (mine, other))
+            if gates <= left:
+                continue  # added by others
+            # What is kept by its hash does not say which gates are missing.
+            reason = "other-gates" if {mine[-1:], other[-1:]} <= {"", "]"} else ""
         elif name not in _POLICY_FIELDS or f'"{SCHEDULER_NAME}"' in {mine, other}:
             reason = next((code for code in codes if code in INTENDED), "")
         elif (

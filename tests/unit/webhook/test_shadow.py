@@ -172,10 +172,11 @@ def test_a_template_that_an_operator_made_is_one_of_kupid_s():
     assert observed.found() == {("Stack ns1/shop", SELECTOR, "only-harbourmaster"): 1}
 
 
-def test_a_pod_of_a_template_without_the_policy_is_an_intended_difference():
+def test_a_pod_of_a_template_without_the_policy_is_a_difference_that_is_not_intended():
     observed = Observed(POLICY)
     observed.create(pod_of_web(), pod_of_web())
-    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "older-template"): 1}
+    assert [each.intended for each in observed.report.differences] == [""]
+    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "not-by-template"): 1}
 
 
 def test_a_replaced_default_scheduler_is_an_intended_difference():
@@ -218,6 +219,27 @@ def test_a_gate_of_others_that_keptn_removes_is_an_intended_difference():
     final["spec"]["schedulingGates"] = [GATE]
     observed.create(document, final)
     assert observed.found() == {("Deployment ns1/web", "spec.schedulingGates", "other-gates"): 1}
+
+
+@pytest.mark.parametrize(
+    ("former", "left", "reason"),
+    [
+        ([], ["a"], None),
+        (["a"], ["a", "b"], None),
+        (["a", "b"], ["b"], "other-gates"),
+        (["a"], ["b"], "other-gates"),
+        (["a" * 300], [], "only-kupid-or-keptn"),
+    ],
+    ids=["added", "one more", "removed", "replaced", "too long to know"],
+)
+def test_only_gates_of_others_that_are_removed_are_an_intended_difference(former, left, reason):
+    observed = Observed(namespaces=None)
+    gates = [{"name": name} for name in former]
+    document = pod_of_web(keys(workload="web", version="1"), schedulingGates=gates)
+    final = observed.ours(document)
+    final["spec"]["schedulingGates"] = [GATE, *({"name": name} for name in left)]
+    observed.create(document, final)
+    assert [each.reason for each in observed.report.differences] == ([reason] if reason else [])
 
 
 def test_a_pod_of_an_unknown_owner_is_an_intended_difference():
@@ -280,7 +302,7 @@ def test_pods_of_one_owner_count_as_one_difference_with_their_number():
         final = copy.deepcopy(pod_of_web())
         final["metadata"]["name"] = f"web-5d9c-{name}"
         observed.create(pod_of_web(), final)
-    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "older-template"): 3}
+    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "not-by-template"): 3}
 
 
 def test_pods_of_jobs_count_for_the_cron_job():
@@ -288,7 +310,7 @@ def test_pods_of_jobs_count_for_the_cron_job():
     for name in ("backup-28374650", "backup-28374651"):
         document = pod(owners=[owner("Job", name, controller=True)])
         observed.create(document, document)
-    assert observed.found() == {("CronJob ns1/backup", "spec.nodeSelector", "older-template"): 2}
+    assert observed.found() == {("CronJob ns1/backup", "spec.nodeSelector", "not-by-template"): 2}
 
 
 def test_pods_that_are_created_at_the_same_time_are_paired():
@@ -342,7 +364,9 @@ def test_a_report_fits_into_a_config_map_whatever_the_names_are():
     observed = Observed(POLICY)
     for number in range(MAX_DIFFERENCES):
         document = pod_of_web()
-        one = owner(kind="\U00020000" * 300, name=f"{number}-" + "\U00020000" * 300, controller=True)
+        one = owner(
+            kind="\U00020000" * 300, name=f"{number}-" + "\U00020000" * 300, controller=True
+        )
         document["metadata"]["ownerReferences"] = [one]
         observed.create(document, document)
     report = observed.report
@@ -442,8 +466,11 @@ class Writes:
 
     def __init__(self, former=b"{}"):
         self.former, self.faults, self.written = former, [], []
+        self.unreadable = []
 
     async def get(self, *_):
+        if self.unreadable:
+            raise self.unreadable.pop()
         return self.former
 
     async def patch(self, _resource, _name, patch, _namespace):
@@ -492,7 +519,18 @@ async def test_a_report_that_could_not_be_written_is_written_later():
 
 
 @virtual
-async def test_a_former_report_that_cannot_be_read_is_replaced():
+async def test_nothing_is_written_before_the_former_report_is_read():
+    former = json.dumps({"data": {"report.json": '{"counts": {"unpaired": 7}}'}}).encode()
+    client = Writes(former)
+    client.unreadable.extend([ConflictError("it failed")] * 2)
+    async with kept(client) as observed:
+        observed.review(workload(), is_first=False)
+        await asyncio.sleep(60)
+    assert [number for _, number in client.written] == [8]
+
+
+@virtual
+async def test_a_malformed_report_is_replaced():
     client = Writes(b'{"data": {"report.json": "{"}}')
     async with kept(client) as observed:
         observed.review(workload(), is_first=False)
