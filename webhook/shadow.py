@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import time
+from bisect import bisect_right
 from collections import Counter
+from contextlib import suppress
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -51,7 +54,11 @@ MAX_DIFFERENCES: Final = 1000
 MAX_BYTES: Final = 900_000
 """Of all differences as JSON; a ConfigMap has 1 MiB at most."""
 MAX_PENDING: Final = 4096
-"""Owners with objects that are between the two webhooks."""
+"""Different objects that are between the two webhooks."""
+MAX_OF_OWNER: Final = 8
+"""Different objects of one owner among these."""
+PAIR_SECONDS: Final = 60.0
+"""After these, an object that has not come again counts as unpaired."""
 WRITE_SECONDS: Final = 5.0
 """Between two writes of the report."""
 EQUAL: Final = "equal"
@@ -137,13 +144,21 @@ class Expected(NamedTuple):
     refusal: str | None
 
 
+class _Waiting(NamedTuple):
+    """Equal objects of one owner, and when each was first seen, in seconds."""
+
+    expected: Expected
+    times: list[float]
+
+
 class Shadow:
     """The tallies; ``on_change`` is called when there is more to report."""
 
-    def __init__(self, on_change: Callable[[], object]) -> None:
-        self._on_change = on_change
-        # With the number of objects that have not come again: those of one owner are equal.
-        self._pending: dict[bytes, tuple[Expected, int]] = {}
+    def __init__(
+        self, on_change: Callable[[], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._on_change, self._clock = on_change, clock
+        self._pending: dict[bytes, list[_Waiting]] = {}
         self._counts = Counter({EQUAL: 0, DIFFERENT: 0, UNPAIRED: 0, MORE: 0})
         self._differences: dict[tuple[str, ...], Difference] = {}
         self._bytes = 0
@@ -196,12 +211,10 @@ class Shadow:
             self._expect(key, Expected(fields, ours, verdict.codes, policies, refusal))
             return
         self._on_change()
-        expected, waiting = self._pending.pop(key, (None, 0))
+        expected = self._paired(key, fields)
         if expected is None:
             self._counts[UNPAIRED] += 1
             return
-        if waiting > 1:
-            self._pending[key] = expected, waiting - 1
         top = _workload(owner, metadata.get("labels") or {}) if owner else (kind.name, name)
         known = engine.snapshot.namespace(namespace)
         if known and known.labels.get("role") == "kube-system":
@@ -217,10 +230,44 @@ class Shadow:
             self._add(Difference(kind_name, namespace, name, *each))
 
     def _expect(self, key: bytes, expected: Expected) -> None:
-        waiting = self._pending.pop(key, (None, 0))[1]
-        self._pending[key] = expected, waiting + 1
-        if len(self._pending) > MAX_PENDING:
-            self._counts[UNPAIRED] += self._pending.pop(next(iter(self._pending)))[1]
+        waiting = self._pending[key] = self._pending.pop(key, [])
+        one = next((each for each in waiting if each.expected == expected), None)
+        if one is None:
+            one = _Waiting(expected, [])
+            waiting.append(one)
+        one.times.append(self._clock())
+        if len(waiting) > MAX_OF_OWNER:
+            self._counts[UNPAIRED] += len(waiting.pop(0).times)
+        if sum(map(len, self._pending.values())) > MAX_PENDING:
+            oldest = self._pending.pop(next(iter(self._pending)))
+            self._counts[UNPAIRED] += sum(len(each.times) for each in oldest)
+
+    def _paired(self, key: bytes, theirs: Fields) -> Expected | None:
+        """Of the owner's objects that have not come again, the one that differs least."""
+        waiting = self._pending.get(key)
+        if not waiting:
+            return None
+        one = min(waiting, key=lambda each: len(each.expected.ours.items() ^ theirs.items()))
+        one.times.pop()
+        self._drop_empty(key)
+        return one.expected
+
+    def expire(self) -> None:
+        """Count objects as unpaired that have not come again for PAIR_SECONDS."""
+        limit = self._clock() - PAIR_SECONDS
+        for key, waiting in list(self._pending.items()):
+            for each in waiting:
+                old = bisect_right(each.times, limit)
+                if old:
+                    del each.times[:old]
+                    self._counts[UNPAIRED] += old
+                    self._on_change()
+            self._drop_empty(key)
+
+    def _drop_empty(self, key: bytes) -> None:
+        self._pending[key] = [each for each in self._pending[key] if each.times]
+        if not self._pending[key]:
+            del self._pending[key]
 
     def _add(self, one: Difference) -> None:
         known = self._differences.get(one.key)
@@ -247,12 +294,17 @@ async def keep_written(
             is_read = True
         except ApiError as error:
             log.warning("former report not read, trying again", error=str(error))
+            shadow.expire()
             await asyncio.sleep(WRITE_SECONDS)
         except msgspec.MsgspecError as error:
             log.warning("former report malformed, starting at zero", error=str(error))
             is_read = True
     while True:
-        await changed.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), PAIR_SECONDS)
+        shadow.expire()
+        if not changed.is_set():
+            continue
         changed.clear()
         patch = MergePatch({"data": {REPORT: _encode(shadow.report()).decode()}})
         try:

@@ -23,7 +23,9 @@ from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.shadow import (
     INTENDED,
     MAX_DIFFERENCES,
+    MAX_OF_OWNER,
     MAX_PENDING,
+    PAIR_SECONDS,
     WRITE_SECONDS,
     Shadow,
     keep_written,
@@ -329,6 +331,24 @@ def test_an_update_is_not_compared_with_a_former_one_that_was_refused():
     assert observed.counts == {"equal": 1}
 
 
+def test_different_objects_of_one_owner_at_the_same_time_are_paired_with_their_own():
+    observed = Observed(POLICY)
+    disks = ("a", "b", "c")
+    documents = [workload("Pod", {"app": disk}, nodeSelector={"own": disk}) for disk in disks]
+    for document in documents:
+        observed.review(document, is_first=True)
+    for document in documents:
+        observed.review(observed.ours(document), is_first=False)
+    assert observed.counts == {"equal": 3}
+
+
+def test_different_objects_of_one_owner_are_bounded_and_the_oldest_count_as_unpaired():
+    observed = Observed(POLICY)
+    for number in range(MAX_OF_OWNER + 2):
+        observed.review(workload(nodeSelector={"own": str(number)}), is_first=True)
+    assert observed.counts == {"unpaired": 2}
+
+
 def test_dry_runs_do_not_count():
     observed = Observed(POLICY)
     observed.create(workload(), workload(), dryRun=True)
@@ -485,7 +505,7 @@ async def kept(client):
     """Shadow mode whose report is written."""
     changed = asyncio.Event()
     observed = Observed(POLICY)
-    observed.shadow = Shadow(changed.set)
+    observed.shadow = Shadow(changed.set, asyncio.get_running_loop().time)
     task = asyncio.create_task(keep_written(observed.shadow, changed, client, "own"))
     yield observed
     task.cancel()
@@ -506,6 +526,20 @@ async def test_the_report_is_written_after_changes_and_not_more_often():
     times = [at for at, _ in client.written]
     assert (client.written[0][1], client.written[-1][1], len(client.written)) == (1, 10, 3)
     assert all(later - at >= WRITE_SECONDS for at, later in itertools.pairwise(times))
+
+
+@virtual
+async def test_objects_that_others_refuse_are_counted_and_written_without_another_change():
+    client = Writes()
+    async with kept(client) as observed:
+        for name in ("a", "b", "b"):
+            observed.review(workload(name=name), is_first=True)
+        await asyncio.sleep(PAIR_SECONDS - 1)
+        observed.review(workload(name="b"), is_first=True)
+        observed.review(observed.ours(workload(name="b")), is_first=False)
+        await asyncio.sleep(PAIR_SECONDS * 3)
+    assert observed.counts == {"unpaired": 3, "equal": 1}
+    assert client.written[-1][1] == 3
 
 
 @virtual
