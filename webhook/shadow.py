@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import re
 import time
-from bisect import bisect_right
 from collections import Counter
 from contextlib import suppress
 from itertools import compress
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.handlers import Decision
     from harbourmaster.webhook.review import Request
 
+    Clock = Callable[[], float]
     Json = dict[str, Any]
     Fields = dict[str, str]
 
@@ -71,8 +71,6 @@ ONLY_OURS: Final = "only-harbourmaster"
 ONLY_THEIRS: Final = "only-kupid-or-keptn"
 BOTH: Final = "different-values"
 REFUSED: Final = "refused"
-NOT_BY_TEMPLATE: Final = "not-by-template"
-"""ONLY_OURS of a pod whose template kupid could change: it may be older than the policy."""
 INTENDED: Final = {
     "kupid-excluded-namespace": "kupid excludes namespaces with the label role=kube-system",
     "kupid-excluded-kind": "kupid changes only templates, and of fewer kinds",
@@ -144,21 +142,13 @@ class Expected(NamedTuple):
     refusal: str | None
 
 
-class _Waiting(NamedTuple):
-    """Equal objects of one owner, and when each was first seen, in seconds."""
-
-    expected: Expected
-    times: list[float]
-
-
 class Shadow:
     """The tallies; ``on_change`` is called when there is more to report."""
 
-    def __init__(
-        self, on_change: Callable[[], object], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, on_change: Callable[[], object], clock: Clock = time.monotonic) -> None:
         self._on_change, self._clock = on_change, clock
-        self._pending: dict[bytes, list[_Waiting]] = {}
+        # By owner: what is expected of equal objects, and when each was seen, in seconds.
+        self._pending: dict[bytes, list[tuple[Expected, list[float]]]] = {}
         self._counts = Counter({EQUAL: 0, DIFFERENT: 0, UNPAIRED: 0, MORE: 0})
         self._differences: dict[tuple[str, ...], Difference] = {}
         self._bytes = 0
@@ -222,7 +212,8 @@ class Shadow:
         elif (kind.name if kind.is_template else top[0]) not in _OF_KUPID:
             gap = "kupid-excluded-kind"
         else:
-            gap = "" if kind.is_template else NOT_BY_TEMPLATE
+            # Not known to be intended: the template may be older than the policy, or not.
+            gap = "" if kind.is_template else "not-by-template"
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
         kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
@@ -230,44 +221,37 @@ class Shadow:
             self._add(Difference(kind_name, namespace, name, *each))
 
     def _expect(self, key: bytes, expected: Expected) -> None:
-        waiting = self._pending[key] = self._pending.pop(key, [])
-        one = next((each for each in waiting if each.expected == expected), None)
-        if one is None:
-            one = _Waiting(expected, [])
-            waiting.append(one)
-        one.times.append(self._clock())
-        if len(waiting) > MAX_OF_OWNER:
-            self._counts[UNPAIRED] += len(waiting.pop(0).times)
+        waiting = self._pending.pop(key, [])
+        times = next((times for each, times in waiting if each == expected), None)
+        if times is None:
+            waiting.append((expected, times := []))
+        times.append(self._clock())
+        self._pending[key], gone = waiting[-MAX_OF_OWNER:], waiting[:-MAX_OF_OWNER]
         if sum(map(len, self._pending.values())) > MAX_PENDING:
-            oldest = self._pending.pop(next(iter(self._pending)))
-            self._counts[UNPAIRED] += sum(len(each.times) for each in oldest)
+            gone += self._pending.pop(next(iter(self._pending)))
+        self._counts[UNPAIRED] += sum(len(times) for _, times in gone)
 
     def _paired(self, key: bytes, theirs: Fields) -> Expected | None:
         """Of the owner's objects that have not come again, the one that differs least."""
-        waiting = self._pending.get(key)
-        if not waiting:
+        waiting = self._pending.pop(key, None)
+        if waiting is None:
             return None
-        one = min(waiting, key=lambda each: len(each.expected.ours.items() ^ theirs.items()))
-        one.times.pop()
-        self._drop_empty(key)
-        return one.expected
+        expected, times = min(waiting, key=lambda one: len(one[0].ours.items() ^ theirs.items()))
+        times.pop()
+        if left := [one for one in waiting if one[1]]:
+            self._pending[key] = left
+        return expected
 
     def expire(self) -> None:
         """Count objects as unpaired that have not come again for PAIR_SECONDS."""
-        limit = self._clock() - PAIR_SECONDS
-        for key, waiting in list(self._pending.items()):
-            for each in waiting:
-                old = bisect_right(each.times, limit)
-                if old:
-                    del each.times[:old]
-                    self._counts[UNPAIRED] += old
+        limit, pending, self._pending = self._clock() - PAIR_SECONDS, self._pending, {}
+        for key, waiting in pending.items():
+            for expected, times in waiting:
+                if left := [at for at in times if at > limit]:
+                    self._pending.setdefault(key, []).append((expected, left))
+                if left != times:
+                    self._counts[UNPAIRED] += len(times) - len(left)
                     self._on_change()
-            self._drop_empty(key)
-
-    def _drop_empty(self, key: bytes) -> None:
-        self._pending[key] = [each for each in self._pending[key] if each.times]
-        if not self._pending[key]:
-            del self._pending[key]
 
     def _add(self, one: Difference) -> None:
         known = self._differences.get(one.key)
@@ -285,20 +269,12 @@ class Shadow:
 async def keep_written(
     shadow: Shadow, changed: asyncio.Event, client: Client, namespace: str
 ) -> None:
-    """Write the report to our ConfigMap after changes, at most every few seconds."""
+    """Write the report to our ConfigMap after changes, at most every few seconds.
+
+    It continues the one that is there.
+    """
     log = get_logger("shadow")
     is_read = False
-    while not is_read:
-        try:
-            shadow.restore(report_in(await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)))
-            is_read = True
-        except ApiError as error:
-            log.warning("former report not read, trying again", error=str(error))
-            shadow.expire()
-            await asyncio.sleep(WRITE_SECONDS)
-        except msgspec.MsgspecError as error:
-            log.warning("former report malformed, starting at zero", error=str(error))
-            is_read = True
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), PAIR_SECONDS)
@@ -306,11 +282,15 @@ async def keep_written(
         if not changed.is_set():
             continue
         changed.clear()
-        patch = MergePatch({"data": {REPORT: _encode(shadow.report()).decode()}})
         try:
+            if not is_read:
+                former, is_read = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace), True
+                shadow.restore(report_in(former))
+            patch = MergePatch({"data": {REPORT: _encode(shadow.report()).decode()}})
             await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace)
-        except ApiError as error:
-            log.warning("report not written", error=str(error))
+        except (ApiError, msgspec.MsgspecError) as error:
+            # The next write replaces a malformed former report, and no other.
+            log.warning("report not written, trying again", error=str(error))
             changed.set()
         await asyncio.sleep(WRITE_SECONDS)
 
