@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.migrate.model import (
+    KEPTN,
     KUPID,
     SEVERITIES,
     Command,
@@ -118,6 +119,8 @@ def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
         *(
             _finding(one.code, one.subject, one.command, **one.parts)
             for one in observed.keptn.found
+            # The doctor reports what concerns us alone.
+            if observed.is_installed(KEPTN)
         ),
         *_remains(observed),
     )

@@ -70,7 +70,8 @@ STEPS: Final = (
         "mend",
         "Correct what Harbourmaster refuses or gives fewer rights",
         "Harbourmaster would skip such policies, refuse references across namespaces without"
-        " consent, and start tasks without a token",
+        " consent, and start tasks without a token: kubectl patch gives tasks of these definitions"
+        " the token of the ServiceAccount default again",
     ),
     MigrationStep(
         "silence",
@@ -279,7 +280,6 @@ def _stop(observed: Observed) -> list[Command]:
         *map(delete, observed.gardener),
         *(delete(one.ref, "--cascade=foreground") for one in workloads),
         *map(delete, _again(observed)),
-        *(_adopt(observed) if workloads else ()),
     ]
 
 
@@ -311,15 +311,7 @@ def _mend(observed: Observed) -> list[Command]:
         commands += [kubectl(*one.command) for one in observed.references]
         tokens = [one for one in observed.keptn.found if one.code == "task-token"]
         commands += [one.command for one in tokens if one.command]
-        # Keptn takes its settings from every KeptnConfig, ours included, until it has stopped.
-        commands += () if observed.workloads else _adopt(observed)
     return commands
-
-
-def _adopt(observed: Observed) -> list[Command]:
-    """Let the only KeptnConfig count that does not; of several, an administrator chooses one."""
-    found = [one.command for one in observed.keptn.found if one.code == "config-elsewhere"]
-    return [one for one in found if one] if len(found) == 1 else []
 
 
 def _free(observed: Observed) -> list[Command]:

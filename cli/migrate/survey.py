@@ -64,7 +64,7 @@ from harbourmaster.cli.oversized import oversized
 from harbourmaster.cli.references import unconsented
 from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.model import AppVersion, Config, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
 from harbourmaster.webhook.settings import WebhookSettings
 
@@ -317,9 +317,10 @@ class _Survey:
         }
         wanted = settings_of(environments, next(iter(entries), None), ours)
         places = next((one.value for one in wanted if one.key == PLACES), ours[PLACES])
-        configs = await listed(resources.KEPTN_CONFIGS, metadata_in)
+        configs = await listed(resources.KEPTN_CONFIGS, msgspec.json.Decoder(Config).decode)
         found = list(config_findings(configs, (live.namespace, *places.split(","))))
-        for each in _CHECKED:
+        # Our webhook gets objects of older versions converted, and judges none as they are stored.
+        for each in [one for one in _CHECKED if stored.get(one.plural, one) == one]:
             found += await listed(each, partial(refusal, resource=each))
         if "lifecycle" in refs:
             found += await listed(resources.TASK_DEFINITIONS, task_token)
