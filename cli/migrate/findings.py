@@ -93,6 +93,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "order below",
         "deployment": "{system}, {state}",
         "leftover": "made for {system}",
+        "shadow-left": "shadow mode is no longer installed, and the configuration has stayed",
         "paths": "config/default is deploy/default here (make deploy), config/using-certmanager "
         "and config/with-certmanager are deploy/with-certmanager (make deploy-using-certmanager), "
         "config/crd is deploy/crds, config/samples is deploy/samples",
@@ -248,6 +249,8 @@ def _references(observed: Observed) -> Iterator[MigrationFinding]:
 def _remains(observed: Observed) -> Iterator[MigrationFinding]:
     if observed.is_installed(KUPID):
         yield _finding("paths", "kupid's manifests")
+    for ref in observed.shadows:
+        yield _finding("shadow-left", ref, delete(ref))
     for work in observed.workloads:
         if work.role == "scheduler":
             yield _finding("scheduler", work.ref)

@@ -45,7 +45,6 @@ _VARIABLES: Final = {
     "ENABLE_CUSTOM_METRICS_API_SERVICE": "metrics.customMetricsApi",
 }
 """The setting that each variable of an operator becomes."""
-_KEPT: Final = (*_VARIABLES.values(), PLACES, _POLICY, _ALLOWED, _DENIED)
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 """How Go reads them."""
@@ -109,11 +108,6 @@ def settings_of(
         for key, (value, source) in wanted.items()
         if parts(value) != parts(_DEFAULTS[key])
     )
-
-
-def is_overlaid(ours: Mapping[str, str]) -> bool:
-    """Whether we run with some such setting already."""
-    return any(parts(ours[key]) != parts(_DEFAULTS[key]) for key in _KEPT)
 
 
 def _namespaces(pods: Webhook) -> tuple[str, str]:

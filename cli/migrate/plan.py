@@ -105,6 +105,7 @@ STEPS: Final = (
     ),
 )
 """The steps in their order, without their commands."""
+_REPLACED: Final = f"; {_OVERLAY_FILE} is replaced: save what you have added to it first"
 _ON_A_SEED: Final = "; on a Gardener seed use an overlay with deploy/components/gardener"
 _BESIDE_KEPTN: Final = "deploy-beside-keptn"
 _USING_CERTMANAGER: Final = "deploy-using-certmanager"
@@ -148,7 +149,9 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
         if found := commands.get(step.code):
             why = step.why
             if step.code == "install":
-                why += (_ON_A_SEED if is_seed else "") + _by_helm(observed)
+                is_lost = observed.keptn.is_overlaid and observed.keptn.unset
+                why += (_REPLACED if is_lost else "") + (_ON_A_SEED if is_seed else "")
+                why += _by_helm(observed)
             remaining.append(replace(step, why=why, commands=tuple(found)))
     # Where nothing goes any more, nothing need be saved.
     return () if all(step.code == "back-up" for step in remaining) else tuple(remaining)
@@ -231,6 +234,8 @@ def _install(observed: Observed) -> list[Command]:
         return []
     is_saved = adopts or any(one.is_broken for one in observed.registrations)
     return [
+        # It deletes the namespace, so what follows makes it again.
+        *([kubectl("delete", "-k", "deploy/shadow")] if observed.ours.is_shadow else ()),
         *(() if is_saved else _saved(observed)),
         _make(observed, target(observed)),
         _rolled_out(observed, "webhook"),

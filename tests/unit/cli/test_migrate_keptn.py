@@ -21,6 +21,7 @@ from harbourmaster.api.resources import (
     METRICS_PROVIDERS,
     MUTATING_WEBHOOKS,
     TASK_DEFINITIONS,
+    VALIDATING_WEBHOOKS,
 )
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.installation import Installation
@@ -161,11 +162,11 @@ def webhook(api, *rules, namespace=KEPTN, policy="Fail"):
     api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "lifecycle"}, "webhooks": [entry]})
 
 
-def ours(api, name, *flags):
+def ours(api, name, *flags, **labels):
     """A Deployment of ours with these flags."""
     command = "controller" if name == CONTROLLER else "webhook"
     container = {"name": command, "image": "harbourmaster", "args": [command, *flags]}
-    metadata = {"name": name, "namespace": DEFAULT_NAMESPACE}
+    metadata = {"name": name, "namespace": DEFAULT_NAMESPACE, "labels": labels}
     spec = {"template": {"spec": {"containers": [container]}}}
     api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
 
@@ -260,7 +261,6 @@ async def test_a_setting_is_reported_until_we_run_with_it(api):
     assert [one.object for one in await found(api, "setting")] == ["setting allowedNamespaces"]
     ours(api, WEBHOOK, "--allowed-namespaces=shop")
     assert await found(api, "setting") == []
-    assert (await survey(api)).keptn.is_overlaid
 
 
 async def test_the_plan_saves_the_overlay_and_installs_it(api):
@@ -281,10 +281,49 @@ async def test_the_plan_saves_the_overlay_and_installs_it(api):
 
 
 async def test_a_plan_that_is_asked_for_again_keeps_the_overlay(api):
-    ours(api, CONTROLLER, "--lifecycle-promotion-tasks=true", "--controllers=registration")
+    flags = ("--lifecycle-promotion-tasks=true", "--controllers=registration")
+    (labels,) = [each["pairs"] for each in overlay(await survey(api))["labels"]]
     ours(api, WEBHOOK)
-    (step,) = [step for step in plan(await survey(api)) if step.code == "take-over"]
-    assert step.commands[1].text == "make deploy OVERLAY=deploy/migrated"
+    for more, command in ((labels, "make deploy OVERLAY=deploy/migrated"), ({}, "make deploy")):
+        ours(api, CONTROLLER, *flags, **more)
+        (step,) = [step for step in plan(await survey(api)) if step.code == "take-over"]
+        assert [one.text for one in step.commands if one.arguments[0] == "make"] == [command]
+        # Settings by Helm or another overlay are in no file that is known.
+        assert any(one.arguments[0] == "sed" for one in step.commands) == bool(more)
+
+
+async def test_a_file_that_is_written_again_is_announced(api):
+    operator(api, PROMOTION_TASKS_ENABLED="true")
+    for label, is_told in (("migrated", True), ("own", False)):
+        ours(api, CONTROLLER, **{"harbourmaster.dev/overlay": label})
+        (step,) = [step for step in plan(await survey(api)) if step.code == "install"]
+        assert ("save what you have added" in step.why) == is_told
+
+
+async def test_shadow_mode_is_ended_before_the_installation(api):
+    operator(api)
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        api.put(kind, {"metadata": {"name": "000-harbourmaster-shadow"}, "webhooks": []})
+    ours(api, CONTROLLER, "--webhook-shadow=true", "--controllers=registration")
+    observed = await survey(api)
+    (step,) = [step for step in plan(observed) if step.code == "install"]
+    assert [one.text for one in step.commands[:2]] == [
+        "kubectl delete -k deploy/shadow",
+        "make deploy-beside-keptn",
+    ]
+    assert await found(api, "shadow-left") == []
+    ours(api, CONTROLLER)
+    assert [one.command.text for one in await found(api, "shadow-left")] == [
+        f"kubectl delete {kind}webhookconfiguration 000-harbourmaster-shadow --ignore-not-found"
+        for kind in ("mutating", "validating")
+    ]
+    (step,) = [step for step in plan(await survey(api)) if step.code == "install"]
+    assert step.commands[0].text == "make deploy-beside-keptn"
+
+
+async def test_shadow_mode_without_kupid_and_keptn_is_not_turned_into_an_installation(api):
+    ours(api, CONTROLLER, "--webhook-shadow=true", "--controllers=registration")
+    assert plan(await survey(api)) == ()
 
 
 async def test_the_overlay_has_the_settings_of_both_processes(api):
