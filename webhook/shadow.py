@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import time
 from collections import Counter
+from contextlib import suppress
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.handlers import Decision
     from harbourmaster.webhook.review import Request
 
+    Clock = Callable[[], float]
     Json = dict[str, Any]
     Fields = dict[str, str]
 
@@ -47,8 +51,14 @@ CONFIG_MAP: Final = "harbourmaster-shadow"
 REPORT: Final = "report.json"
 MAX_DIFFERENCES: Final = 1000
 """Of different owners, fields or reasons; more are only counted."""
+MAX_BYTES: Final = 900_000
+"""Of all differences as JSON; a ConfigMap has 1 MiB at most."""
 MAX_PENDING: Final = 4096
-"""Owners with objects that are between the two webhooks."""
+"""Different objects that are between the two webhooks."""
+MAX_OF_OWNER: Final = 8
+"""Different objects of one owner among these."""
+PAIR_SECONDS: Final = 60.0
+"""After these, an object that has not come again counts as unpaired."""
 WRITE_SECONDS: Final = 5.0
 """Between two writes of the report."""
 EQUAL: Final = "equal"
@@ -56,7 +66,7 @@ DIFFERENT: Final = "different"
 UNPAIRED: Final = "unpaired"
 """Objects that only one of the two webhooks saw: refused by others, or while we started."""
 MORE: Final = "more"
-"""Differences beyond MAX_DIFFERENCES."""
+"""Differences beyond MAX_DIFFERENCES or MAX_BYTES."""
 ONLY_OURS: Final = "only-harbourmaster"
 ONLY_THEIRS: Final = "only-kupid-or-keptn"
 BOTH: Final = "different-values"
@@ -64,7 +74,6 @@ REFUSED: Final = "refused"
 INTENDED: Final = {
     "kupid-excluded-namespace": "kupid excludes namespaces with the label role=kube-system",
     "kupid-excluded-kind": "kupid changes only templates, and of fewer kinds",
-    "older-template": "kupid does not change pods of a template that is older than the policy",
     "default-scheduler": "a policy replaces schedulerName: default-scheduler",
     "policy-order": "kupid applies several policies in random order",
     "node-name-as-affinity": "a pod at a gate gets a policy's nodeName as node affinity",
@@ -80,8 +89,12 @@ _GATES: Final = "spec.schedulingGates"
 _OUR_GATE: Final = f"{_GATES}[{GATE}]"
 _OF_CRON_JOB: Final = re.compile(r"-\d{8,}$")
 _SHOWN: Final = 100
+_NAME: Final = 253
+"""Characters of a kind or name, which nothing has validated yet."""
 _KEPT: Final = 200
 """Characters of a value; a longer one is kept by its hash."""
+_ABSORBED: Final = 64
+"""Terms that are compared with each other, as each pair takes time; more stay as they are."""
 _decode: Final = msgspec.json.Decoder().decode
 _operations: Final = msgspec.json.Decoder(list[Operation]).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -132,18 +145,20 @@ class Expected(NamedTuple):
 class Shadow:
     """The tallies; ``on_change`` is called when there is more to report."""
 
-    def __init__(self, on_change: Callable[[], object]) -> None:
-        self._on_change = on_change
-        # With the number of objects that have not come again: those of one owner are equal.
-        self._pending: dict[tuple[str, ...], tuple[Expected, int]] = {}
+    def __init__(self, on_change: Callable[[], object], clock: Clock = time.monotonic) -> None:
+        self._on_change, self._clock = on_change, clock
+        # By owner: what is expected of equal objects, and when each was seen, in seconds.
+        self._pending: dict[bytes, list[tuple[Expected, list[float]]]] = {}
         self._counts = Counter({EQUAL: 0, DIFFERENT: 0, UNPAIRED: 0, MORE: 0})
         self._differences: dict[tuple[str, ...], Difference] = {}
+        self._bytes = 0
         self._log = get_logger("shadow")
 
     def restore(self, report: ShadowReport) -> None:
         """Continue with what was reported before a restart."""
         self._counts.update(report.counts)
-        self._differences = {each.key: each for each in report.differences} | self._differences
+        for each in report.differences:
+            self._add(each)
 
     def report(self) -> ShadowReport:
         """What was found until now."""
@@ -174,7 +189,8 @@ class Shadow:
         owners = msgspec.convert(metadata.get("ownerReferences") or (), tuple[OwnerReference, ...])
         owner = next((each for each in owners if each.controller), None)
         name = metadata.get("generateName") or metadata.get("name") or ""
-        key = (kind.name, namespace, name, owner.uid if owner else "")
+        named_by = (kind.name, namespace, name, owner.uid if owner else "")
+        key = hashlib.blake2b(_encode(named_by), digest_size=16).digest()
         fields = projection(document, kind)
         if is_first:
             response, policies = verdict.response, len(verdict.policies)
@@ -185,12 +201,10 @@ class Shadow:
             self._expect(key, Expected(fields, ours, verdict.codes, policies, refusal))
             return
         self._on_change()
-        expected, waiting = self._pending.pop(key, (None, 0))
+        expected = self._paired(key, fields)
         if expected is None:
             self._counts[UNPAIRED] += 1
             return
-        if waiting > 1:
-            self._pending[key] = expected, waiting - 1
         top = _workload(owner, metadata.get("labels") or {}) if owner else (kind.name, name)
         known = engine.snapshot.namespace(namespace)
         if known and known.labels.get("role") == "kube-system":
@@ -198,45 +212,85 @@ class Shadow:
         elif (kind.name if kind.is_template else top[0]) not in _OF_KUPID:
             gap = "kupid-excluded-kind"
         else:
-            gap = "" if kind.is_template else "older-template"
+            # Not known to be intended: the template may be older than the policy, or not.
+            gap = "" if kind.is_template else "not-by-template"
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
+        kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
         for each in differences:
-            self._add(Difference(top[0], namespace, top[1], *each))
+            self._add(Difference(kind_name, namespace, name, *each))
 
-    def _expect(self, key: tuple[str, ...], expected: Expected) -> None:
-        waiting = self._pending.pop(key, (None, 0))[1]
-        self._pending[key] = expected, waiting + 1
-        if len(self._pending) > MAX_PENDING:
-            self._counts[UNPAIRED] += self._pending.pop(next(iter(self._pending)))[1]
+    def _expect(self, key: bytes, expected: Expected) -> None:
+        waiting = self._pending.pop(key, [])
+        times = next((times for each, times in waiting if each == expected), None)
+        if times is None:
+            waiting.append((expected, times := []))
+        times.append(self._clock())
+        self._pending[key], gone = waiting[-MAX_OF_OWNER:], waiting[:-MAX_OF_OWNER]
+        if sum(map(len, self._pending.values())) > MAX_PENDING:
+            gone += self._pending.pop(next(iter(self._pending)))
+        self._counts[UNPAIRED] += sum(len(times) for _, times in gone)
+
+    def _paired(self, key: bytes, theirs: Fields) -> Expected | None:
+        """Of the owner's objects that have not come again, the one that differs least."""
+        waiting = self._pending.pop(key, None)
+        if waiting is None:
+            return None
+        expected, times = min(waiting, key=lambda one: len(one[0].ours.items() ^ theirs.items()))
+        times.pop()
+        if left := [one for one in waiting if one[1]]:
+            self._pending[key] = left
+        return expected
+
+    def expire(self) -> None:
+        """Count objects as unpaired that have not come again for PAIR_SECONDS."""
+        limit, pending, self._pending = self._clock() - PAIR_SECONDS, self._pending, {}
+        for key, waiting in pending.items():
+            for expected, times in waiting:
+                if left := [at for at in times if at > limit]:
+                    self._pending.setdefault(key, []).append((expected, left))
+                if left != times:
+                    self._counts[UNPAIRED] += len(times) - len(left)
+                    self._on_change()
 
     def _add(self, one: Difference) -> None:
         known = self._differences.get(one.key)
         if known is not None:
-            self._differences[one.key] = replace(known, objects=known.objects + 1)
-        elif len(self._differences) < MAX_DIFFERENCES:
-            self._differences[one.key] = replace(one, intended=INTENDED.get(one.reason, ""))
+            self._differences[one.key] = replace(known, objects=known.objects + one.objects)
+            return
+        one = replace(one, intended=INTENDED.get(one.reason, ""))
+        size = self._bytes + len(_encode(one))
+        if len(self._differences) < MAX_DIFFERENCES and size <= MAX_BYTES:
+            self._differences[one.key], self._bytes = one, size
         else:
-            self._counts[MORE] += 1
+            self._counts[MORE] += one.objects
 
 
 async def keep_written(
     shadow: Shadow, changed: asyncio.Event, client: Client, namespace: str
 ) -> None:
-    """Write the report to our ConfigMap after changes, at most every few seconds."""
+    """Write the report to our ConfigMap after changes, at most every few seconds.
+
+    It continues the one that is there.
+    """
     log = get_logger("shadow")
-    try:
-        shadow.restore(report_in(await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)))
-    except (ApiError, msgspec.MsgspecError) as error:
-        log.warning("former report not read, starting at zero", error=str(error))
+    is_read = False
     while True:
-        await changed.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), PAIR_SECONDS)
+        shadow.expire()
+        if not changed.is_set():
+            continue
         changed.clear()
-        patch = MergePatch({"data": {REPORT: _encode(shadow.report()).decode()}})
         try:
+            if not is_read:
+                former, is_read = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace), True
+                shadow.restore(report_in(former))
+            patch = MergePatch({"data": {REPORT: _encode(shadow.report()).decode()}})
             await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace)
-        except ApiError as error:
-            log.warning("report not written", error=str(error))
+        except (ApiError, msgspec.MsgspecError) as error:
+            # The next write replaces a malformed former report, and no other.
+            log.warning("report not written, trying again", error=str(error))
             changed.set()
         await asyncio.sleep(WRITE_SECONDS)
 
@@ -287,7 +341,11 @@ def compare(expected: Expected, theirs: Fields, gap: str) -> list[tuple[str, str
         node = f"{at}.nodeName"
         reason = ""
         if field == _GATES:
-            reason = "other-gates"
+            gates, left = (set(each.strip("[]").split(", ")) - {""} for each in (mine, other))
+            if gates <= left:
+                continue  # added by others
+            # What is kept by its hash does not say which gates are missing.
+            reason = "other-gates" if {mine[-1:], other[-1:]} <= {"", "]"} else ""
         elif name not in _POLICY_FIELDS or f'"{SCHEDULER_NAME}"' in {mine, other}:
             reason = next((code for code in codes if code in INTENDED), "")
         elif (
@@ -317,11 +375,10 @@ def _text(value: Any, name: str = "") -> str:  # noqa: ANN401 - any JSON
         items = ((key, _text(each, key)) for key, each in sorted(value.items()))
         return f"{{{', '.join(f'{key}: {text}' for key, text in items if text)}}}"
     if isinstance(value, list):
-        if name == "nodeSelectorTerms":
+        if name == "nodeSelectorTerms" and len(value) <= _ABSORBED:
             # A term that requires more than another one adds nothing.
-            keys = set(map(node_term_key, value))
-            value = [
-                each for each in value if not any(other < node_term_key(each) for other in keys)
-            ]
+            keys = [node_term_key(each) for each in value]
+            kept = [not any(other < key for other in keys) for key in keys]
+            value = compress(value, kept)
         return f"[{', '.join(sorted({_text(each) for each in value}))}]"
     return _encode(value).decode()

@@ -82,5 +82,5 @@ def _refusals(key: str, found: Sequence[Config], choice: ChosenConfig) -> Iterat
     elif choice.first is not None:
         own = choice.first.metadata
         what = f"adopts {choice.adopted}" if choice.adopted else "comes first"
-        remedy = f"run kubectl -n {own.namespace} delete keptnconfig {own.name} before"
+        remedy = f"first run kubectl -n {own.namespace} delete keptnconfig {own.name}"
         yield f"KeptnConfig {own.key} {what}: {remedy}"

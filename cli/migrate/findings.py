@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from harbourmaster.cli.batches import many
 from harbourmaster.cli.migrate.model import (
+    KEPTN,
     KUPID,
     SEVERITIES,
     Command,
@@ -92,6 +93,7 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
         "order below",
         "deployment": "{system}, {state}",
         "leftover": "made for {system}",
+        "shadow-left": "shadow mode is no longer installed, and the configuration has stayed",
         "paths": "config/default is deploy/default here (make deploy), config/using-certmanager "
         "and config/with-certmanager are deploy/with-certmanager (make deploy-using-certmanager), "
         "config/crd is deploy/crds, config/samples is deploy/samples",
@@ -118,6 +120,8 @@ def findings(observed: Observed) -> tuple[MigrationFinding, ...]:
         *(
             _finding(one.code, one.subject, one.command, **one.parts)
             for one in observed.keptn.found
+            # The doctor reports what concerns us alone.
+            if observed.is_installed(KEPTN)
         ),
         *_remains(observed),
     )
@@ -245,6 +249,8 @@ def _references(observed: Observed) -> Iterator[MigrationFinding]:
 def _remains(observed: Observed) -> Iterator[MigrationFinding]:
     if observed.is_installed(KUPID):
         yield _finding("paths", "kupid's manifests")
+    for ref in observed.shadows:
+        yield _finding("shadow-left", ref, delete(ref))
     for work in observed.workloads:
         if work.role == "scheduler":
             yield _finding("scheduler", work.ref)

@@ -16,7 +16,7 @@ from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.migrate.model import Command, Judged, Ref, Setting, kubectl, parts
 from harbourmaster.controller.exposure.plain import gauge_name
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.lifecycle.keptn_config import ADOPTS
+from harbourmaster.lifecycle.keptn_config import chosen, waits_for_adoption
 from harbourmaster.lifecycle.model import TaskDefinition
 from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 from harbourmaster.webhook.checked_objects import review_object
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.webhooks import Webhook
+    from harbourmaster.lifecycle.model import Config
 
 POD_WEBHOOK: Final = "mpod.keptn.sh"
 PLACES: Final = "lifecycle.definitionNamespaces"
@@ -44,7 +45,6 @@ _VARIABLES: Final = {
     "ENABLE_CUSTOM_METRICS_API_SERVICE": "metrics.customMetricsApi",
 }
 """The setting that each variable of an operator becomes."""
-_KEPT: Final = (*_VARIABLES.values(), PLACES, _POLICY, _ALLOWED, _DENIED)
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 """How Go reads them."""
@@ -110,11 +110,6 @@ def settings_of(
     )
 
 
-def is_overlaid(ours: Mapping[str, str]) -> bool:
-    """Whether we run with some such setting already."""
-    return any(parts(ours[key]) != parts(_DEFAULTS[key]) for key in _KEPT)
-
-
 def _namespaces(pods: Webhook) -> tuple[str, str]:
     """The namespaces that the webhook is limited to, or those that it leaves out."""
     selector = pods.namespace_selector
@@ -131,16 +126,22 @@ def _namespaces(pods: Webhook) -> tuple[str, str]:
     return ",".join(sorted(allowed)), ",".join(sorted(out - set(EXCLUDED_NAMESPACES)))
 
 
-def config_findings(configs: Sequence[Metadata], namespaces: Sequence[str]) -> Iterator[Judged]:
+def config_findings(configs: Sequence[Config], namespaces: Sequence[str]) -> Iterator[Judged]:
     """KeptnConfigs that Keptn reads and that do not count here; ``namespaces`` begin with ours."""
-    ours = [each for each in configs if each.namespace in namespaces]
-    adopted = {each.annotations.get(ADOPTS) for each in ours if each.namespace == namespaces[0]}
+    choice = chosen(configs, namespaces)
     for each in configs:
-        if each.namespace not in namespaces and each.key not in adopted:
-            command = None if ours else Command(("harbourmaster", "config", "adopt", each.key))
-            why = f": {ours[0].key} counts" if ours else ", until an administrator adopts it"
+        if waits_for_adoption(each, choice, namespaces):
+            own, command = each.metadata, None
+            if choice.first is not None:
+                why = f": {choice.first.metadata.key} comes first"
+            else:
+                command = Command(("harbourmaster", "config", "adopt", own.key))
+                why = (
+                    ": if you adopt it, once Keptn's operators have stopped, each user that can"
+                    f" write {own.key} configures the whole cluster"
+                )
             told = {"why": why, "places": " and ".join(dict.fromkeys(namespaces))}
-            ref = Ref("keptnconfig", each.name, each.namespace)
+            ref = Ref("keptnconfig", own.name, own.namespace)
             yield Judged("config-elsewhere", ref, told, command)
 
 

@@ -216,7 +216,7 @@ class KeptnFacts(Struct, frozen=True):
     settings: tuple[Setting, ...] = ()
     """Those that keep what Keptn does."""
     is_overlaid: bool = False
-    """Whether we run with such settings."""
+    """Whether we are installed by the overlay with such settings."""
     exposes: bool = True
     """Whether Keptn serves values on port 9999."""
     found: tuple[Judged, ...] = ()
@@ -237,6 +237,8 @@ class Ours(Struct, frozen=True):
     """Whether its configurations are there and carry a CA."""
     is_beside_keptn: bool = False
     """Whether its controller leaves Keptn's work to Keptn for now."""
+    is_shadow: bool = False
+    """Whether it is installed in shadow mode, and only compares."""
     is_led: bool = False
     """Whether its controller leads, in the cluster or outside."""
 
@@ -268,6 +270,8 @@ class Observed(Struct, frozen=True):
     references: tuple[Unconsented, ...] = ()
     """What objects name of other namespaces that have not consented."""
     keptn: KeptnFacts = KeptnFacts()
+    shadows: tuple[Ref, ...] = ()
+    """Webhook configurations that shadow mode has left."""
     unread: tuple[str, ...] = ()
 
     def is_running(self, system: System) -> bool:

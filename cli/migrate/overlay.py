@@ -18,6 +18,9 @@ _BASES: Final = {
 }
 _COMPONENTS: Final = {"metrics.customMetricsApi": ["../components/no-custom-metrics"]}
 """Settings that a component has, together with what belongs to them."""
+MARK: Final = "harbourmaster.dev/overlay"
+MIGRATED: Final = "migrated"
+"""The label that tells who was installed by this overlay, and its value."""
 _PATH: Final = "/spec/template/spec/containers/0/args/-"
 
 
@@ -37,5 +40,6 @@ def overlay(observed: Observed) -> dict[str, Any]:
         "kind": "Kustomization",
         "resources": [f"../{_BASES[target(observed)]}"],
         "components": components,
+        "labels": [{"pairs": {MARK: MIGRATED}}],
         "patches": patches,
     }

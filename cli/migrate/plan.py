@@ -70,7 +70,8 @@ STEPS: Final = (
         "mend",
         "Correct what Harbourmaster refuses or gives fewer rights",
         "Harbourmaster would skip such policies, refuse references across namespaces without"
-        " consent, and start tasks without a token",
+        " consent, and start tasks without a token: kubectl patch gives tasks of these definitions"
+        " the token of the ServiceAccount default again",
     ),
     MigrationStep(
         "silence",
@@ -104,6 +105,7 @@ STEPS: Final = (
     ),
 )
 """The steps in their order, without their commands."""
+_REPLACED: Final = f"; {_OVERLAY_FILE} is replaced: save what you have added to it first"
 _ON_A_SEED: Final = "; on a Gardener seed use an overlay with deploy/components/gardener"
 _BESIDE_KEPTN: Final = "deploy-beside-keptn"
 _USING_CERTMANAGER: Final = "deploy-using-certmanager"
@@ -147,7 +149,9 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
         if found := commands.get(step.code):
             why = step.why
             if step.code == "install":
-                why += (_ON_A_SEED if is_seed else "") + _by_helm(observed)
+                is_lost = observed.keptn.is_overlaid and observed.keptn.unset
+                why += (_REPLACED if is_lost else "") + (_ON_A_SEED if is_seed else "")
+                why += _by_helm(observed)
             remaining.append(replace(step, why=why, commands=tuple(found)))
     # Where nothing goes any more, nothing need be saved.
     return () if all(step.code == "back-up" for step in remaining) else tuple(remaining)
@@ -230,6 +234,8 @@ def _install(observed: Observed) -> list[Command]:
         return []
     is_saved = adopts or any(one.is_broken for one in observed.registrations)
     return [
+        # It deletes the namespace, so what follows makes it again.
+        *([kubectl("delete", "-k", "deploy/shadow")] if observed.ours.is_shadow else ()),
         *(() if is_saved else _saved(observed)),
         _make(observed, target(observed)),
         _rolled_out(observed, "webhook"),
@@ -279,7 +285,6 @@ def _stop(observed: Observed) -> list[Command]:
         *map(delete, observed.gardener),
         *(delete(one.ref, "--cascade=foreground") for one in workloads),
         *map(delete, _again(observed)),
-        *(_adopt(observed) if workloads else ()),
     ]
 
 
@@ -311,15 +316,7 @@ def _mend(observed: Observed) -> list[Command]:
         commands += [kubectl(*one.command) for one in observed.references]
         tokens = [one for one in observed.keptn.found if one.code == "task-token"]
         commands += [one.command for one in tokens if one.command]
-        # Keptn takes its settings from every KeptnConfig, ours included, until it has stopped.
-        commands += () if observed.workloads else _adopt(observed)
     return commands
-
-
-def _adopt(observed: Observed) -> list[Command]:
-    """Let the only KeptnConfig count that does not; of several, an administrator chooses one."""
-    found = [one.command for one in observed.keptn.found if one.code == "config-elsewhere"]
-    return [one for one in found if one] if len(found) == 1 else []
 
 
 def _free(observed: Observed) -> list[Command]:

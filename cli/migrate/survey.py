@@ -32,7 +32,6 @@ from harbourmaster.cli.migrate.keptn import (
     PLACES,
     POD_WEBHOOK,
     config_findings,
-    is_overlaid,
     lifecycle_findings,
     refusal,
     series_findings,
@@ -60,12 +59,14 @@ from harbourmaster.cli.migrate.model import (
     Ref,
     ReplacedWorkload,
 )
+from harbourmaster.cli.migrate.overlay import MARK, MIGRATED
 from harbourmaster.cli.oversized import oversized
 from harbourmaster.cli.references import unconsented
 from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
+from harbourmaster.lifecycle.model import AppVersion, Config, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
+from harbourmaster.registration.desired import SHADOW
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
@@ -140,8 +141,9 @@ class _Survey:
         places |= made_for
         places.pop(live.namespace, None)
         leftovers, kinds = Leftovers(live), [resource_of(one) for one in stored]
+        ours = await self._ours(configurations[resources.MUTATING_WEBHOOKS], settings)
         return Observed(
-            ours=await self._ours(configurations[resources.MUTATING_WEBHOOKS], settings),
+            ours=ours,
             registrations=tuple(registrations),
             definitions=tuple(definitions),
             workloads=tuple(workloads),
@@ -161,6 +163,11 @@ class _Survey:
             references=tuple(await attempt(self._references(settings, kinds), [])),
             keptn=await self._keptn(
                 settings, kinds, workloads, configurations[resources.MUTATING_WEBHOOKS]
+            ),
+            shadows=tuple(
+                Ref(resource.kind.lower(), SHADOW)
+                for resource, found in configurations.items()
+                if not ours.is_shadow and SHADOW in [one.metadata.name for one in found]
             ),
             unread=tuple(live.faults),
         )
@@ -317,9 +324,10 @@ class _Survey:
         }
         wanted = settings_of(environments, next(iter(entries), None), ours)
         places = next((one.value for one in wanted if one.key == PLACES), ours[PLACES])
-        configs = await listed(resources.KEPTN_CONFIGS, metadata_in)
+        configs = await listed(resources.KEPTN_CONFIGS, msgspec.json.Decoder(Config).decode)
         found = list(config_findings(configs, (live.namespace, *places.split(","))))
-        for each in _CHECKED:
+        # Our webhook gets objects of older versions converted, and judges none as they are stored.
+        for each in [one for one in _CHECKED if stored.get(one.plural, one) == one]:
             found += await listed(each, partial(refusal, resource=each))
         if "lifecycle" in refs:
             found += await listed(resources.TASK_DEFINITIONS, task_token)
@@ -327,7 +335,9 @@ class _Survey:
         if "metrics" in refs:
             found += series_findings(await listed(resources.KEPTN_METRICS, metadata_in))
         exposed = [each.get("EXPOSE_KEPTN_METRICS") for each in environments.values()]
-        return KeptnFacts(wanted, is_overlaid(ours), FALSE.isdisjoint(exposed), tuple(found))
+        controller = await live.attempt(live.deployment(CONTROLLER), None)
+        is_overlaid = controller is not None and controller.metadata.labels.get(MARK) == MIGRATED
+        return KeptnFacts(wanted, is_overlaid, FALSE.isdisjoint(exposed), tuple(found))
 
     async def _environment(self, ref: Ref) -> dict[str, str]:
         """The variables of a Deployment, those from ConfigMaps included."""
@@ -358,7 +368,10 @@ class _Survey:
                 and all(entry.client_config.ca_bundle for entry in one.entries)
                 for one in mutating
             ),
-            is_beside_keptn=settings is not None and LIFECYCLE not in settings.controllers,
+            is_shadow=not works,
+            is_beside_keptn=works
+            and settings is not None
+            and LIFECYCLE not in settings.controllers,
             # If this is unknown, no pod is released that a controller may still check.
             is_led=works and await live.attempt(live.is_led(), default=True),
         )

@@ -80,7 +80,7 @@ async def test_another_one_in_force_is_never_replaced(api, capsys, namespace):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(
         f"KeptnConfig {namespace}/own comes first: "
-        f"run kubectl -n {namespace} delete keptnconfig own before"
+        f"first run kubectl -n {namespace} delete keptnconfig own"
     )
     assert adopting(api) == {}
 
@@ -89,7 +89,7 @@ async def test_an_adoption_is_not_replaced_by_another_one(api, capsys):
     put(api, "prod", "config")
     await adopt(api, "prod/config")
     assert await adopt(api, "shop/config") == 1
-    assert f"KeptnConfig {HOME}/adopted adopts prod/config: run" in capsys.readouterr().err
+    assert f"KeptnConfig {HOME}/adopted adopts prod/config: first run" in capsys.readouterr().err
     assert adopting(api) == {f"{HOME}/adopted": "prod/config"}
 
 

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import (
     ANALYSES,
     CONFIG_MAPS,
+    DEFINITIONS,
     DEPLOYMENTS,
     KEPTN_CONFIGS,
     KEPTN_METRICS,
     METRICS_PROVIDERS,
     MUTATING_WEBHOOKS,
     TASK_DEFINITIONS,
+    VALIDATING_WEBHOOKS,
 )
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.installation import Installation
@@ -159,11 +162,11 @@ def webhook(api, *rules, namespace=KEPTN, policy="Fail"):
     api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "lifecycle"}, "webhooks": [entry]})
 
 
-def ours(api, name, *flags):
+def ours(api, name, *flags, **labels):
     """A Deployment of ours with these flags."""
     command = "controller" if name == CONTROLLER else "webhook"
     container = {"name": command, "image": "harbourmaster", "args": [command, *flags]}
-    metadata = {"name": name, "namespace": DEFAULT_NAMESPACE}
+    metadata = {"name": name, "namespace": DEFAULT_NAMESPACE, "labels": labels}
     spec = {"template": {"spec": {"containers": [container]}}}
     api.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
 
@@ -258,7 +261,6 @@ async def test_a_setting_is_reported_until_we_run_with_it(api):
     assert [one.object for one in await found(api, "setting")] == ["setting allowedNamespaces"]
     ours(api, WEBHOOK, "--allowed-namespaces=shop")
     assert await found(api, "setting") == []
-    assert (await survey(api)).keptn.is_overlaid
 
 
 async def test_the_plan_saves_the_overlay_and_installs_it(api):
@@ -270,7 +272,8 @@ async def test_the_plan_saves_the_overlay_and_installs_it(api):
         "harbourmaster migrate --output=yaml > deploy/migrated/kustomization.yaml",
         "make deploy-beside-keptn OVERLAY=deploy/migrated",
     ]
-    assert steps["stop"][-1] == "harbourmaster config adopt shop/config"
+    # Only an administrator decides who configures the whole cluster.
+    assert not any("adopt" in line for lines in steps.values() for line in lines)
     assert steps["take-over"][:2] == [
         "sed -i.bak s,/beside-keptn,/default, deploy/migrated/kustomization.yaml",
         "make deploy OVERLAY=deploy/migrated",
@@ -278,10 +281,49 @@ async def test_the_plan_saves_the_overlay_and_installs_it(api):
 
 
 async def test_a_plan_that_is_asked_for_again_keeps_the_overlay(api):
-    ours(api, CONTROLLER, "--lifecycle-promotion-tasks=true", "--controllers=registration")
+    flags = ("--lifecycle-promotion-tasks=true", "--controllers=registration")
+    (labels,) = [each["pairs"] for each in overlay(await survey(api))["labels"]]
     ours(api, WEBHOOK)
-    (step,) = [step for step in plan(await survey(api)) if step.code == "take-over"]
-    assert step.commands[1].text == "make deploy OVERLAY=deploy/migrated"
+    for more, command in ((labels, "make deploy OVERLAY=deploy/migrated"), ({}, "make deploy")):
+        ours(api, CONTROLLER, *flags, **more)
+        (step,) = [step for step in plan(await survey(api)) if step.code == "take-over"]
+        assert [one.text for one in step.commands if one.arguments[0] == "make"] == [command]
+        # Settings by Helm or another overlay are in no file that is known.
+        assert any(one.arguments[0] == "sed" for one in step.commands) == bool(more)
+
+
+async def test_a_file_that_is_written_again_is_announced(api):
+    operator(api, PROMOTION_TASKS_ENABLED="true")
+    for label, is_told in (("migrated", True), ("own", False)):
+        ours(api, CONTROLLER, **{"harbourmaster.dev/overlay": label})
+        (step,) = [step for step in plan(await survey(api)) if step.code == "install"]
+        assert ("save what you have added" in step.why) == is_told
+
+
+async def test_shadow_mode_is_ended_before_the_installation(api):
+    operator(api)
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        api.put(kind, {"metadata": {"name": "000-harbourmaster-shadow"}, "webhooks": []})
+    ours(api, CONTROLLER, "--webhook-shadow=true", "--controllers=registration")
+    observed = await survey(api)
+    (step,) = [step for step in plan(observed) if step.code == "install"]
+    assert [one.text for one in step.commands[:2]] == [
+        "kubectl delete -k deploy/shadow",
+        "make deploy-beside-keptn",
+    ]
+    assert await found(api, "shadow-left") == []
+    ours(api, CONTROLLER)
+    assert [one.command.text for one in await found(api, "shadow-left")] == [
+        f"kubectl delete {kind}webhookconfiguration 000-harbourmaster-shadow --ignore-not-found"
+        for kind in ("mutating", "validating")
+    ]
+    (step,) = [step for step in plan(await survey(api)) if step.code == "install"]
+    assert step.commands[0].text == "make deploy-beside-keptn"
+
+
+async def test_shadow_mode_without_kupid_and_keptn_is_not_turned_into_an_installation(api):
+    ours(api, CONTROLLER, "--webhook-shadow=true", "--controllers=registration")
+    assert plan(await survey(api)) == ()
 
 
 async def test_the_overlay_has_the_settings_of_both_processes(api):
@@ -327,20 +369,23 @@ def config(namespace, name="config", **annotations):
 
 
 async def test_a_config_elsewhere_waits_for_its_adoption(api):
+    operator(api)
     api.put(KEPTN_CONFIGS, config("shop"))
     (one,) = await found(api, "config-elsewhere")
     assert one.object == "keptnconfig config in namespace shop"
     assert "only a KeptnConfig in harbourmaster-system and keptn-system counts" in one.why
+    assert one.why.endswith("each user that can write shop/config configures the whole cluster")
     assert one.command.text == "harbourmaster config adopt shop/config"
     api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "adopted", **{ADOPTS: "shop/config"}))
     assert await found(api, "config-elsewhere") == []
 
 
 async def test_a_config_beside_one_that_counts_is_only_named(api):
+    operator(api)
     api.put(KEPTN_CONFIGS, config("shop"))
     api.put(KEPTN_CONFIGS, config(KEPTN))
     (one,) = await found(api, "config-elsewhere")
-    assert one.why.endswith(": keptn-system/config counts")
+    assert one.why.endswith(": keptn-system/config comes first")
     assert one.command is None
 
 
@@ -350,16 +395,19 @@ async def test_a_config_where_keptn_runs_counts(api):
     assert await found(api, "config-elsewhere") == []
 
 
-async def test_of_several_configs_none_is_adopted_by_the_plan(api):
+async def test_an_adoption_by_a_config_that_is_not_first_is_no_adoption(api):
     operator(api)
-    for namespace in ("shop", "bank"):
-        api.put(KEPTN_CONFIGS, config(namespace))
-    assert len(await found(api, "config-elsewhere")) == 2
-    steps = plan(await survey(api))
-    assert not any("adopt" in one.text for step in steps for one in step.commands)
+    api.put(KEPTN_CONFIGS, config("shop"))
+    api.put(KEPTN_CONFIGS, config(KEPTN))
+    api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "own"))
+    api.put(KEPTN_CONFIGS, config(DEFAULT_NAMESPACE, "second", **{ADOPTS: "shop/config"}))
+    (one,) = await found(api, "config-elsewhere")
+    assert one.why.endswith(f": {DEFAULT_NAMESPACE}/own comes first")
+    assert one.command is None
 
 
 async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(api):
+    operator(api)
     where = {"namespace": "shop"}
     metric = {"provider": {"name": "prom"}, "query": "up", "fetchIntervalSeconds": 5}
     api.put(KEPTN_METRICS, {"metadata": {"name": "good", **where}, "spec": metric})
@@ -378,6 +426,30 @@ async def test_stored_objects_that_our_webhook_refuses_are_named_with_the_field(
     one = refused["keptnmetric bad in namespace shop"]
     assert "spec.fetchIntervalSeconds" in one.why
     assert one.command.text == "kubectl -n shop edit keptnmetric bad"
+
+
+async def test_without_keptn_nothing_of_a_tenant_is_a_finding(api):
+    api.put(KEPTN_CONFIGS, config("shop"))
+    spec = {"provider": {"name": "prom"}, "query": "up", "fetchIntervalSeconds": -1}
+    api.put(KEPTN_METRICS, {"metadata": {"name": "bad", "namespace": "shop"}, "spec": spec})
+    assert findings(await survey(api)) == ()
+
+
+async def test_objects_stored_in_an_older_version_are_not_judged_as_ours(api):
+    operator(api)
+    spec = {
+        "group": TASK_DEFINITIONS.group,
+        "names": {"plural": TASK_DEFINITIONS.plural, "kind": TASK_DEFINITIONS.kind},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1alpha3", "storage": True}],
+    }
+    api.put(DEFINITIONS, {"metadata": {"name": TASK_DEFINITIONS.name}, "spec": spec})
+    old = replace(TASK_DEFINITIONS, version="v1alpha3")
+    function = {"function": {"inline": {"code": "1"}}}
+    api.define(old)
+    api.put(old, {"metadata": {"name": "plain", "namespace": "shop"}, "spec": function})
+    assert len(await found(api, "task-token")) == 1
+    assert await found(api, "object-refused") == []
 
 
 async def test_tasks_that_had_a_token_unasked_are_named_while_keptn_is_there(api):

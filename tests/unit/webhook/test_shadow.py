@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import gc
 import itertools
 import json
+import tracemalloc
+from collections import Counter
 
 import msgspec
 import pytest
 
 from harbourmaster.kube.errors import ConflictError
+from harbourmaster.policies.keys import node_term_key
+from harbourmaster.policies.pods import KINDS
+from harbourmaster.webhook import shadow
 from harbourmaster.webhook.app import MUTATE_PATHS, VALIDATE_PATHS
 from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.shadow import (
     INTENDED,
     MAX_DIFFERENCES,
+    MAX_OF_OWNER,
     MAX_PENDING,
+    PAIR_SECONDS,
     WRITE_SECONDS,
     Shadow,
     keep_written,
+    projection,
     report_in,
 )
 from helpers.admission import Admission
@@ -165,10 +174,11 @@ def test_a_template_that_an_operator_made_is_one_of_kupid_s():
     assert observed.found() == {("Stack ns1/shop", SELECTOR, "only-harbourmaster"): 1}
 
 
-def test_a_pod_of_a_template_without_the_policy_is_an_intended_difference():
+def test_a_pod_of_a_template_without_the_policy_is_a_difference_that_is_not_intended():
     observed = Observed(POLICY)
     observed.create(pod_of_web(), pod_of_web())
-    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "older-template"): 1}
+    assert [each.intended for each in observed.report.differences] == [""]
+    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "not-by-template"): 1}
 
 
 def test_a_replaced_default_scheduler_is_an_intended_difference():
@@ -213,6 +223,27 @@ def test_a_gate_of_others_that_keptn_removes_is_an_intended_difference():
     assert observed.found() == {("Deployment ns1/web", "spec.schedulingGates", "other-gates"): 1}
 
 
+@pytest.mark.parametrize(
+    ("former", "left", "reason"),
+    [
+        ([], ["a"], None),
+        (["a"], ["a", "b"], None),
+        (["a", "b"], ["b"], "other-gates"),
+        (["a"], ["b"], "other-gates"),
+        (["a" * 300], [], "only-kupid-or-keptn"),
+    ],
+    ids=["added", "one more", "removed", "replaced", "too long to know"],
+)
+def test_only_gates_of_others_that_are_removed_are_an_intended_difference(former, left, reason):
+    observed = Observed(namespaces=None)
+    gates = [{"name": name} for name in former]
+    document = pod_of_web(keys(workload="web", version="1"), schedulingGates=gates)
+    final = observed.ours(document)
+    final["spec"]["schedulingGates"] = [GATE, *({"name": name} for name in left)]
+    observed.create(document, final)
+    assert [each.reason for each in observed.report.differences] == ([reason] if reason else [])
+
+
 def test_a_pod_of_an_unknown_owner_is_an_intended_difference():
     observed = Observed(namespaces=None)
     observed.create(pod_of_web(), pod_of_web())
@@ -247,6 +278,20 @@ def test_affinity_of_the_same_meaning_is_equal(theirs):
     assert observed.counts == {"equal": 1}
 
 
+@pytest.mark.parametrize("terms", [64, 600], ids=["few", "many"])
+def test_the_key_of_a_term_is_made_once_at_most(monkeypatch, terms):
+    calls = Counter()
+
+    def counted(term):
+        calls["made"] += 1
+        return node_term_key(term)
+
+    monkeypatch.setattr(shadow, "node_term_key", counted)
+    document = workload(affinity=required(*({"zone": f"z{n}"} for n in range(terms))))
+    projection(document, KINDS[("apps", "v1", "Deployment")])
+    assert calls["made"] == (terms if terms == 64 else 0)
+
+
 def test_affinity_of_another_meaning_is_a_difference():
     observed = Observed(cluster_policy(affinity=required({"zone": "a"}, {"zone": "b"})))
     observed.create(workload(), workload(affinity=required({"zone": "a"})))
@@ -259,7 +304,7 @@ def test_pods_of_one_owner_count_as_one_difference_with_their_number():
         final = copy.deepcopy(pod_of_web())
         final["metadata"]["name"] = f"web-5d9c-{name}"
         observed.create(pod_of_web(), final)
-    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "older-template"): 3}
+    assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "not-by-template"): 3}
 
 
 def test_pods_of_jobs_count_for_the_cron_job():
@@ -267,7 +312,7 @@ def test_pods_of_jobs_count_for_the_cron_job():
     for name in ("backup-28374650", "backup-28374651"):
         document = pod(owners=[owner("Job", name, controller=True)])
         observed.create(document, document)
-    assert observed.found() == {("CronJob ns1/backup", "spec.nodeSelector", "older-template"): 2}
+    assert observed.found() == {("CronJob ns1/backup", "spec.nodeSelector", "not-by-template"): 2}
 
 
 def test_pods_that_are_created_at_the_same_time_are_paired():
@@ -284,6 +329,24 @@ def test_an_update_is_not_compared_with_a_former_one_that_was_refused():
     observed.review(workload(nodeSelector={"disk": "hdd"}), is_first=True, operation="UPDATE")
     observed.create(workload(), operation="UPDATE")
     assert observed.counts == {"equal": 1}
+
+
+def test_different_objects_of_one_owner_at_the_same_time_are_paired_with_their_own():
+    observed = Observed(POLICY)
+    disks = ("a", "b", "c")
+    documents = [workload("Pod", {"app": disk}, nodeSelector={"own": disk}) for disk in disks]
+    for document in documents:
+        observed.review(document, is_first=True)
+    for document in documents:
+        observed.review(observed.ours(document), is_first=False)
+    assert observed.counts == {"equal": 3}
+
+
+def test_different_objects_of_one_owner_are_bounded_and_the_oldest_count_as_unpaired():
+    observed = Observed(POLICY)
+    for number in range(MAX_OF_OWNER + 2):
+        observed.review(workload(nodeSelector={"own": str(number)}), is_first=True)
+    assert observed.counts == {"unpaired": 2}
 
 
 def test_dry_runs_do_not_count():
@@ -317,6 +380,39 @@ def test_differences_are_bounded_and_the_rest_is_counted():
     assert observed.counts["more"] == 5
 
 
+def test_a_report_fits_into_a_config_map_whatever_the_names_are():
+    observed = Observed(POLICY)
+    for number in range(MAX_DIFFERENCES):
+        document = pod_of_web()
+        one = owner(
+            kind="\U00020000" * 300, name=f"{number}-" + "\U00020000" * 300, controller=True
+        )
+        document["metadata"]["ownerReferences"] = [one]
+        observed.create(document, document)
+    report = observed.report
+    assert len(msgspec.json.encode(report)) < 2**20
+    assert {len(each.kind) for each in report.differences} == {253}
+    assert {len(each.name) for each in report.differences} == {253}
+    assert len(report.differences) + report.counts["more"] == MAX_DIFFERENCES
+    assert report.counts["more"] > 0
+
+
+def test_objects_with_long_names_take_no_more_memory_between_the_webhooks():
+    observed = Observed(POLICY)
+    document = pod_of_web()
+    document["metadata"]["ownerReferences"][0]["uid"] = "u" * 1_000_000
+    tracemalloc.start()
+    try:
+        observed.review(document, is_first=True)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000
+    observed.review(observed.ours(document), is_first=False)
+    assert observed.counts == {"equal": 1}
+
+
 def test_a_long_value_is_shortened_and_still_compared():
     selector = {f"key-{number}": "x" * 60 for number in range(20)}
     observed = Observed(cluster_policy(nodeSelector=selector))
@@ -341,6 +437,14 @@ def test_a_pod_with_fields_of_wrong_types_is_allowed():
     document = workload("Pod", affinity="soft")
     document["metadata"]["ownerReferences"] = "none"
     assert [each["allowed"] for each in observed.create(document, document)] == [True, True]
+
+
+def test_what_was_found_before_the_former_report_was_read_is_added():
+    observed = Observed(POLICY)
+    observed.create(workload(), workload())
+    observed.shadow.restore(observed.report)
+    assert observed.found() == {("Deployment ns1/web", SELECTOR, "only-harbourmaster"): 2}
+    assert observed.counts == {"different": 2}
 
 
 def test_a_report_is_continued_after_a_restart():
@@ -382,8 +486,11 @@ class Writes:
 
     def __init__(self, former=b"{}"):
         self.former, self.faults, self.written = former, [], []
+        self.unreadable = []
 
     async def get(self, *_):
+        if self.unreadable:
+            raise self.unreadable.pop()
         return self.former
 
     async def patch(self, _resource, _name, patch, _namespace):
@@ -398,7 +505,7 @@ async def kept(client):
     """Shadow mode whose report is written."""
     changed = asyncio.Event()
     observed = Observed(POLICY)
-    observed.shadow = Shadow(changed.set)
+    observed.shadow = Shadow(changed.set, asyncio.get_running_loop().time)
     task = asyncio.create_task(keep_written(observed.shadow, changed, client, "own"))
     yield observed
     task.cancel()
@@ -422,6 +529,20 @@ async def test_the_report_is_written_after_changes_and_not_more_often():
 
 
 @virtual
+async def test_objects_that_others_refuse_are_counted_and_written_without_another_change():
+    client = Writes()
+    async with kept(client) as observed:
+        for name in ("a", "b", "b"):
+            observed.review(workload(name=name), is_first=True)
+        await asyncio.sleep(PAIR_SECONDS - 1)
+        observed.review(workload(name="b"), is_first=True)
+        observed.review(observed.ours(workload(name="b")), is_first=False)
+        await asyncio.sleep(PAIR_SECONDS * 3)
+    assert observed.counts == {"unpaired": 3, "equal": 1}
+    assert client.written[-1][1] == 3
+
+
+@virtual
 async def test_a_report_that_could_not_be_written_is_written_later():
     client = Writes()
     client.faults.append(ConflictError("it failed"))
@@ -432,7 +553,18 @@ async def test_a_report_that_could_not_be_written_is_written_later():
 
 
 @virtual
-async def test_a_former_report_that_cannot_be_read_is_replaced():
+async def test_nothing_is_written_before_the_former_report_is_read():
+    former = json.dumps({"data": {"report.json": '{"counts": {"unpaired": 7}}'}}).encode()
+    client = Writes(former)
+    client.unreadable.extend([ConflictError("it failed")] * 2)
+    async with kept(client) as observed:
+        observed.review(workload(), is_first=False)
+        await asyncio.sleep(60)
+    assert [number for _, number in client.written] == [8]
+
+
+@virtual
+async def test_a_malformed_report_is_replaced():
     client = Writes(b'{"data": {"report.json": "{"}}')
     async with kept(client) as observed:
         observed.review(workload(), is_first=False)
