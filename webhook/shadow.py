@@ -71,6 +71,8 @@ ONLY_OURS: Final = "only-harbourmaster"
 ONLY_THEIRS: Final = "only-kupid-or-keptn"
 BOTH: Final = "different-values"
 REFUSED: Final = "refused"
+NOT_BY_TEMPLATE: Final = "not-by-template"
+"""ONLY_OURS, of a pod. Not known to be intended: the template may be older than the policy."""
 INTENDED: Final = {
     "kupid-excluded-namespace": "kupid excludes namespaces with the label role=kube-system",
     "kupid-excluded-kind": "kupid changes only templates, and of fewer kinds",
@@ -212,8 +214,7 @@ class Shadow:
         elif (kind.name if kind.is_template else top[0]) not in _OF_KUPID:
             gap = "kupid-excluded-kind"
         else:
-            # Not known to be intended: the template may be older than the policy, or not.
-            gap = "" if kind.is_template else "not-by-template"
+            gap = "" if kind.is_template else NOT_BY_TEMPLATE
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
         kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
