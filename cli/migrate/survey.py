@@ -370,8 +370,7 @@ class _Survey:
             ),
             is_shadow=not works,
             is_beside_keptn=works
-            and settings is not None
-            and LIFECYCLE not in settings.controllers,
+            and LIFECYCLE not in (settings or ControllerSettings()).controllers,
             # If this is unknown, no pod is released that a controller may still check.
             is_led=works and await live.attempt(live.is_led(), default=True),
         )
