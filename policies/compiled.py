@@ -11,6 +11,12 @@ from msgspec import Struct
 from harbourmaster.api.field_errors import reason
 from harbourmaster.api.selectors import EVERYTHING, Matcher, compile_selector
 from harbourmaster.policies import keys
+from harbourmaster.policies.enforcement import (
+    WEBHOOK,
+    enforcement_of,
+    is_audited,
+    policy_hash,
+)
 from harbourmaster.policies.model import DENY, ON_TOO_LARGE, PREFERRED, REQUIRED, PolicySpec
 from harbourmaster.policies.product import Requirement, compile_requirement, each_once
 from harbourmaster.policies.requirements import FIELDS
@@ -59,6 +65,11 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     namespaces: Matcher | None
     pods: Matcher | None
     fault: str | None = None
+    enforcement: str = WEBHOOK
+    """Whom the policy names to enforce it."""
+    is_audited: bool = False
+    hash: str = ""
+    """As ``policy_hash``; empty where the webhook enforces the policy."""
     denies_too_large: bool = False
     """Whether a pod that cannot get it because of a limit on sizes is refused."""
     required: Requirement | None = None
@@ -88,6 +99,8 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
             pods=_intact(spec.pod_selector, "spec.podSelector", paths),
             fault=reason(errors),
         )
+    annotations = policy.metadata.annotations or {}
+    enforcement = enforcement_of(annotations)
     affinity: Json = _plain(spec.affinity) if spec.affinity else {}
     node_affinity = affinity.get("nodeAffinity") or {}
     required_terms = (node_affinity.get(REQUIRED) or {}).get(NODE_TERMS)
@@ -97,7 +110,10 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
         namespace=namespace,
         namespaces=compile_selector(spec.namespace_selector),
         pods=compile_selector(spec.pod_selector),
-        denies_too_large=(policy.metadata.annotations or {}).get(ON_TOO_LARGE) == DENY,
+        enforcement=enforcement,
+        is_audited=is_audited(annotations),
+        hash=policy_hash(policy) if enforcement != WEBHOOK else "",
+        denies_too_large=annotations.get(ON_TOO_LARGE) == DENY,
         required=compile_requirement(required_terms) if required_terms else None,
         lists=tuple(
             (slot, _entries(items, key_of))

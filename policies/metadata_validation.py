@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
+from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, ENFORCEMENTS, MODE_KEY, MODES
 from harbourmaster.policies.label_validation import labels
 from harbourmaster.policies.model import DENY, ON_TOO_LARGE, WARN
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from harbourmaster.api.field_errors import FieldError
     from harbourmaster.policies.model import ManagedFieldsEntry, OwnerReference, PolicyMetadata
 
+SUPPORTED_VALUES: Final = {
+    ON_TOO_LARGE: (DENY, WARN),
+    ENFORCEMENT_KEY: ENFORCEMENTS,
+    MODE_KEY: MODES,
+}
+"""Of our annotations on policies, of which the last value is the default."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """Bytes of all keys and values together."""
 MAX_MANAGER: Final = 128
@@ -59,9 +66,10 @@ def _namespace(namespace: str | None, *, is_cluster_scoped: bool) -> Iterator[Fi
 
 
 def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    on_too_large = annotations.get(ON_TOO_LARGE, WARN)
-    if on_too_large not in {WARN, DENY}:
-        yield unsupported(f"{path}[{ON_TOO_LARGE}]", on_too_large, (DENY, WARN))
+    for key, supported in SUPPORTED_VALUES.items():
+        value = annotations.get(key)
+        if value is not None and value not in supported:
+            yield unsupported(f"{path}[{key}]", value, supported)
     for key in annotations:
         # Unlike the keys of labels, those of annotations may have capitals in their prefix.
         for fault in qualified_name(key.lower()):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, decode, describe
+from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.model import ON_TOO_LARGE, Policy
 
 MAX_SPEC_BYTES: Final = 128 * 1024
@@ -25,6 +26,10 @@ class _SourceAnnotations(Struct, frozen=True, gc=False):
     on_too_large: msgspec.Raw | msgspec.UnsetType = msgspec.field(
         default=msgspec.UNSET, name=ON_TOO_LARGE
     )
+    enforcement: msgspec.Raw | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name=ENFORCEMENT_KEY
+    )
+    mode: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=MODE_KEY)
 
 
 class _SourceMeta(Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from harbourmaster.gates.metadata import APP_TYPE_KEY, PARENT_KEY, READ_KEYS, REMOVED_KEY
+from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.model import ON_TOO_LARGE, is_policy_kind
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.checked_objects import is_checked
@@ -23,6 +24,8 @@ DECIDING_ANNOTATIONS: Final = READ_KEYS | {
     REMOVED_KEY,
     PARENT_KEY,
     ON_TOO_LARGE,
+    ENFORCEMENT_KEY,
+    MODE_KEY,
     APP_TYPE_KEY,
     MIRROR_ANNOTATION,
     _CRITICAL,

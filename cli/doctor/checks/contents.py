@@ -16,7 +16,7 @@ from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.policies.compiled import compile_policy
-from harbourmaster.policies.model import DENY, ON_TOO_LARGE, WARN
+from harbourmaster.policies.metadata_validation import SUPPORTED_VALUES
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
 from harbourmaster.rescheduling.taints import tolerates_reservation
@@ -65,10 +65,13 @@ def _policy(
     if compiled.fault is not None:
         return warning(reference, f"{skipped}{compiled.fault}", _CORRECT)
     matcher = compiled.namespaces
-    value = (policy.metadata.annotations or {}).get(ON_TOO_LARGE, WARN)
-    if value not in {WARN, DENY}:
-        text = f'unsupported value "{value}" of {ON_TOO_LARGE}, so {WARN} counts'
-        return warning(reference, text, f"set it to {WARN} or {DENY}: kubectl annotate --overwrite")
+    annotations = policy.metadata.annotations or {}
+    for key, supported in SUPPORTED_VALUES.items():
+        value, default = annotations.get(key), supported[-1]
+        if value is not None and value not in supported:
+            text = f'unsupported value "{value}" of {key}, so {default} counts'
+            choices = " or ".join((default, *supported[:-1]))
+            return warning(reference, text, f"set it to {choices}: kubectl annotate --overwrite")
     if compiled.pods is None:
         text = "it has no podSelector; {} selects all pods"
     elif compiled.namespace is None and matcher is None:
