@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 
+import enforcing  # noqa: E402
 import engine  # noqa: E402
 import extending  # noqa: E402
 import placing  # noqa: E402
@@ -176,6 +177,9 @@ def on_control_planes(folder):
         place.mkdir()
         with ControlPlane(place, optional=optional) as plane:
             found[name] = asyncio.run(measure(plane))._asdict()
+    place = folder / "enforcing"
+    place.mkdir()
+    found["enforcing"] = asyncio.run(enforcing.measure(place))
     return found
 
 
@@ -360,6 +364,10 @@ def report_cluster(found):
             ("resident", f"{availability['memory_mb']:.0f} MB", "-"),
         ]
     )
+    yield ""
+    yield f"## A pod's creation, {enforcing.CREATIONS:,} of each case"
+    yield ""
+    yield from table(list(enforcing.rows(found["enforcing"])))
 
 
 def _ms(seconds):
