@@ -1,0 +1,408 @@
+"""Policies as admission policies of the API server, with the same effect as the webhook's merge.
+
+All policies that apply to a kind become one MutatingAdmissionPolicy with one mutation: the API
+server applies several in random order, and each mutation costs a conversion of the whole object.
+Its variables compute what is added, policy by policy; the mutation itself is always the same.
+What exceeds a bound is left as it is, and a ValidatingAdmissionPolicy reports or refuses it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from harbourmaster.api.selectors import Matcher
+from harbourmaster.policies import cel
+from harbourmaster.policies.cel import literal
+from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from harbourmaster.policies.cel import Cel
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+    Json = dict[str, Any]
+
+PROBE_NAMESPACE: Final = "harbourmaster-probe"
+"""Where objects are tried: there, annotations of the object count as labels of its namespace."""
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+MAX_TERMS: Final = 64
+MAX_REQUIREMENTS: Final = 32
+"""Of a node selector term of the pod."""
+MAX_VALUES: Final = 64
+"""Of a requirement."""
+MAX_ITEMS: Final = 64
+"""Tolerations of the pod, or items of one of its affinity lists."""
+MAX_EXPRESSION: Final = 90_000
+"""Characters; the API server's parser takes 100,000."""
+
+_MATCHES: Final = "variables.matches"
+_LABELS: Final = "variables.labels"
+_NAMESPACE_LABELS: Final = "variables.namespaceLabels"
+_TERMS: Final = "nodeSelectorTerms"
+_DEFAULT_SCHEDULERS: Final = literal(["", "default-scheduler"])
+
+
+class Part(Struct, frozen=True):
+    """Kinds whose pod spec stands at the same place."""
+
+    name: str
+    spec: Cel
+    """Where it stands."""
+    metadata: Cel
+    pointer: str
+    """The same as a JSON Pointer."""
+    condition: Cel
+    """Whether an object has a pod spec that policies may change."""
+
+
+PODS: Final = Part(
+    "pods",
+    "object.spec",
+    "object.metadata",
+    "/spec",
+    '!("kubernetes.io/config.mirror" in object.metadata.?annotations.orValue({}))',
+)
+TEMPLATES: Final = Part(
+    "templates",
+    "object.spec.template.spec",
+    "object.spec.template.?metadata",
+    "/spec/template/spec",
+    "has(object.spec.template)",
+)
+CRON_JOBS: Final = Part(
+    "cronjobs",
+    "object.spec.jobTemplate.spec.template.spec",
+    "object.spec.jobTemplate.spec.template.?metadata",
+    "/spec/jobTemplate/spec/template/spec",
+    "true",
+)
+PARTS: Final = (CRON_JOBS, PODS, TEMPLATES)
+
+
+class Expressions(Struct, frozen=True):
+    """What policies are for one part: expressions of admission policies."""
+
+    conditions: tuple[tuple[str, Cel], ...]
+    """Match conditions, with their names."""
+    variables: tuple[tuple[str, Cel], ...]
+    mutation: Cel
+    lacking: tuple[Cel, ...]
+    """Of each policy, whether the object is selected and lacks something of it."""
+
+
+def expressions(policies: Sequence[CompiledPolicy], part: Part) -> Expressions:
+    """Policies without a fault, in the order of their ranks."""
+    return _Generator(policies, part).expressions()
+
+
+class _Generator:
+    def __init__(self, policies: Sequence[CompiledPolicy], part: Part) -> None:
+        self._policies = policies
+        self._part = part
+        self._required = [index for index, policy in enumerate(policies) if policy.required]
+
+    def expressions(self) -> Expressions:
+        part = self._part
+        anything = cel.some(
+            dict.fromkeys(
+                cel.selects(policy.pods, f"{part.metadata}.?labels.orValue({{}})")
+                for policy in self._policies
+                if policy.pods is not None
+            )
+        )
+        conditions = (
+            ("changeable", f"!has(object.metadata.deletionTimestamp) && {part.condition}"),
+            ("selected", anything),
+        )
+        variables = (
+            ("labels", f"{part.metadata}.?labels.orValue({{}})"),
+            ("namespaceLabels", _namespace_labels()),
+            ("matches", f"[{', '.join(map(_matching, self._policies))}]"),
+            ("nodeLabels", self._own(NODE_SELECTOR, "{}")),
+            ("tolerations", self._own(TOLERATIONS, "[]")),
+            ("tolerationKeys", f"variables.tolerations.map(x, {cel.toleration_of('x')})"),
+            *self._lists(),
+            ("addedLabels", self._added_labels()),
+            ("addedTolerations", self._added_tolerations()),
+            ("scheduler", self._scheduler()),
+            ("terms", self._own_terms()),
+            ("fits", self._fits()),
+            *self._products(),
+        )
+        return Expressions(conditions, variables, self._mutation(), tuple(self._lacking()))
+
+    def _own(self, name: str, default: Cel) -> Cel:
+        return f"{self._part.spec}.?{name}.orValue({default})"
+
+    # What is added, of labels, tolerations, items of affinity lists and the scheduler
+
+    def _first(self, index: int, earlier: Sequence[int]) -> Cel:
+        """Whether a policy selects the pod, and none that adds the same before it."""
+        found = f"{_MATCHES}[{index}]"
+        if not earlier:
+            return found
+        return f"{found} && !({cel.some(f'{_MATCHES}[{each}]' for each in earlier)})"
+
+    def _entries(self, found: Iterator[tuple[int, str, Cel, Cel]]) -> Cel:
+        """A list of values: of each policy by index, key, whether the pod lacks it, and value."""
+        seen: dict[str, list[int]] = {}
+        entries = []
+        for index, key, absent, value in found:
+            earlier = seen.setdefault(key, [])
+            if index not in earlier:
+                entries.append(f"{self._first(index, earlier)} && {absent} ? [{value}] : []")
+                earlier.append(index)
+        return f"[{', '.join(entries)}].flatten()" if entries else "[]"
+
+    def _added_labels(self) -> Cel:
+        return self._entries(
+            (index, key, f"!({literal(key)} in variables.nodeLabels)", literal({key: value}))
+            for index, policy in enumerate(self._policies)
+            for key, value in policy.node_selector
+        )
+
+    def _added_tolerations(self) -> Cel:
+        return self._entries(
+            (
+                index,
+                key := cel.toleration(item),
+                f"!({literal(key)} in variables.tolerationKeys)",
+                f"dyn({literal(item)})",
+            )
+            for index, policy in enumerate(self._policies)
+            for item, _ in policy.tolerations
+        )
+
+    def _lists(self) -> Iterator[tuple[str, Cel]]:
+        """Of each affinity list: the keys of the pod's items, and what is added."""
+        for slot, (key_of, cel_of) in cel.ITEMS.items():
+            if not any(found == slot for policy in self._policies for found, _ in policy.lists):
+                continue
+            name, at = _name(slot), f"{self._part.spec}.?affinity.?{slot[0]}.?{slot[1]}"
+            yield f"{name}Keys", f"{at}.orValue([]).map(x, {cel_of('x')})"
+            yield (
+                f"{name}Added",
+                self._entries(
+                    (
+                        index,
+                        key := key_of(item),
+                        f"!({literal(key)} in variables.{name}Keys)",
+                        f"dyn({literal(item)})",
+                    )
+                    for index, policy in enumerate(self._policies)
+                    for found, items in policy.lists
+                    if found == slot
+                    for item, _ in items
+                ),
+            )
+
+    def _scheduler(self) -> Cel:
+        named = [
+            f"{_MATCHES}[{index}] ? {literal(policy.scheduler_name)}"
+            for index, policy in enumerate(self._policies)
+            if policy.scheduler_name
+        ]
+        own = self._own(SCHEDULER_NAME, '""')
+        return f'!({own} in {_DEFAULT_SCHEDULERS}) ? "" : {" : ".join((*named, literal("")))}'
+
+    # Required node affinity: terms as {"e": [...], "f": [...]} of {"k": key, "r": requirement}
+
+    def _own_terms(self) -> Cel:
+        at = f"{self._part.spec}.?affinity.?nodeAffinity.?{REQUIRED}.?{_TERMS}"
+        scopes = ", ".join(
+            f'"{short}": t.?{scope}.orValue([]).map(x, '
+            f'{{"k": dyn("{scope}|" + {cel.requirement_of("x")}), "r": dyn(x)}})'
+            for short, scope in (("e", "matchExpressions"), ("f", "matchFields"))
+        )
+        # An empty list is null in the API server's own form of the object.
+        return f"[{at}.orValue([])].filter(l, dyn(l) != null).flatten().map(t, {{{scopes}}})"
+
+    def _products(self) -> Iterator[tuple[str, Cel]]:
+        """Of each policy with required terms: the product, its keys, and the terms after it."""
+        before = "variables.terms"
+        for index in self._required:
+            required = self._policies[index].required
+            if required is None:
+                continue
+            terms = required.terms.terms
+            asked = literal([cel.term(each) for each in terms])
+            ours = f"[{', '.join(map(_state, terms))}]"
+            absorbed = f"{asked}.exists(a, a.all(k, k in (t.e + t.f).map(x, x.k)))"
+            product, keys = f"variables.product{index}", f"variables.keys{index}"
+            merged = ", ".join(f'"{scope}": p.{scope} + {_fresh(scope)}' for scope in "ef")
+            yield (
+                f"product{index}",
+                f"{before}.map(t, {absorbed} ? [t] : {ours}.map(p, {{{merged}}})).flatten()",
+            )
+            yield (
+                f"keys{index}",
+                f'{product}.map(t, (t.e + t.f).map(x, x.k).distinct().sort().join("|"))',
+            )
+            once = f"{keys}.indexOf({keys}[i]) == i"
+            yield (
+                f"terms{index}",
+                f"!{_MATCHES}[{index}] || {before}.size() > 0 && {before}.all(t, {absorbed}) "
+                f"? {before} : {before}.size() == 0 ? {ours} "
+                f": lists.range({keys}.size()).filter(i, {once}).map(i, {product}[i])",
+            )
+            before = f"variables.terms{index}"
+
+    def _lacks_required(self, index: int) -> Cel:
+        required = self._policies[index].required
+        if required is None:
+            return "false"
+        asked = literal([cel.term(each) for each in required.terms.terms])
+        absorbed = f"{asked}.exists(a, a.all(k, k in (t.e + t.f).map(x, x.k)))"
+        return f"variables.terms.size() == 0 || !variables.terms.all(t, {absorbed})"
+
+    def _fits(self) -> Cel:
+        count = " * ".join(
+            (
+                "variables.terms.size()",
+                *(
+                    f"({_MATCHES}[{index}] ? {len(required.terms.terms)} : 1)"
+                    for index in self._required
+                    if (required := self._policies[index].required)
+                ),
+            )
+        )
+        small = f"t.e.size() + t.f.size() <= {MAX_REQUIREMENTS} && (t.e + t.f).all(x, x.r.?values.orValue([]).size() <= {MAX_VALUES})"
+        lists = (f"variables.{_name(slot)}Keys.size() <= {MAX_ITEMS}" for slot in self._slots())
+        return cel.every(
+            (
+                f"variables.tolerations.size() <= {MAX_ITEMS}",
+                *lists,
+                *(
+                    (f"{count} <= {MAX_TERMS}", f"variables.terms.all(t, {small})")
+                    if self._required
+                    else ()
+                ),
+            )
+        )
+
+    def _slots(self) -> list[tuple[str, str]]:
+        found = {slot for policy in self._policies for slot, _ in policy.lists}
+        return [slot for slot in cel.ITEMS if slot in found]
+
+    # The mutation, and what an object lacks
+
+    def _mutation(self) -> Cel:
+        spec, pointer = self._part.spec, self._part.pointer
+        labels, tolerations = f"{pointer}/{NODE_SELECTOR}", f"{pointer}/{TOLERATIONS}"
+        steps = [
+            _container("variables.addedLabels.size() > 0", spec, NODE_SELECTOR, labels, "{}"),
+            "variables.addedLabels.map(l, l.map(k, "
+            + _add(f'"{labels}/" + jsonpatch.escapeKey(k)', "l[k]")
+            + ")).flatten()",
+            _container(
+                "variables.addedTolerations.size() > 0", spec, TOLERATIONS, tolerations, "[]"
+            ),
+            f"variables.addedTolerations.map(x, {_add(literal(f'{tolerations}/-'), 'x')})",
+            f'variables.scheduler == "" ? [] : [{_add(literal(f"{pointer}/{SCHEDULER_NAME}"), "variables.scheduler")}]',
+            *self._affinity_steps(),
+        ]
+        return f"!variables.fits ? [] : [{', '.join(steps)}].flatten()"
+
+    def _affinity_steps(self) -> Iterator[Cel]:
+        requires = cel.some(f"{_MATCHES}[{index}]" for index in self._required)
+        changed: dict[str, list[Cel]] = {}
+        if self._required:
+            changed["nodeAffinity"] = [requires]
+        for slot in self._slots():
+            changed.setdefault(slot[0], []).append(f"variables.{_name(slot)}Added.size() > 0")
+        if not changed:
+            return
+        at, pointer = f"{self._part.spec}.?affinity", f"{self._part.pointer}/affinity"
+        anything = cel.some(each for found in changed.values() for each in found)
+        yield _container(f"({anything})", self._part.spec, "affinity", pointer, "{}")
+        for name, found in changed.items():
+            absent = f"({cel.some(found)}) && !{at}.?{name}.hasValue()"
+            yield f"{absent} ? [{_add(literal(f'{pointer}/{name}'), '{}')}] : []"
+        if self._required:
+            last = f"variables.terms{self._required[-1]}"
+            terms = f'{last}.map(t, {{"matchExpressions": t.e.map(x, x.r), "matchFields": t.f.map(x, x.r)}})'
+            path = literal(f"{pointer}/nodeAffinity/{REQUIRED}")
+            value = f'{{"{_TERMS}": {terms}}}'
+            yield f"({requires}) ? [{_add(path, value)}] : []"
+        for slot in self._slots():
+            name, path = _name(slot), f"{pointer}/{slot[0]}/{slot[1]}"
+            absent = f"variables.{name}Added.size() > 0 && variables.{name}Keys.size() == 0"
+            yield f"{absent} ? [{_add(literal(path), '[]')}] : []"
+            yield f"variables.{name}Added.map(x, {_add(literal(f'{path}/-'), 'x')})"
+
+    def _lacking(self) -> Iterator[Cel]:
+        for index, policy in enumerate(self._policies):
+            lacks = [
+                *(f"!({literal(key)} in variables.nodeLabels)" for key, _ in policy.node_selector),
+                *(
+                    f"!({literal(cel.toleration(item))} in variables.tolerationKeys)"
+                    for item, _ in policy.tolerations
+                ),
+                *(
+                    f"!({literal(cel.ITEMS[slot][0](item))} in variables.{_name(slot)}Keys)"
+                    for slot, items in policy.lists
+                    for item, _ in items
+                ),
+                self._lacks_required(index),
+            ]
+            yield f"{_MATCHES}[{index}] && ({cel.some(lacks)})"
+
+
+def _namespace_labels() -> Cel:
+    return (
+        f"request.namespace == {literal(PROBE_NAMESPACE)} "
+        "? object.metadata.?annotations.orValue({}) "
+        ": namespaceObject.metadata.?labels.orValue({})"
+    )
+
+
+def _matching(policy: CompiledPolicy) -> Cel:
+    namespaces = policy.namespaces
+    if policy.namespace is not None:
+        namespaces = Matcher(one_of=((NAMESPACE_NAME, frozenset((policy.namespace,))),))
+    if namespaces is None or policy.pods is None:
+        return "false"
+    return cel.every(
+        each
+        for each in (
+            cel.selects(namespaces, _NAMESPACE_LABELS),
+            cel.selects(policy.pods, _LABELS),
+        )
+        if each != "true"
+    )
+
+
+def _name(slot: tuple[str, str]) -> str:
+    return f"{slot[0]}{'Required' if slot[1] == REQUIRED else 'Preferred'}"
+
+
+def _state(term: Json) -> Cel:
+    scopes = []
+    for short, scope in (("e", "matchExpressions"), ("f", "matchFields")):
+        entries = (
+            f'dyn({{"k": dyn({literal(f"{scope}|{cel.requirement(each)}")}), "r": dyn({literal(each)})}})'
+            for each in term.get(scope) or ()
+        )
+        scopes.append(f'"{short}": [{", ".join(entries)}]')
+    return f"{{{', '.join(scopes)}}}"
+
+
+def _fresh(scope: str) -> Cel:
+    """What the pod's term ``t`` requires besides the policy's term ``p``, each once."""
+    own = f"t.{scope}"
+    keys = f"{own}.map(x, x.k)"
+    return (
+        f"lists.range({own}.size()).filter(i, !p.{scope}.exists(y, y.k == {own}[i].k) "
+        f"&& {keys}.indexOf({own}[i].k) == i).map(i, {own}[i])"
+    )
+
+
+def _container(changed: Cel, spec: Cel, name: str, path: str, empty: Cel) -> Cel:
+    return f"{changed} && !has({spec}.{name}) ? [{_add(literal(path), empty)}] : []"
+
+
+def _add(path: Cel, value: Cel) -> Cel:
+    return f'JSONPatch{{op: "add", path: {path}, value: {value}}}'

@@ -1,0 +1,207 @@
+"""CEL of the parts of policies: literals, selectors, and keys of list items as one string each.
+
+A string stands for an item as its key of ``policies.keys`` does: lists that are read as sets are
+sorted without repetition, absent and empty fields are one. Here it is made twice, of a policy's
+item in Python and of a pod's in CEL, and both must be equal for equal items.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from harbourmaster.api.selectors import Matcher
+
+    Json = dict[str, Any]
+
+Cel: TypeAlias = str
+"""An expression."""
+_SEPARATOR: Final = "|"
+_EXPRESSIONS: Final = "matchExpressions"
+_FIELDS: Final = "matchFields"
+_TOLERATION_TEXTS: Final = ("key", "operator", "value", "effect")
+
+
+def literal(value: Any) -> Cel:  # noqa: ANN401 - any JSON
+    """A JSON value whose strings are ASCII; what has mixed types is ``dyn``."""
+    match value:
+        case dict():
+            entries = (f"{literal(key)}: dyn({literal(each)})" for key, each in value.items())
+            return f"{{{', '.join(entries)}}}"
+        case list() | tuple():
+            wrap = "{}" if all(isinstance(each, str) for each in value) else "dyn({})"
+            return f"[{', '.join(wrap.format(literal(each)) for each in value)}]"
+        case _:
+            return json.dumps(value)
+
+
+def every(conditions: Iterable[Cel]) -> Cel:
+    """All of them hold."""
+    return " && ".join(conditions) or "true"
+
+
+def some(conditions: Iterable[Cel]) -> Cel:
+    """One of them holds."""
+    return " || ".join(f"({each})" for each in conditions) or "false"
+
+
+def selects(selector: Matcher, labels: Cel) -> Cel:
+    """Whether a compiled selector selects these labels, a map."""
+    return every(
+        [
+            *(_has_one_of(labels, key, values) for key, values in selector.one_of),
+            *(f"!({_has_one_of(labels, key, values)})" for key, values in selector.none_of),
+            *(f"{literal(key)} in {labels}" for key in selector.present),
+            *(f"!({literal(key)} in {labels})" for key in selector.absent),
+        ]
+    )
+
+
+def _has_one_of(labels: Cel, key: str, values: frozenset[str]) -> Cel:
+    name = literal(key)
+    return f"({name} in {labels} && {labels}[{name}] in {literal(sorted(values))})"
+
+
+# Keys: of a policy's item, then of the item ``x`` of a pod
+
+
+def requirement(item: Json) -> str:
+    """One requirement on labels or fields."""
+    # With their lengths, so that no two different lists give the same text.
+    values = sorted({f"{len(each)}:{each}" for each in item.get("values") or ()})
+    return _joined((item.get("key") or "", item.get("operator") or "", *values))
+
+
+def requirement_of(x: Cel) -> Cel:
+    """The same, of a pod's."""
+    values = f'{x}.?values.orValue([]).map(v, string(v.size()) + ":" + v)'
+    return _cel_joined(f"[{_text(x, 'key')}, {_text(x, 'operator')}] + {_set(values)}")
+
+
+def term(item: Json) -> list[str]:
+    """What a node selector term requires."""
+    return sorted(
+        {
+            f"{scope}{_SEPARATOR}{requirement(each)}"
+            for scope in (_EXPRESSIONS, _FIELDS)
+            for each in item.get(scope) or ()
+        }
+    )
+
+
+def term_of(x: Cel) -> Cel:
+    """The same, of a pod's: a list."""
+    parts = (
+        f'{x}.?{scope}.orValue([]).map(r, "{scope}{_SEPARATOR}" + {requirement_of("r")})'
+        for scope in (_EXPRESSIONS, _FIELDS)
+    )
+    return _set(f"({' + '.join(parts)})")
+
+
+def toleration(item: Json) -> str:
+    """A toleration."""
+    seconds = item.get("tolerationSeconds")
+    texts = (item.get(name) or "" for name in _TOLERATION_TEXTS)
+    return _joined((*texts, "" if seconds is None else str(seconds)))
+
+
+def toleration_of(x: Cel) -> Cel:
+    """The same, of a pod's."""
+    texts = ", ".join(_text(x, name) for name in _TOLERATION_TEXTS)
+    seconds = f'has({x}.tolerationSeconds) ? string({x}.tolerationSeconds) : ""'
+    return _cel_joined(f"[{texts}, {seconds}]")
+
+
+def preferred(item: Json) -> str:
+    """A preferred term of node affinity."""
+    return _joined((str(item.get("weight") or 0), *term(item.get("preference") or {})))
+
+
+def preferred_of(x: Cel) -> Cel:
+    """The same, of a pod's."""
+    return _cel_joined(f"[{_weight(x)}] + {term_of(f'{x}.preference')}")
+
+
+def pod_term(item: Json) -> str:
+    """A required term of pod affinity or anti-affinity."""
+    return _joined(
+        (
+            item.get("topologyKey") or "",
+            *_selector(item.get("labelSelector")),
+            *_selector(item.get("namespaceSelector")),
+            *(
+                part
+                for name in _POD_TERM_SETS
+                for part in (name, *sorted(set(item.get(name) or ())))
+            ),
+        )
+    )
+
+
+def pod_term_of(x: Cel) -> Cel:
+    """The same, of a pod's."""
+    sets = (f'["{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}' for name in _POD_TERM_SETS)
+    selectors = (_selector_of(f"{x}.{name}") for name in ("labelSelector", "namespaceSelector"))
+    return _cel_joined(" + ".join((f"[{_text(x, 'topologyKey')}]", *selectors, *sets)))
+
+
+def weighted(item: Json) -> str:
+    """A preferred term of pod affinity or anti-affinity."""
+    return _joined((str(item.get("weight") or 0), pod_term(item.get("podAffinityTerm") or {})))
+
+
+def weighted_of(x: Cel) -> Cel:
+    """The same, of a pod's."""
+    return _cel_joined(f"[{_weight(x)}, {pod_term_of(f'{x}.podAffinityTerm')}]")
+
+
+_POD_TERM_SETS: Final = ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
+ITEMS: Final[dict[tuple[str, str], tuple[Callable[[Json], str], Callable[[Cel], Cel]]]] = {
+    ("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"): (preferred, preferred_of),
+    **{
+        (name, slot): keys
+        for name in ("podAffinity", "podAntiAffinity")
+        for slot, keys in (
+            ("requiredDuringSchedulingIgnoredDuringExecution", (pod_term, pod_term_of)),
+            ("preferredDuringSchedulingIgnoredDuringExecution", (weighted, weighted_of)),
+        )
+    },
+}
+"""The affinity lists that are appended to, with the key of an item in Python and in CEL."""
+
+
+def _selector(selector: Json | None) -> list[str]:
+    if selector is None:
+        return ["-"]
+    labels = sorted(f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items())
+    required = sorted({requirement(each) for each in selector.get(_EXPRESSIONS) or ()})
+    return ["+", *labels, "+", *required]
+
+
+def _selector_of(x: Cel) -> Cel:
+    labels = f'{x}.?matchLabels.orValue({{}}).map(k, k + "=" + {x}.matchLabels[k])'
+    required = f"{x}.?{_EXPRESSIONS}.orValue([]).map(r, {requirement_of('r')})"
+    return f'(has({x}) ? ["+"] + {labels}.sort() + ["+"] + {_set(required)} : ["-"])'
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return _SEPARATOR.join(parts)
+
+
+def _cel_joined(parts: Cel) -> Cel:
+    return f'({parts}).join("{_SEPARATOR}")'
+
+
+def _text(x: Cel, name: str) -> Cel:
+    return f'string({x}.?{name}.orValue(""))'
+
+
+def _weight(x: Cel) -> Cel:
+    return f"string({x}.?weight.orValue(0))"
+
+
+def _set(values: Cel) -> Cel:
+    return f"{values}.distinct().sort()"
