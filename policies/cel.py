@@ -143,7 +143,10 @@ def pod_term(item: Json) -> str:
 
 def pod_term_of(x: Cel) -> Cel:
     """The same, of a pod's."""
-    sets = (f'["{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}' for name in _POD_TERM_SETS)
+    sets = (
+        f'["{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}'
+        for name in _POD_TERM_SETS
+    )
     selectors = (_selector_of(f"{x}.{name}") for name in ("labelSelector", "namespaceSelector"))
     return _cel_joined(" + ".join((f"[{_text(x, 'topologyKey')}]", *selectors, *sets)))
 

@@ -1,0 +1,144 @@
+"""Objects that are created by dry run to see whether the API server makes of them what we make."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from harbourmaster.cli.render import rendered
+from harbourmaster.cli.reviews import pod_in
+from harbourmaster.policies.admission_policies import NAMESPACE_NAME, PROBE_NAMESPACE
+from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.model import (
+    AFFINITY,
+    NODE_SELECTOR,
+    REQUIRED,
+    SCHEDULER_NAME,
+    TOLERATIONS,
+)
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Namespace, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from harbourmaster.api.selectors import Matcher
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+Json: TypeAlias = "dict[str, Any]"
+KINDS: Final = {
+    "pods": ("v1", "Pod", "pods"),
+    "templates": ("apps/v1", "Deployment", "deployments"),
+    "cronjobs": ("batch/v1", "CronJob", "cronjobs"),
+}
+"""Of each part, the kind that is tried."""
+_OWNED: Final = (AFFINITY, NODE_SELECTOR, SCHEDULER_NAME, TOLERATIONS)
+_CONTAINER: Final = {"name": "probe", "image": "registry.example.com/probe:1"}
+_DEFAULT_TOLERATIONS: Final = tuple(
+    {
+        "key": f"node.kubernetes.io/{taint}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for taint in ("not-ready", "unreachable")
+)
+"""What the API server adds to pods that do not have them."""
+_OWN: Final = {
+    NODE_SELECTOR: {"probe.example.com/own": "a"},
+    TOLERATIONS: [{"key": "probe.example.com/own", "operator": "Exists"}],
+    AFFINITY: {
+        "nodeAffinity": {
+            REQUIRED: {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": f"probe.example.com/{key}", "operator": "Exists"}
+                        ]
+                    }
+                    for key in ("a", "b")
+                ]
+            }
+        }
+    },
+}
+
+
+def probes(policies: Sequence[CompiledPolicy]) -> Iterator[tuple[dict[str, str], Json]]:
+    """Of each policy: labels of a namespace and a pod that it selects, bare and with own fields."""
+    for policy in policies:
+        namespace = _labels(policy.namespaces)
+        if policy.namespace is not None:
+            namespace = {NAMESPACE_NAME: policy.namespace}
+        for own in ({}, _OWN):
+            metadata = {"labels": {"app.kubernetes.io/name": "probe", **_labels(policy.pods)}}
+            yield namespace, {"metadata": metadata, "spec": copy.deepcopy(own)}
+
+
+def _labels(selector: Matcher | None) -> dict[str, str]:
+    """Labels that it selects, as far as these can be found without a search."""
+    if selector is None:
+        return {}
+    found = dict.fromkeys(selector.present, "probe")
+    return found | {key: min(values) for key, values in selector.one_of if values}
+
+
+def object_of(part: str, name: str, namespace: Mapping[str, str], pod: Json) -> Json:
+    """The pod, or what holds it as a template, in the namespace that plays another one."""
+    version, kind, _ = KINDS[part]
+    spec = {SCHEDULER_NAME: "default-scheduler", **pod["spec"], "containers": [_CONTAINER]}
+    owned = spec.get(TOLERATIONS) or []
+    if kind == "Pod":
+        owned = [*owned, *(each for each in _DEFAULT_TOLERATIONS if each not in owned)]
+    if owned:
+        spec[TOLERATIONS] = owned
+    template = {"metadata": dict(pod["metadata"]), "spec": spec}
+    whole: Json = {}
+    match kind:
+        case "Pod":
+            whole = template
+        case "Deployment":
+            selector = {"matchLabels": template["metadata"]["labels"]}
+            whole = {"spec": {"selector": selector, "template": template}}
+        case _:
+            spec["restartPolicy"] = "Never"
+            job = {"spec": {"template": template}}
+            whole = {"spec": {"schedule": "@yearly", "jobTemplate": job}}
+    metadata = {
+        **whole.get("metadata", {}),
+        "name": name,
+        "namespace": PROBE_NAMESPACE,
+        "annotations": dict(namespace),
+    }
+    return {"apiVersion": version, "kind": kind, **whole, "metadata": metadata}
+
+
+def expected(obj: Json, policies: Sequence[CompiledPolicy]) -> Json:
+    """The owned fields of its pod as the webhook would set them."""
+    labels = obj["metadata"]["annotations"]
+    snapshot = Snapshot(policy_set(policies), {PROBE_NAMESPACE: Namespace(labels)})
+    after, _ = rendered(obj, Engine(snapshot, AdmissionSettings(features=("policies",))))
+    return owned(after)
+
+
+def owned(obj: Json) -> Json:
+    """The owned fields of its pod; what is empty counts as absent."""
+    spec = pod_in(obj, obj["kind"])["spec"]
+    found: Json = _without_empty({name: spec.get(name) for name in _OWNED})
+    return found
+
+
+def _without_empty(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, list):
+        return [_without_empty(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: each
+        for name, field in value.items()
+        # An empty selector is not the same as none.
+        if (each := _without_empty(field)) not in (None, [], {}, "")
+        or name.endswith("elector")
+        and field == {}
+    }

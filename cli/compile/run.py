@@ -1,0 +1,227 @@
+"""``harbourmaster compile``: admission policies of the API server, made of scheduling policies.
+
+It prints what a person or a GitOps tool applies; only ``--try`` sends requests that could write,
+all by dry run.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from harbourmaster.api.resources import (
+    CLUSTER_POLICIES,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    POLICIES,
+)
+from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned, probes
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
+from harbourmaster.cli.live.files import dump, read_paths
+from harbourmaster.cli.live.installation import Installation
+from harbourmaster.cli.live.kinds import decode_anything
+from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.render import difference
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.server_version import ServerVersion, server_version
+from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
+from harbourmaster.policies.delegation import (
+    Registered,
+    Selection,
+    compile_objects,
+    select,
+)
+from harbourmaster.registration.desired import (
+    GATES_LABEL,
+    PODS_ENTRY,
+    TEMPLATES,
+    Home,
+    desired,
+)
+from harbourmaster.serving.documents import Document, Problem
+from harbourmaster.webhook.settings import WebhookSettings
+from harbourmaster.webhook.sources import policies_in, read_policy
+
+if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterable
+
+    from harbourmaster.kube.client import Client
+    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.delegation import Objects
+    from harbourmaster.registration.settings import RegistrationSettings
+    from harbourmaster.webhook.settings import AdmissionSettings
+
+    Json = dict[str, Any]
+
+FIRST_VERSION: Final = ServerVersion(1, 36)
+"""Which serves MutatingAdmissionPolicies by default."""
+_RESOURCES: Final = dict(zip(KINDS, (PODS, DEPLOYMENTS, CRON_JOBS), strict=True))
+_INTRODUCTIONS: Final = {
+    "policies": "1. Apply the policies; without a binding they have no effect.",
+    "probe": f"2. Bind them in {PROBE_NAMESPACE}, then run harbourmaster compile --try.",
+    "final": "3. Bind them everywhere else.",
+}
+
+
+def compile_policies(arguments: Arguments) -> int:
+    """Print or try the objects; 0 done, 1 a policy was refused or differs, 2 can't be used."""
+    if bool(arguments.policies) == arguments.cluster:
+        complain("give either all policies with -f, or --cluster")
+        return UNUSABLE
+    if arguments.cluster or arguments.tries:
+        return run_with_client(arguments, partial(_live, arguments))
+    return _Compilation(arguments).print(_given(arguments))
+
+
+def _given(arguments: Arguments) -> list[CompiledPolicy]:
+    documents, problems = [], []
+    for each in read_paths(arguments.policies):
+        (documents if isinstance(each, Document) else problems).append(each)
+    wrong = [each for each in problems if isinstance(each, Problem)]
+    found = policies_in([each for each in documents if isinstance(each, Document)], wrong)
+    for problem in wrong:
+        complain(str(problem))
+    return list(found.values())
+
+
+async def _live(arguments: Arguments, client: Client) -> int:
+    live = Installation(client, arguments.installed_in)
+    compilation = _Compilation(arguments)
+    try:
+        version = await server_version(client)
+        if version < FIRST_VERSION:
+            complain(
+                f"Kubernetes {version} does not serve MutatingAdmissionPolicies: the webhook enforces all policies, {FIRST_VERSION} is needed"
+            )
+            return LEFT
+        policies = _given(arguments)
+        if arguments.cluster:
+            settings = await live.readable(live.webhook_settings())
+            registration = await live.readable(live.controller_settings())
+            compilation = _Compilation(arguments, settings, registration)
+            policies = [
+                read_policy(each)[0]
+                for resource in (CLUSTER_POLICIES, POLICIES)
+                for each in await live.items(resource, decode_anything)
+            ]
+        if arguments.tries:
+            return await compilation.try_out(client, policies)
+    except ApiError as error:
+        raise_unusable(error)
+        complain(str(error))
+        return LEFT
+    return compilation.print(policies)
+
+
+class _Compilation:
+    """What is compiled, with which settings."""
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        settings: WebhookSettings | None = None,
+        controller: ControllerSettings | None = None,
+    ) -> None:
+        self._arguments = arguments
+        self._settings: AdmissionSettings = settings or arguments.settings
+        self._registration = (controller or ControllerSettings()).webhook
+
+    def print(self, policies: Iterable[CompiledPolicy]) -> int:
+        """Print the objects of one step or of all."""
+        selection = self._select(policies)
+        if not selection.policies:
+            return self._nothing(selection)
+        try:
+            objects = self._objects(selection)
+        except ValueError as error:
+            complain(str(error))
+            return LEFT
+        steps = (self._arguments.step,) if self._arguments.step else tuple(_INTRODUCTIONS)
+        for step in steps:
+            found = getattr(objects, step)
+            sys.stdout.write(f"# {_INTRODUCTIONS[step]}\n")
+            sys.stdout.write(
+                "---\n".join(map(dump, found)) + ("" if step == steps[-1] else "---\n")
+            )
+        return LEFT if selection.refusals else DONE
+
+    async def try_out(self, client: Client, policies: Iterable[CompiledPolicy]) -> int:
+        """Create objects by dry run in the probe namespace; say what differs from ours."""
+        selection = self._select(policies)
+        if not selection.policies:
+            return self._nothing(selection)
+        tried = differing = 0
+        for part in registered_by(self._registration, self._arguments.installed_in).rules:
+            for number, (namespace, pod) in enumerate(probes(selection.policies)):
+                obj = object_of(part, f"probe-{number}", namespace, pod)
+                created = msgspec.json.decode(
+                    await client.create(_RESOURCES[part], obj, PROBE_NAMESPACE, dry_run=True)
+                )
+                ours, theirs = expected(obj, selection.policies), owned(created)
+                tried += 1
+                if ours != theirs:
+                    differing += 1
+                    sys.stdout.writelines(
+                        difference(ours, theirs, f"{part}, webhook", f"{part}, API server")
+                    )
+        say(f"{tried} objects tried, {differing} differ")
+        return LEFT if differing or selection.refusals else DONE
+
+    def _select(self, policies: Iterable[CompiledPolicy]) -> Selection:
+        settings, named = self._settings, self._arguments.policy_namespaces.split(",")
+        found = select(
+            policies,
+            namespaces=frozenset(filter(None, map(str.strip, named))),
+            waiting_scheduler=settings.gate_scheduler_name,
+        )
+        options = settings.merge_options(node_name_as_field=False)
+        fault = ""
+        if options.skip_conflicts:
+            fault = "onRequiredAffinityConflict: skip"
+        elif not options.treat_default_scheduler_as_unset:
+            fault = "treatDefaultSchedulerAsUnset: false"
+        if fault and found.policies:
+            text = f"the setting {fault} can't be compiled: the webhook enforces all policies"
+            complain(text)
+            return Selection((), found.refusals)
+        for refusal in found.refusals:
+            complain(f"{refusal.reference} stays with the webhook: {refusal.reason}")
+        return found
+
+    def _nothing(self, selection: Selection) -> int:
+        if not selection.refusals:
+            complain(
+                "nothing to compile: annotate policies with harbourmaster.dev/enforcement=Both, "
+                "and with APIServer when they are bound"
+            )
+        return LEFT
+
+    def _objects(self, selection: Selection) -> Objects:
+        place = self._arguments.installed_in
+        return compile_objects(selection.policies, registered_by(self._registration, place))
+
+
+def registered_by(settings: RegistrationSettings, home: str) -> Registered:
+    """For what the webhook is registered by these settings."""
+    configuration = desired(settings, Home(home), None)[MUTATING_WEBHOOKS]
+    entries = {each["name"]: each for each in configuration["webhooks"]}
+    rules: dict[str, list[Json]] = {}
+    for name in (PODS_ENTRY, TEMPLATES):
+        for rule in entries.get(name, {}).get("rules", ()):
+            part = "pods" if name == PODS_ENTRY else "templates"
+            if "cronjobs" in rule["resources"]:
+                part = "cronjobs"
+            rules.setdefault(part, []).append(rule)
+    entry = entries.get(PODS_ENTRY) or entries.get(TEMPLATES) or {}
+    namespaces = entry.get("namespaceSelector", {})
+    others = [each for each in namespaces.get("matchExpressions", ()) if each["key"] != GATES_LABEL]
+    return Registered(
+        rules, {**namespaces, "matchExpressions": others}, entry.get("objectSelector", {})
+    )

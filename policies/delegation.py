@@ -1,0 +1,327 @@
+"""Which policies the API server can enforce, and the objects by which it does (decision D21)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from harbourmaster.policies import cel
+from harbourmaster.policies.admission_policies import (
+    MAX_EXPRESSION,
+    MAX_ITEMS,
+    MAX_TERMS,
+    NAMESPACE_NAME,
+    PARTS,
+    PODS,
+    PROBE_NAMESPACE,
+    expressions,
+)
+from harbourmaster.policies.enforcement import WEBHOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from harbourmaster.api.selectors import Matcher
+    from harbourmaster.policies.admission_policies import Expressions, Part
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+    Json = dict[str, Any]
+
+GROUP: Final = "admissionregistration.k8s.io/v1"
+COMPILED_LABEL: Final = "harbourmaster.dev/compiled"
+"""Label of every compiled object: POLICY, FINAL, PROBE or CHECK."""
+POLICY: Final = "policy"
+FINAL: Final = "final"
+PROBE: Final = "probe"
+CHECK: Final = "check"
+HASHES_KEY: Final = "harbourmaster.dev/policy-hashes"
+"""Annotation: a JSON object of policy references and hashes."""
+SET_KEY: Final = "harbourmaster.dev/compiled-set"
+PARTS_KEY: Final = "harbourmaster.dev/compiled-parts"
+MAX_REQUIRED: Final = 4096
+"""Bytes of a policy's required terms as JSON."""
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+_PREFIX: Final = "harbourmaster-compiled"
+_SET_DIGITS: Final = 8
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Refusal(Struct, frozen=True):
+    """A policy that the webhook must go on enforcing."""
+
+    reference: str
+    reason: str
+
+
+class Selection(Struct, frozen=True):
+    """Of the policies that ask for the API server, which it can enforce, in their order."""
+
+    policies: tuple[CompiledPolicy, ...]
+    refusals: tuple[Refusal, ...]
+
+
+class Registered(Struct, frozen=True):
+    """What the webhook is registered for, which the admission policies take over."""
+
+    rules: Mapping[str, Sequence[Json]]
+    """By part; a part without rules has no objects."""
+    namespaces: Json
+    """A label selector."""
+    objects: Json
+
+
+class Objects(Struct, frozen=True):
+    """What is applied one after the other: policies, bindings to try them, and for all others."""
+
+    policies: list[Json]
+    probe: list[Json]
+    final: list[Json]
+
+
+def select(
+    policies: Iterable[CompiledPolicy], *, namespaces: Collection[str], waiting_scheduler: str
+) -> Selection:
+    """Choose; ``namespaces`` are those whose own policies may be compiled.
+
+    ``waiting_scheduler`` is the one in which pods wait for their checks.
+    """
+    chosen: list[CompiledPolicy] = []
+    others: list[CompiledPolicy] = []
+    refusals = []
+    for policy in sorted(policies, key=lambda each: each.rank):
+        if policy.is_audited:
+            continue
+        if policy.enforcement == WEBHOOK:
+            others.append(policy)
+            continue
+        reason = next(_reasons(policy, namespaces, waiting_scheduler), "") or _out_of_order(
+            policy, others
+        )
+        if reason:
+            refusals.append(Refusal(policy.reference, reason))
+            others.append(policy)
+        else:
+            chosen.append(policy)
+    return Selection(tuple(chosen), tuple(refusals))
+
+
+def _reasons(
+    policy: CompiledPolicy, namespaces: Collection[str], waiting_scheduler: str
+) -> Iterator[str]:
+    if policy.fault is not None:
+        yield f"it is invalid: {policy.fault}"
+    if policy.namespace is not None and policy.namespace not in namespaces:
+        yield f"add its namespace to --policy-namespaces: {policy.namespace} is not one of them"
+    if policy.node_name:
+        yield "spec.nodeName: the API server refuses it beside a scheduling gate, which can be added later"
+    if policy.scheduler_name == waiting_scheduler:
+        yield f"spec.schedulerName: pods wait for their checks in {waiting_scheduler}"
+    items = [
+        item for found in (*dict(policy.lists).values(), policy.tolerations) for item, _ in found
+    ]
+    terms = policy.required.terms.terms if policy.required else ()
+    for slot, found in policy.lists:
+        if len({cel.ITEMS[slot][0](item) for item, _ in found}) < len(found):
+            yield f"spec.affinity.{slot[0]}.{slot[1]}: remove the entry that stands there twice"
+    if len(terms) > MAX_TERMS or len(_encode(terms)) > MAX_REQUIRED:
+        yield f"spec.affinity.nodeAffinity: more than {MAX_TERMS} required terms, or {MAX_REQUIRED} bytes"
+    if len(items) > MAX_ITEMS:
+        yield f"spec: more than {MAX_ITEMS} tolerations and affinity terms"
+    content = (
+        items,
+        terms,
+        policy.node_selector,
+        policy.scheduler_name,
+        policy.pods,
+        policy.namespaces,
+    )
+    if not msgspec.json.encode(content).isascii():
+        yield "spec: only ASCII characters can be compiled"
+    if any(
+        abs(item.get("tolerationSeconds") or 0) > MAX_SAFE_INTEGER for item, _ in policy.tolerations
+    ):
+        yield f"spec.tolerations: tolerationSeconds beyond {MAX_SAFE_INTEGER}"
+
+
+def _out_of_order(policy: CompiledPolicy, earlier: Iterable[CompiledPolicy]) -> str:
+    """Admission policies run before webhooks, so no policy before it may set the same there."""
+    for other in earlier:
+        field = (
+            "" if other.fault is not None or _never_meet(policy, other) else _common(policy, other)
+        )
+        if field:
+            return (
+                f"{field}: {other.reference} comes before it, sets the same and is enforced by "
+                "the webhook: compile both, or none"
+            )
+    return ""
+
+
+def _never_meet(one: CompiledPolicy, other: CompiledPolicy) -> bool:
+    """Whether no pod is selected by both."""
+    spaces = {one.namespace, other.namespace} - {None}
+    return (
+        len(spaces) > 1
+        or _disjoint(one.pods, other.pods)
+        or (not spaces and _disjoint(one.namespaces, other.namespaces))
+    )
+
+
+def _disjoint(one: Matcher | None, other: Matcher | None) -> bool:
+    if one is None or other is None:
+        return True
+    return any(
+        key == same and values.isdisjoint(others)
+        for key, values in one.one_of
+        for same, others in other.one_of
+    )
+
+
+def _common(one: CompiledPolicy, other: CompiledPolicy) -> str:
+    """A field on which the order of two policies counts; empty for none."""
+    labels = dict(other.node_selector)
+    for key, value in one.node_selector:
+        if labels.get(key, value) != value:
+            return f"spec.nodeSelector[{key}]"
+    if one.scheduler_name and other.scheduler_name not in {None, one.scheduler_name}:
+        return "spec.schedulerName"
+    if one.tolerations and other.tolerations:
+        return "spec.tolerations"
+    slots = dict(other.lists)
+    for slot, _ in one.lists:
+        if slot in slots:
+            return f"spec.affinity.{slot[0]}.{slot[1]}"
+    if one.required and (other.required or other.node_name):
+        return "spec.affinity.nodeAffinity"
+    return ""
+
+
+def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) -> Objects:
+    """The objects of policies that were selected. Raises ValueError if they are too many."""
+    parts = [part for part in PARTS if registered.rules.get(part.name)]
+    found = {part.name: expressions(policies, part) for part in parts}
+    specs = {
+        part.name: _mutating_spec(found[part.name], registered.rules[part.name]) for part in parts
+    }
+    checks = dict(_checks(policies, found[PODS.name], registered)) if PODS in parts else {}
+    for name, spec in (*specs.items(), *checks.items()):
+        _check_length(name, spec)
+    content = _encode((specs, checks, registered.namespaces, registered.objects))
+    label = hashlib.sha256(content).hexdigest()[:_SET_DIGITS]
+    annotations = {
+        HASHES_KEY: _encode({each.reference: each.hash for each in policies}).decode(),
+        SET_KEY: label,
+        PARTS_KEY: ",".join(part.name for part in parts),
+    }
+    result = Objects([], [_probe_namespace()], [])
+    selected = {
+        "namespaceSelector": _beside_probe(registered.namespaces),
+        "objectSelector": registered.objects,
+    }
+    tried = {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: PROBE_NAMESPACE}}}
+    for kind, mark, named in (("Mutating", POLICY, specs), ("Validating", CHECK, checks)):
+        for name, spec in named.items():
+            full = f"{_PREFIX}-{label}-{name}"
+            policy = _object(f"{kind}AdmissionPolicy", full, mark, spec, annotations)
+            result.policies.append(policy)
+            for bindings, prefix, matched, stage in (
+                (result.probe, f"{_PREFIX}-probe", tried, PROBE),
+                (result.final, _PREFIX, selected, FINAL),
+            ):
+                bound: Json = {"policyName": full, "matchResources": matched}
+                if kind == "Validating":
+                    bound["validationActions"] = ["Deny" if name == _DENIES else "Warn"]
+                    stage = CHECK
+                bindings.append(
+                    _object(f"{kind}AdmissionPolicyBinding", f"{prefix}-{name}", stage, bound)
+                )
+    return result
+
+
+_DENIES: Final = "too-large-deny"
+_WARNS: Final = "too-large-warn"
+
+
+def _mutating_spec(found: Expressions, rules: Sequence[Json]) -> Json:
+    return {
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded",
+        **_matching(found, rules),
+        "variables": _named(found.variables),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": found.mutation}}],
+    }
+
+
+def _checks(
+    policies: Sequence[CompiledPolicy], found: Expressions, registered: Registered
+) -> Iterator[tuple[str, Json]]:
+    """What happens to pods that lack a policy because of a bound, as the webhook does it."""
+    for name, denies in ((_DENIES, True), (_WARNS, False)):
+        lacking = [
+            f"{condition} ? [{cel.literal(policy.reference)}] : []"
+            for policy, condition in zip(policies, found.lacking, strict=True)
+            if policy.denies_too_large == denies
+        ]
+        if not lacking:
+            continue
+        variables = (*found.variables, ("lacking", f"[{', '.join(lacking)}].flatten()"))
+        message = (
+            '"harbourmaster: the pod exceeds the bounds of policies that the API server enforces, and lacks " '
+            "+ variables.lacking[0] + (variables.lacking.size() > 1 ? "
+            '" and " + string(variables.lacking.size() - 1) + " more" : "") '
+            '+ ": give it fewer or shorter entries"'
+        )
+        yield (
+            name,
+            {
+                "failurePolicy": "Fail" if denies else "Ignore",
+                **_matching(found, registered.rules[PODS.name]),
+                "variables": _named(variables),
+                "validations": [
+                    {"expression": "variables.lacking.size() == 0", "messageExpression": message}
+                ],
+            },
+        )
+
+
+def _matching(found: Expressions, rules: Sequence[Json]) -> Json:
+    return {
+        "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": list(rules)},
+        "matchConditions": _named(found.conditions),
+    }
+
+
+def _named(found: Iterable[tuple[str, str]]) -> list[Json]:
+    return [{"name": name, "expression": expression} for name, expression in found]
+
+
+def _check_length(name: str, spec: Json) -> None:
+    mutations = [each["jsonPatch"] for each in spec.get("mutations", ())]
+    for each in (*spec["matchConditions"], *spec["variables"], *mutations):
+        if len(each["expression"]) > MAX_EXPRESSION:
+            text = f"{name}: an expression of {len(each['expression'])} characters, more than {MAX_EXPRESSION}"
+            raise ValueError(f"{text}: let the webhook enforce some of the policies")
+
+
+def _beside_probe(selector: Json) -> Json:
+    """The selector without the namespace in which objects are tried."""
+    probe = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": [PROBE_NAMESPACE]}
+    return {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), probe]}
+
+
+def _probe_namespace() -> Json:
+    metadata = {"name": PROBE_NAMESPACE, "labels": {"app.kubernetes.io/name": "harbourmaster"}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def _object(
+    kind: str, name: str, mark: str, spec: Json, annotations: Mapping[str, str] | None = None
+) -> Json:
+    labels = {"app.kubernetes.io/name": "harbourmaster", COMPILED_LABEL: mark}
+    metadata: Json = {"name": name, "labels": labels}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec}

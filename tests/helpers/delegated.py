@@ -1,0 +1,257 @@
+"""Random policies in sets, and pods for each, tried by dry run on a real API server.
+
+Every policy of a set selects a label that only the pods of that set have, so the admission policies
+of all sets can be bound side by side in the namespace where objects are tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import NamedTuple
+
+import aiohttp
+
+from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned
+from harbourmaster.cli.compile.run import registered_by
+from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
+from harbourmaster.policies.delegation import compile_objects, select
+from harbourmaster.policies.model import PREFERRED, REQUIRED
+from harbourmaster.registration.settings import RegistrationSettings
+from harbourmaster.webhook.sources import read_policy
+from helpers.objects import API
+from helpers.patience import WAIT
+
+SET = "set.example.com/name"
+ASKS = {"harbourmaster.dev/enforcement": "APIServer"}
+AT_ONCE = 4
+REGISTERED = registered_by(RegistrationSettings(), "harbourmaster-system")
+PATHS = {"v1": "/api/v1", "apps/v1": "/apis/apps/v1", "batch/v1": "/apis/batch/v1"}
+
+
+class Tried(NamedTuple):
+    """One object: as it was sent, what the webhook makes of its pod, and what came back."""
+
+    sent: dict
+    ours: dict
+    theirs: dict
+
+    @property
+    def is_changed(self):
+        """Whether policies change it."""
+        return owned(self.sent) != self.ours
+
+    @property
+    def differs(self):
+        """Whether the API server made something else of it."""
+        return self.ours != self.theirs
+
+
+class Chance(random.Random):
+    """Random parts of policies and pods, of few keys and values, so that many are equal."""
+
+    def maybe(self, make, share=0.5):
+        """What is made, in so many cases; else nothing."""
+        return make() if self.random() < share else None
+
+    def several(self, make, least=0, most=3):
+        """A list of what is made."""
+        return [make() for _ in range(self.randint(least, most))]
+
+    def labels(self, least=0, most=2):
+        """Labels, of a node or a pod."""
+        return {self.choice("abc"): self.choice("xyz") for _ in range(self.randint(least, most))}
+
+    def values(self):
+        """Values of a requirement, with repetitions and in any order."""
+        return [self.choice("xyz") for _ in range(self.randint(1, 3))]
+
+    def requirement(self):
+        """One on the labels of a node."""
+        operator = self.choice(("In", "In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+        found = {"key": self.choice("abc"), "operator": operator}
+        if operator in {"In", "NotIn"}:
+            found["values"] = self.values()
+        elif operator in {"Gt", "Lt"}:
+            found["values"] = [str(self.randint(1, 3))]
+        return found
+
+    def field(self):
+        """One on the name of a node."""
+        operator = self.choice(("In", "NotIn"))
+        return {"key": "metadata.name", "operator": operator, "values": [self.choice("xy")]}
+
+    def term(self, least=1):
+        """A node selector term."""
+        found = {}
+        if expressions := self.several(self.requirement, least=least):
+            found["matchExpressions"] = expressions
+        if self.random() < 0.2:
+            found["matchFields"] = self.several(self.field, 1, 2)
+        return found
+
+    def terms(self):
+        """Required terms."""
+        return {"nodeSelectorTerms": self.several(self.term, 1, 3)}
+
+    def preference(self):
+        """A preferred term of node affinity."""
+        return {"weight": self.randint(1, 2), "preference": self.term()}
+
+    def selector(self):
+        """A label selector, in a term of pod affinity or in a policy."""
+        found = {}
+        if self.random() < 0.5:
+            found["matchLabels"] = self.labels(1)
+        if self.random() < 0.5:
+            found["matchExpressions"] = self.several(self.selector_requirement, 1, 2)
+        return found
+
+    def selector_requirement(self):
+        """One of a label selector."""
+        operator = self.choice(("In", "NotIn", "Exists", "DoesNotExist"))
+        found = {"key": self.choice("abc"), "operator": operator}
+        return {**found, "values": self.values()} if operator in {"In", "NotIn"} else found
+
+    def pod_term(self):
+        """A term of pod affinity or anti-affinity."""
+        found = {"topologyKey": self.choice("hz")}
+        for name, make in (
+            ("labelSelector", self.selector),
+            ("namespaceSelector", self.selector),
+            ("namespaces", lambda: self.several(lambda: self.choice("mn"), 1)),
+        ):
+            if self.random() < 0.5:
+                found[name] = make()
+        return found
+
+    def weighted(self):
+        """A preferred one."""
+        return {"weight": self.randint(1, 2), "podAffinityTerm": self.pod_term()}
+
+    def toleration(self):
+        """A toleration that the API server accepts."""
+        found = {"key": self.choice("abc"), "operator": "Exists"}
+        if self.random() < 0.5:
+            found |= {"operator": self.choice(("Equal", "Equal", "")), "value": self.choice("xy")}
+            found = {name: each for name, each in found.items() if each}
+        if self.random() < 0.6:
+            found["effect"] = self.choice(("NoExecute", "NoSchedule"))
+        if found.get("effect") == "NoExecute" and self.random() < 0.5:
+            found["tolerationSeconds"] = self.randint(-1, 2)
+        return found
+
+    def affinity(self, share):
+        """An affinity; each part is there in so many cases."""
+        found = {}
+        for name, required, preferred in (
+            ("nodeAffinity", self.terms, self.preference),
+            ("podAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted),
+            ("podAntiAffinity", lambda: self.several(self.pod_term, 1, 2), self.weighted),
+        ):
+            parts = {
+                REQUIRED: self.maybe(required, share),
+                PREFERRED: self.maybe(lambda make=preferred: self.several(make, 1, 2), share),
+            }
+            if parts := {key: each for key, each in parts.items() if each}:
+                found[name] = parts
+        return found
+
+    def owned(self, share):
+        """Fields of a pod spec that policies own."""
+        scheduler = self.maybe(lambda: self.choice(("s1", "s2", "default-scheduler")), share)
+        found = {
+            "nodeSelector": self.maybe(lambda: self.labels(1), share),
+            "tolerations": self.maybe(lambda: self.several(self.toleration, 1), share),
+            "affinity": self.affinity(share),
+            "schedulerName": scheduler,
+        }
+        return {name: each for name, each in found.items() if each}
+
+    def policy(self, name, number):
+        """A cluster policy of the set with that number."""
+        pods = self.selector() if self.random() < 0.5 else {}
+        pods["matchLabels"] = {**pods.get("matchLabels", {}), SET: str(number)}
+        namespaces = self.selector() if self.random() < 0.4 else {}
+        return {
+            "apiVersion": API,
+            "kind": "ClusterPodSchedulingPolicy",
+            "metadata": {"name": name, "annotations": ASKS},
+            "spec": {
+                "podSelector": pods,
+                "namespaceSelector": namespaces,
+                **self.owned(self.choice((0.2, 0.4, 0.7))),
+            },
+        }
+
+    def pod(self, number):
+        """A pod of that set, with what a template of one has."""
+        labels = {SET: str(number), **self.labels()}
+        return {"metadata": {"labels": labels}, "spec": self.owned(self.choice((0, 0.3, 0.6)))}
+
+
+class Delegation:
+    """Sets of policies on one API server, by number."""
+
+    def __init__(self, session):
+        self._session = session
+        self._sets = {}
+
+    def compiled(self, number, documents):
+        """The objects of a set, with bindings of its own; what is refused is left out."""
+        policies = [read_policy(each)[0] for each in documents]
+        chosen = select(policies, namespaces=(), waiting_scheduler="keptn-scheduler").policies
+        self._sets[number] = chosen
+        if not chosen:
+            return []
+        objects = compile_objects(chosen, REGISTERED)
+        bound = [each for each in objects.probe if each["kind"] == "MutatingAdmissionPolicyBinding"]
+        for each in bound:
+            each["metadata"]["name"] += f"-{number}"
+        policies = [each for each in objects.policies if each["kind"] == "MutatingAdmissionPolicy"]
+        return [*policies, *bound]
+
+    def policies(self, number):
+        """Those of a set that were compiled."""
+        return self._sets[number]
+
+    async def create(self, objects):
+        """Create admission policies and bindings. Raises AssertionError with what was wrong."""
+        for each in objects:
+            path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic"
+            path += "ybindings" if each["kind"].endswith("Binding") else "ies"
+            async with self._session.post(path, json=each) as answer:
+                assert answer.status == 201, await answer.text()
+
+    async def tried(self, number, part, namespace, pod, name="probe"):
+        """An object by dry run. Raises AssertionError if it is refused."""
+        obj = object_of(part, name, namespace, pod)
+        path = f"{PATHS[obj['apiVersion']]}/namespaces/{PROBE_NAMESPACE}/{KINDS[part][2]}?dryRun=All"
+        async with self._session.post(path, json=obj) as answer:
+            body = await answer.json()
+            assert answer.status == 201, f"{json.dumps(obj)}: {json.dumps(body)}"
+        return Tried(obj, expected(obj, self._sets[number]), owned(body))
+
+    async def await_bound(self, number):
+        """Return when a set that changes bare pods is in force."""
+        pod = {"metadata": {"labels": {SET: str(number)}}, "spec": {}}
+        async with asyncio.timeout(WAIT):
+            while (await self.tried(number, "pods", {}, pod)).differs:
+                pass
+
+    async def all_tried(self, asked):
+        """Every (number, part, namespace, pod), several at once; in their order."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(index, question):
+            async with gate:
+                return await self.tried(*question, name=f"probe-{index}")
+
+        return await asyncio.gather(*(one(*each) for each in enumerate(asked)))
+
+
+def session_of(plane):
+    """A session of requests to the API server of a control plane, by its administrator."""
+    connector = aiohttp.TCPConnector(ssl=plane.admin)
+    return aiohttp.ClientSession(plane.server, connector=connector)
