@@ -55,6 +55,7 @@ _EXAMPLES: Final = """examples:
 """
 _COMMANDS: Final = (
     local,
+    compiling,
     uninstall,
     migrate,
     config,

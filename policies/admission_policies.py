@@ -14,13 +14,12 @@ from msgspec import Struct
 
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies import cel
-from harbourmaster.policies.cel import literal
+from harbourmaster.policies.cel import Cel, literal
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harbourmaster.policies.cel import Cel
     from harbourmaster.policies.compiled import CompiledPolicy
 
     Json = dict[str, Any]
@@ -28,16 +27,14 @@ if TYPE_CHECKING:
 PROBE_NAMESPACE: Final = "harbourmaster-probe"
 """Where objects are tried: there, annotations of the object count as labels of its namespace."""
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-MAX_TERMS: Final = 64
-MAX_REQUIREMENTS: Final = 32
-"""Of a node selector term of the pod."""
-MAX_VALUES: Final = 64
-"""Of a requirement."""
-MAX_ITEMS: Final = 64
-"""Tolerations of the pod, or items of one of its affinity lists."""
+MAX_TERMS: Final = 32
+"""Of a pod, after the product with those of policies."""
+MAX_ITEMS: Final = 32
+"""Tolerations of a pod, or items of one of its affinity lists."""
 MAX_EXPRESSION: Final = 90_000
 """Characters; the API server's parser takes 100,000."""
 
+_COMPARABLE: Final = 4
 _MATCHES: Final = "variables.matches"
 _LABELS: Final = "variables.labels"
 _NAMESPACE_LABELS: Final = "variables.namespaceLabels"
@@ -113,6 +110,7 @@ class _Generator:
                 if policy.pods is not None
             )
         )
+        terms = f"{part.spec}.?affinity.?nodeAffinity.?{REQUIRED}.?{_TERMS}"
         conditions = (
             ("changeable", f"!has(object.metadata.deletionTimestamp) && {part.condition}"),
             ("selected", anything),
@@ -128,8 +126,12 @@ class _Generator:
             ("addedLabels", self._added_labels()),
             ("addedTolerations", self._added_tolerations()),
             ("scheduler", self._scheduler()),
+            # An empty list is null in the API server's own form of the object.
+            ("nodeTerms", f"[{terms}.orValue([])].filter(l, dyn(l) != null).flatten()"),
             ("terms", self._own_terms()),
             ("fits", self._fits()),
+            # What policies added can exceed the bounds for what comes.
+            ("comparable", self._is_small(_COMPARABLE)),
             *self._products(),
         )
         return Expressions(conditions, variables, self._mutation(), tuple(self._lacking()))
@@ -178,24 +180,22 @@ class _Generator:
 
     def _lists(self) -> Iterator[tuple[str, Cel]]:
         """Of each affinity list: the keys of the pod's items, and what is added."""
-        for slot, (key_of, cel_of) in cel.ITEMS.items():
-            if not any(found == slot for policy in self._policies for found, _ in policy.lists):
-                continue
-            name, at = _name(slot), f"{self._part.spec}.?affinity.?{slot[0]}.?{slot[1]}"
-            yield f"{name}Keys", f"{at}.orValue([]).map(x, {cel_of('x')})"
+        for slot in self._slots():
+            name, item = _name(slot), cel.ITEMS[slot]
+            yield f"{name}Keys", f"{self._items(slot)}.map(x, {item.key_of('x')})"
             yield (
                 f"{name}Added",
                 self._entries(
                     (
                         index,
-                        key := key_of(item),
+                        key := item.key(each),
                         f"!({literal(key)} in variables.{name}Keys)",
-                        f"dyn({literal(item)})",
+                        f"dyn({literal(each)})",
                     )
                     for index, policy in enumerate(self._policies)
                     for found, items in policy.lists
                     if found == slot
-                    for item, _ in items
+                    for each, _ in items
                 ),
             )
 
@@ -211,14 +211,12 @@ class _Generator:
     # Required node affinity: terms as {"e": [...], "f": [...]} of {"k": key, "r": requirement}
 
     def _own_terms(self) -> Cel:
-        at = f"{self._part.spec}.?affinity.?nodeAffinity.?{REQUIRED}.?{_TERMS}"
         scopes = ", ".join(
             f'"{short}": t.?{scope}.orValue([]).map(x, '
             f'{{"k": dyn("{scope}|" + {cel.requirement_of("x")}), "r": dyn(x)}})'
             for short, scope in (("e", "matchExpressions"), ("f", "matchFields"))
         )
-        # An empty list is null in the API server's own form of the object.
-        return f"[{at}.orValue([])].filter(l, dyn(l) != null).flatten().map(t, {{{scopes}}})"
+        return f"variables.nodeTerms.map(t, {{{scopes}}})"
 
     def _products(self) -> Iterator[tuple[str, Cel]]:
         """Of each policy with required terms: the product, its keys, and the terms after it."""
@@ -242,11 +240,11 @@ class _Generator:
                 f'{product}.map(t, (t.e + t.f).map(x, x.k).distinct().sort().join("|"))',
             )
             once = f"{keys}.indexOf({keys}[i]) == i"
+            same = f"!{_MATCHES}[{index}] || {before}.size() > 0 && {before}.all(t, {absorbed})"
+            new = f"lists.range({keys}.size()).filter(i, {once}).map(i, {product}[i])"
             yield (
                 f"terms{index}",
-                f"!{_MATCHES}[{index}] || {before}.size() > 0 && {before}.all(t, {absorbed}) "
-                f"? {before} : {before}.size() == 0 ? {ours} "
-                f": lists.range({keys}.size()).filter(i, {once}).map(i, {product}[i])",
+                f"{same} ? {before} : {before}.size() == 0 ? {ours} : {new}",
             )
             before = f"variables.terms{index}"
 
@@ -259,29 +257,39 @@ class _Generator:
         return f"variables.terms.size() == 0 || !variables.terms.all(t, {absorbed})"
 
     def _fits(self) -> Cel:
-        count = " * ".join(
-            (
-                "variables.terms.size()",
-                *(
-                    f"({_MATCHES}[{index}] ? {len(required.terms.terms)} : 1)"
-                    for index in self._required
-                    if (required := self._policies[index].required)
-                ),
-            )
-        )
-        small = f"t.e.size() + t.f.size() <= {MAX_REQUIREMENTS} && (t.e + t.f).all(x, x.r.?values.orValue([]).size() <= {MAX_VALUES})"
-        lists = (f"variables.{_name(slot)}Keys.size() <= {MAX_ITEMS}" for slot in self._slots())
+        return cel.every((self._is_small(1), *self._small_product()))
+
+    def _is_small(self, times: int) -> Cel:
+        """Whether what is compared is within so many times the bounds; only sizes are read."""
+        terms = f"variables.nodeTerms.all(t, {cel.small_term_of('t', times)})"
         return cel.every(
             (
-                f"variables.tolerations.size() <= {MAX_ITEMS}",
-                *lists,
+                f"variables.tolerations.size() <= {MAX_ITEMS * times}",
                 *(
-                    (f"{count} <= {MAX_TERMS}", f"variables.terms.all(t, {small})")
+                    f"{self._items(slot)}.size() <= {MAX_ITEMS * times} && "
+                    f"{self._items(slot)}.all(x, {cel.ITEMS[slot].small_of('x', times)})"
+                    for slot in self._slots()
+                ),
+                *(
+                    (f"variables.nodeTerms.size() <= {MAX_TERMS * times}", terms)
                     if self._required
                     else ()
                 ),
             )
         )
+
+    def _small_product(self) -> Iterator[Cel]:
+        factors = [
+            f"({_MATCHES}[{index}] ? {len(required.terms.terms)} : 1)"
+            for index in self._required
+            if (required := self._policies[index].required)
+        ]
+        if factors:
+            own = "(variables.nodeTerms.size() == 0 ? 1 : variables.nodeTerms.size())"
+            yield f"{' * '.join((own, *factors))} <= {MAX_TERMS}"
+
+    def _items(self, slot: tuple[str, str]) -> Cel:
+        return f"{self._part.spec}.?affinity.?{slot[0]}.?{slot[1]}.orValue([])"
 
     def _slots(self) -> list[tuple[str, str]]:
         found = {slot for policy in self._policies for slot, _ in policy.lists}
@@ -292,6 +300,7 @@ class _Generator:
     def _mutation(self) -> Cel:
         spec, pointer = self._part.spec, self._part.pointer
         labels, tolerations = f"{pointer}/{NODE_SELECTOR}", f"{pointer}/{TOLERATIONS}"
+        scheduler = literal(f"{pointer}/{SCHEDULER_NAME}")
         steps = [
             _container("variables.addedLabels.size() > 0", spec, NODE_SELECTOR, labels, "{}"),
             "variables.addedLabels.map(l, l.map(k, "
@@ -301,7 +310,7 @@ class _Generator:
                 "variables.addedTolerations.size() > 0", spec, TOLERATIONS, tolerations, "[]"
             ),
             f"variables.addedTolerations.map(x, {_add(literal(f'{tolerations}/-'), 'x')})",
-            f'variables.scheduler == "" ? [] : [{_add(literal(f"{pointer}/{SCHEDULER_NAME}"), "variables.scheduler")}]',
+            f'variables.scheduler == "" ? [] : [{_add(scheduler, "variables.scheduler")}]',
             *self._affinity_steps(),
         ]
         return f"!variables.fits ? [] : [{', '.join(steps)}].flatten()"
@@ -323,7 +332,8 @@ class _Generator:
             yield f"{absent} ? [{_add(literal(f'{pointer}/{name}'), '{}')}] : []"
         if self._required:
             last = f"variables.terms{self._required[-1]}"
-            terms = f'{last}.map(t, {{"matchExpressions": t.e.map(x, x.r), "matchFields": t.f.map(x, x.r)}})'
+            scopes = '"matchExpressions": t.e.map(x, x.r), "matchFields": t.f.map(x, x.r)'
+            terms = f"{last}.map(t, {{{scopes}}})"
             path = literal(f"{pointer}/nodeAffinity/{REQUIRED}")
             value = f'{{"{_TERMS}": {terms}}}'
             yield f"({requires}) ? [{_add(path, value)}] : []"
@@ -342,13 +352,13 @@ class _Generator:
                     for item, _ in policy.tolerations
                 ),
                 *(
-                    f"!({literal(cel.ITEMS[slot][0](item))} in variables.{_name(slot)}Keys)"
+                    f"!({literal(cel.ITEMS[slot].key(item))} in variables.{_name(slot)}Keys)"
                     for slot, items in policy.lists
                     for item, _ in items
                 ),
                 self._lacks_required(index),
             ]
-            yield f"{_MATCHES}[{index}] && ({cel.some(lacks)})"
+            yield f"{_MATCHES}[{index}] && (!variables.comparable || {cel.some(lacks)})"
 
 
 def _namespace_labels() -> Cel:
@@ -383,8 +393,9 @@ def _state(term: Json) -> Cel:
     scopes = []
     for short, scope in (("e", "matchExpressions"), ("f", "matchFields")):
         entries = (
-            f'dyn({{"k": dyn({literal(f"{scope}|{cel.requirement(each)}")}), "r": dyn({literal(each)})}})'
+            f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(each)})}})'
             for each in term.get(scope) or ()
+            for key in (f"{scope}|{cel.requirement(each)}",)
         )
         scopes.append(f'"{short}": [{", ".join(entries)}]')
     return f"{{{', '.join(scopes)}}}"

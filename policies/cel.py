@@ -8,17 +8,22 @@ item in Python and of a pod's in CEL, and both must be equal for equal items.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from harbourmaster.policies.model import PREFERRED, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from harbourmaster.api.selectors import Matcher
 
-    Json = dict[str, Any]
-
+Json: TypeAlias = "dict[str, Any]"
 Cel: TypeAlias = str
 """An expression."""
+MAX_REQUIREMENTS: Final = 16
+"""Of a node selector term or a label selector of a pod."""
+MAX_VALUES: Final = 32
+"""Of a requirement of a pod."""
 _SEPARATOR: Final = "|"
 _EXPRESSIONS: Final = "matchExpressions"
 _FIELDS: Final = "matchFields"
@@ -161,19 +166,65 @@ def weighted_of(x: Cel) -> Cel:
     return _cel_joined(f"[{_weight(x)}, {pod_term_of(f'{x}.podAffinityTerm')}]")
 
 
+# Bounds, checked before keys are made, whose cost grows with them
+
+
+def small_term_of(x: Cel, times: int) -> Cel:
+    """Whether a node selector term of a pod is within so many times the bounds."""
+    return _are_few(" + ".join(_listed(x, scope) for scope in (_EXPRESSIONS, _FIELDS)), times)
+
+
+def _small_preferred_of(x: Cel, times: int) -> Cel:
+    return small_term_of(f"{x}.preference", times)
+
+
+def _small_pod_term_of(x: Cel, times: int) -> Cel:
+    sets = (f"{_listed(x, name)}.size() <= {MAX_VALUES * times}" for name in _POD_TERM_SETS)
+    selectors = (f"{x}.?{name}" for name in ("labelSelector", "namespaceSelector"))
+    return every(
+        (
+            *sets,
+            *(
+                f"{each}.?matchLabels.orValue({{}}).size() <= {MAX_REQUIREMENTS * times} && "
+                f"{_are_few(_listed(each, _EXPRESSIONS), times)}"
+                for each in selectors
+            ),
+        )
+    )
+
+
+def _small_weighted_of(x: Cel, times: int) -> Cel:
+    return _small_pod_term_of(f"{x}.podAffinityTerm", times)
+
+
+def _are_few(requirements: Cel, times: int) -> Cel:
+    return (
+        f"({requirements}).size() <= {MAX_REQUIREMENTS * times} && "
+        f"({requirements}).all(r, {_listed('r', 'values')}.size() <= {MAX_VALUES * times})"
+    )
+
+
+class Item(NamedTuple):
+    """How an item of a list is compared: its key in Python and in CEL, and whether it is small."""
+
+    key: Callable[[Json], str]
+    key_of: Callable[[Cel], Cel]
+    small_of: Callable[[Cel, int], Cel]
+
+
 _POD_TERM_SETS: Final = ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
-ITEMS: Final[dict[tuple[str, str], tuple[Callable[[Json], str], Callable[[Cel], Cel]]]] = {
-    ("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"): (preferred, preferred_of),
+ITEMS: Final[dict[tuple[str, str], Item]] = {
+    ("nodeAffinity", PREFERRED): Item(preferred, preferred_of, _small_preferred_of),
     **{
-        (name, slot): keys
+        (name, slot): item
         for name in ("podAffinity", "podAntiAffinity")
-        for slot, keys in (
-            ("requiredDuringSchedulingIgnoredDuringExecution", (pod_term, pod_term_of)),
-            ("preferredDuringSchedulingIgnoredDuringExecution", (weighted, weighted_of)),
+        for slot, item in (
+            (REQUIRED, Item(pod_term, pod_term_of, _small_pod_term_of)),
+            (PREFERRED, Item(weighted, weighted_of, _small_weighted_of)),
         )
     },
 }
-"""The affinity lists that are appended to, with the key of an item in Python and in CEL."""
+"""The affinity lists that are appended to: sub-object and list."""
 
 
 def _selector(selector: Json | None) -> list[str]:
@@ -196,6 +247,10 @@ def _joined(parts: Iterable[str]) -> str:
 
 def _cel_joined(parts: Cel) -> Cel:
     return f'({parts}).join("{_SEPARATOR}")'
+
+
+def _listed(x: Cel, name: str) -> Cel:
+    return f"{x}.?{name}.orValue([])"
 
 
 def _text(x: Cel, name: str) -> Cel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,14 +20,14 @@ from harbourmaster.policies.admission_policies import (
     PROBE_NAMESPACE,
     expressions,
 )
+from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.enforcement import WEBHOOK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from harbourmaster.api.selectors import Matcher
-    from harbourmaster.policies.admission_policies import Expressions, Part
-    from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.admission_policies import Expressions
 
     Json = dict[str, Any]
 
@@ -111,38 +112,37 @@ def select(
 def _reasons(
     policy: CompiledPolicy, namespaces: Collection[str], waiting_scheduler: str
 ) -> Iterator[str]:
+    """Why a policy can't be compiled, whatever others there are."""
     if policy.fault is not None:
         yield f"it is invalid: {policy.fault}"
     if policy.namespace is not None and policy.namespace not in namespaces:
-        yield f"add its namespace to --policy-namespaces: {policy.namespace} is not one of them"
+        yield f"namespace {policy.namespace} is not one of --policy-namespaces"
     if policy.node_name:
-        yield "spec.nodeName: the API server refuses it beside a scheduling gate, which can be added later"
+        yield "spec.nodeName: a gate that is added later would be refused beside it"
     if policy.scheduler_name == waiting_scheduler:
         yield f"spec.schedulerName: pods wait for their checks in {waiting_scheduler}"
-    items = [
-        item for found in (*dict(policy.lists).values(), policy.tolerations) for item, _ in found
-    ]
-    terms = policy.required.terms.terms if policy.required else ()
     for slot, found in policy.lists:
-        if len({cel.ITEMS[slot][0](item) for item, _ in found}) < len(found):
-            yield f"spec.affinity.{slot[0]}.{slot[1]}: remove the entry that stands there twice"
-    if len(terms) > MAX_TERMS or len(_encode(terms)) > MAX_REQUIRED:
-        yield f"spec.affinity.nodeAffinity: more than {MAX_TERMS} required terms, or {MAX_REQUIRED} bytes"
+        if len({cel.ITEMS[slot].key(item) for item, _ in found}) < len(found):
+            yield f"spec.affinity.{slot[0]}.{slot[1]}: the same entry stands there twice"
+    yield from _beyond_bounds(policy)
+
+
+def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
+    lists = (*dict(policy.lists).values(), policy.tolerations)
+    items = [item for found in lists for item, _ in found]
+    terms = policy.required.terms.terms if policy.required else ()
+    at = "spec.affinity.nodeAffinity"
+    if len(terms) > MAX_TERMS:
+        yield f"{at}: more than {MAX_TERMS} required terms"
+    if len(_encode(terms)) > MAX_REQUIRED:
+        yield f"{at}: required terms of more than {MAX_REQUIRED} bytes"
     if len(items) > MAX_ITEMS:
         yield f"spec: more than {MAX_ITEMS} tolerations and affinity terms"
-    content = (
-        items,
-        terms,
-        policy.node_selector,
-        policy.scheduler_name,
-        policy.pods,
-        policy.namespaces,
-    )
+    selectors = (policy.pods, policy.namespaces)
+    content = (items, terms, policy.node_selector, policy.scheduler_name, selectors)
     if not msgspec.json.encode(content).isascii():
-        yield "spec: only ASCII characters can be compiled"
-    if any(
-        abs(item.get("tolerationSeconds") or 0) > MAX_SAFE_INTEGER for item, _ in policy.tolerations
-    ):
+        yield "spec: characters other than ASCII"
+    if any(abs(item.get("tolerationSeconds") or 0) > MAX_SAFE_INTEGER for item in items):
         yield f"spec.tolerations: tolerationSeconds beyond {MAX_SAFE_INTEGER}"
 
 
@@ -210,10 +210,10 @@ def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) 
     for name, spec in (*specs.items(), *checks.items()):
         _check_length(name, spec)
     content = _encode((specs, checks, registered.namespaces, registered.objects))
-    label = hashlib.sha256(content).hexdigest()[:_SET_DIGITS]
+    digest = hashlib.sha256(content).hexdigest()[:_SET_DIGITS]
     annotations = {
         HASHES_KEY: _encode({each.reference: each.hash for each in policies}).decode(),
-        SET_KEY: label,
+        SET_KEY: digest,
         PARTS_KEY: ",".join(part.name for part in parts),
     }
     result = Objects([], [_probe_namespace()], [])
@@ -224,19 +224,22 @@ def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) 
     tried = {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: PROBE_NAMESPACE}}}
     for kind, mark, named in (("Mutating", POLICY, specs), ("Validating", CHECK, checks)):
         for name, spec in named.items():
-            full = f"{_PREFIX}-{label}-{name}"
+            full = f"{_PREFIX}-{digest}-{name}"
             policy = _object(f"{kind}AdmissionPolicy", full, mark, spec, annotations)
             result.policies.append(policy)
+            more = (
+                {"validationActions": ["Deny" if name == _DENIES else "Warn"]}
+                if mark == CHECK
+                else {}
+            )
             for bindings, prefix, matched, stage in (
                 (result.probe, f"{_PREFIX}-probe", tried, PROBE),
                 (result.final, _PREFIX, selected, FINAL),
             ):
-                bound: Json = {"policyName": full, "matchResources": matched}
-                if kind == "Validating":
-                    bound["validationActions"] = ["Deny" if name == _DENIES else "Warn"]
-                    stage = CHECK
+                bound: Json = {"policyName": full, "matchResources": matched, **more}
+                label = CHECK if mark == CHECK else stage
                 bindings.append(
-                    _object(f"{kind}AdmissionPolicyBinding", f"{prefix}-{name}", stage, bound)
+                    _object(f"{kind}AdmissionPolicyBinding", f"{prefix}-{name}", label, bound)
                 )
     return result
 
@@ -268,11 +271,10 @@ def _checks(
         if not lacking:
             continue
         variables = (*found.variables, ("lacking", f"[{', '.join(lacking)}].flatten()"))
+        more = '" and " + string(variables.lacking.size() - 1) + " more"'
         message = (
-            '"harbourmaster: the pod exceeds the bounds of policies that the API server enforces, and lacks " '
-            "+ variables.lacking[0] + (variables.lacking.size() > 1 ? "
-            '" and " + string(variables.lacking.size() - 1) + " more" : "") '
-            '+ ": give it fewer or shorter entries"'
+            '"harbourmaster: the pod is too large for " + variables.lacking[0] '
+            f'+ (variables.lacking.size() > 1 ? {more} : "") + ": give it fewer or shorter entries"'
         )
         yield (
             name,
@@ -301,8 +303,9 @@ def _named(found: Iterable[tuple[str, str]]) -> list[Json]:
 def _check_length(name: str, spec: Json) -> None:
     mutations = [each["jsonPatch"] for each in spec.get("mutations", ())]
     for each in (*spec["matchConditions"], *spec["variables"], *mutations):
-        if len(each["expression"]) > MAX_EXPRESSION:
-            text = f"{name}: an expression of {len(each['expression'])} characters, more than {MAX_EXPRESSION}"
+        size = len(each["expression"])
+        if size > MAX_EXPRESSION:
+            text = f"{name}: an expression of {size} characters, more than {MAX_EXPRESSION}"
             raise ValueError(f"{text}: let the webhook enforce some of the policies")
 
 

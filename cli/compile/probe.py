@@ -139,6 +139,5 @@ def _without_empty(value: Any) -> Any:  # noqa: ANN401 - any JSON
         for name, field in value.items()
         # An empty selector is not the same as none.
         if (each := _without_empty(field)) not in (None, [], {}, "")
-        or name.endswith("elector")
-        and field == {}
+        or (field == {} and name in {"labelSelector", "namespaceSelector"})
     }

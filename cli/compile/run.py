@@ -45,7 +45,6 @@ from harbourmaster.registration.desired import (
     desired,
 )
 from harbourmaster.serving.documents import Document, Problem
-from harbourmaster.webhook.settings import WebhookSettings
 from harbourmaster.webhook.sources import policies_in, read_policy
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.delegation import Objects
     from harbourmaster.registration.settings import RegistrationSettings
-    from harbourmaster.webhook.settings import AdmissionSettings
+    from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
     Json = dict[str, Any]
 
@@ -81,14 +80,12 @@ def compile_policies(arguments: Arguments) -> int:
 
 
 def _given(arguments: Arguments) -> list[CompiledPolicy]:
-    documents, problems = [], []
-    for each in read_paths(arguments.policies):
-        (documents if isinstance(each, Document) else problems).append(each)
-    wrong = [each for each in problems if isinstance(each, Problem)]
-    found = policies_in([each for each in documents if isinstance(each, Document)], wrong)
+    found = list(read_paths(arguments.policies))
+    wrong = [each for each in found if isinstance(each, Problem)]
+    policies = policies_in([each for each in found if isinstance(each, Document)], wrong)
     for problem in wrong:
         complain(str(problem))
-    return list(found.values())
+    return list(policies.values())
 
 
 async def _live(arguments: Arguments, client: Client) -> int:
@@ -97,9 +94,8 @@ async def _live(arguments: Arguments, client: Client) -> int:
     try:
         version = await server_version(client)
         if version < FIRST_VERSION:
-            complain(
-                f"Kubernetes {version} does not serve MutatingAdmissionPolicies: the webhook enforces all policies, {FIRST_VERSION} is needed"
-            )
+            text = f"Kubernetes {version} does not serve MutatingAdmissionPolicies"
+            complain(f"{text}: the webhook enforces all policies before {FIRST_VERSION}")
             return LEFT
         policies = _given(arguments)
         if arguments.cluster:

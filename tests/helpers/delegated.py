@@ -12,21 +12,24 @@ import random
 from typing import NamedTuple
 
 import aiohttp
+from msgspec import structs
 
 from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned
 from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
-from harbourmaster.policies.delegation import compile_objects, select
+from harbourmaster.policies.delegation import COMPILED_LABEL, compile_objects, select
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.sources import read_policy
-from helpers.objects import API
-from helpers.patience import WAIT
+from helpers.objects import API, cluster_policy
+from helpers.patience import PATIENCE
 
 SET = "set.example.com/name"
 ASKS = {"harbourmaster.dev/enforcement": "APIServer"}
 AT_ONCE = 4
+WAITING = "keptn-scheduler"
 REGISTERED = registered_by(RegistrationSettings(), "harbourmaster-system")
+PODS_ONLY = structs.replace(REGISTERED, rules={"pods": REGISTERED.rules["pods"]})
 PATHS = {"v1": "/api/v1", "apps/v1": "/apis/apps/v1", "batch/v1": "/apis/batch/v1"}
 
 
@@ -198,19 +201,21 @@ class Delegation:
         self._session = session
         self._sets = {}
 
-    def compiled(self, number, documents):
+    def compiled(self, number, documents, registered=REGISTERED, namespaces=()):
         """The objects of a set, with bindings of its own; what is refused is left out."""
         policies = [read_policy(each)[0] for each in documents]
-        chosen = select(policies, namespaces=(), waiting_scheduler="keptn-scheduler").policies
+        chosen = select(policies, namespaces=namespaces, waiting_scheduler=WAITING).policies
         self._sets[number] = chosen
         if not chosen:
             return []
-        objects = compile_objects(chosen, REGISTERED)
-        bound = [each for each in objects.probe if each["kind"] == "MutatingAdmissionPolicyBinding"]
-        for each in bound:
+        objects = compile_objects(chosen, registered)
+        found = [each for each in objects.policies + objects.probe if each["kind"].startswith("M")]
+        for each in found:
+            # Sets of equal content have equal names.
             each["metadata"]["name"] += f"-{number}"
-        policies = [each for each in objects.policies if each["kind"] == "MutatingAdmissionPolicy"]
-        return [*policies, *bound]
+            if "policyName" in each["spec"]:
+                each["spec"]["policyName"] += f"-{number}"
+        return found
 
     def policies(self, number):
         """Those of a set that were compiled."""
@@ -227,18 +232,33 @@ class Delegation:
     async def tried(self, number, part, namespace, pod, name="probe"):
         """An object by dry run. Raises AssertionError if it is refused."""
         obj = object_of(part, name, namespace, pod)
-        path = f"{PATHS[obj['apiVersion']]}/namespaces/{PROBE_NAMESPACE}/{KINDS[part][2]}?dryRun=All"
+        path = (
+            f"{PATHS[obj['apiVersion']]}/namespaces/{PROBE_NAMESPACE}/{KINDS[part][2]}?dryRun=All"
+        )
         async with self._session.post(path, json=obj) as answer:
             body = await answer.json()
             assert answer.status == 201, f"{json.dumps(obj)}: {json.dumps(body)}"
         return Tried(obj, expected(obj, self._sets[number]), owned(body))
 
-    async def await_bound(self, number):
-        """Return when a set that changes bare pods is in force."""
-        pod = {"metadata": {"labels": {SET: str(number)}}, "spec": {}}
-        async with asyncio.timeout(WAIT):
-            while (await self.tried(number, "pods", {}, pod)).differs:
-                pass
+    async def bind(self, objects, registered=REGISTERED):
+        """Create them, and return when the last ones are in force."""
+        label = {SET: "bound"}
+        marker = cluster_policy("marker", pods=label, nodeSelector={"bound": "yes"})
+        marker["metadata"]["annotations"] = ASKS
+        await self.create([*objects, *self.compiled("bound", [marker], registered)])
+        pod = {"metadata": {"labels": label}, "spec": {}}
+        async with asyncio.timeout(PATIENCE):
+            for part in registered.rules:
+                # Nothing tells when an API server has taken up a policy, which it does each second.
+                while (await self.tried("bound", part, {}, pod)).differs:
+                    pass
+
+    async def remove(self):
+        """Delete all that is compiled, and return when it has no effect."""
+        for kind in ("policybindings", "policies"):
+            path = f"/apis/admissionregistration.k8s.io/v1/mutatingadmission{kind}"
+            async with self._session.delete(f"{path}?labelSelector={COMPILED_LABEL}") as answer:
+                assert answer.status == 200, await answer.text()
 
     async def all_tried(self, asked):
         """Every (number, part, namespace, pod), several at once; in their order."""
