@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies import cel
-from harbourmaster.policies.cel import Cel, literal
+from harbourmaster.policies.cel import MAX_ITEMS, Cel, literal
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
 
 if TYPE_CHECKING:
@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 PROBE_NAMESPACE: Final = "harbourmaster-probe"
-"""Where objects are tried: there, annotations of the object count as labels of its namespace."""
+"""Where objects are tried by dry run; their annotations count as labels of the namespace."""
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-MAX_TERMS: Final = 32
-"""Of a pod, after the product with those of policies."""
-MAX_ITEMS: Final = 32
-"""Tolerations of a pod, or items of one of its affinity lists."""
 MAX_EXPRESSION: Final = 90_000
 """Characters; the API server's parser takes 100,000."""
 
@@ -261,20 +257,12 @@ class _Generator:
 
     def _is_small(self, times: int) -> Cel:
         """Whether what is compared is within so many times the bounds; only sizes are read."""
-        terms = f"variables.nodeTerms.all(t, {cel.small_term_of('t', times)})"
+        terms = cel.are_few("variables.nodeTerms", cel.requirements_of, times)
         return cel.every(
             (
                 f"variables.tolerations.size() <= {MAX_ITEMS * times}",
-                *(
-                    f"{self._items(slot)}.size() <= {MAX_ITEMS * times} && "
-                    f"{self._items(slot)}.all(x, {cel.ITEMS[slot].small_of('x', times)})"
-                    for slot in self._slots()
-                ),
-                *(
-                    (f"variables.nodeTerms.size() <= {MAX_TERMS * times}", terms)
-                    if self._required
-                    else ()
-                ),
+                *(cel.ITEMS[slot].are_few(self._items(slot), times) for slot in self._slots()),
+                *((terms,) if self._required else ()),
             )
         )
 
@@ -286,7 +274,7 @@ class _Generator:
         ]
         if factors:
             own = "(variables.nodeTerms.size() == 0 ? 1 : variables.nodeTerms.size())"
-            yield f"{' * '.join((own, *factors))} <= {MAX_TERMS}"
+            yield f"{' * '.join((own, *factors))} <= {MAX_ITEMS}"
 
     def _items(self, slot: tuple[str, str]) -> Cel:
         return f"{self._part.spec}.?affinity.?{slot[0]}.?{slot[1]}.orValue([])"
@@ -363,7 +351,7 @@ class _Generator:
 
 def _namespace_labels() -> Cel:
     return (
-        f"request.namespace == {literal(PROBE_NAMESPACE)} "
+        f"request.namespace == {literal(PROBE_NAMESPACE)} && request.?dryRun.orValue(false) "
         "? object.metadata.?annotations.orValue({}) "
         ": namespaceObject.metadata.?labels.orValue({})"
     )

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 Json: TypeAlias = "dict[str, Any]"
 Cel: TypeAlias = str
 """An expression."""
-MAX_REQUIREMENTS: Final = 16
-"""Of a node selector term or a label selector of a pod."""
-MAX_VALUES: Final = 32
-"""Of a requirement of a pod."""
+MAX_ITEMS: Final = 32
+"""Of each list of a pod: tolerations, node selector terms, terms of affinity."""
+MAX_REQUIREMENTS: Final = 256
+"""Of all items of a list."""
+MAX_VALUES: Final = 1024
+"""Of all requirements of a list."""
+MAX_STRINGS: Final = 32
+"""Labels or namespaces of a term of pod affinity."""
 _SEPARATOR: Final = "|"
 _EXPRESSIONS: Final = "matchExpressions"
 _FIELDS: Final = "matchFields"
@@ -152,7 +156,7 @@ def pod_term_of(x: Cel) -> Cel:
         f'["{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}'
         for name in _POD_TERM_SETS
     )
-    selectors = (_selector_of(f"{x}.{name}") for name in ("labelSelector", "namespaceSelector"))
+    selectors = (_selector_of(f"{x}.{name}") for name in _SELECTORS)
     return _cel_joined(" + ".join((f"[{_text(x, 'topologyKey')}]", *selectors, *sets)))
 
 
@@ -166,61 +170,73 @@ def weighted_of(x: Cel) -> Cel:
     return _cel_joined(f"[{_weight(x)}, {pod_term_of(f'{x}.podAffinityTerm')}]")
 
 
-# Bounds, checked before keys are made, whose cost grows with them
+# Requirements and other strings of an item, whose number is bounded before keys are made
 
 
-def small_term_of(x: Cel, times: int) -> Cel:
-    """Whether a node selector term of a pod is within so many times the bounds."""
-    return _are_few(" + ".join(_listed(x, scope) for scope in (_EXPRESSIONS, _FIELDS)), times)
+def requirements_of(x: Cel) -> Cel:
+    """Those of a node selector term of a pod: a list."""
+    return " + ".join(_listed(x, scope) for scope in (_EXPRESSIONS, _FIELDS))
 
 
-def _small_preferred_of(x: Cel, times: int) -> Cel:
-    return small_term_of(f"{x}.preference", times)
+def _preferred_requirements_of(x: Cel) -> Cel:
+    return requirements_of(f"{x}.preference")
 
 
-def _small_pod_term_of(x: Cel, times: int) -> Cel:
-    sets = (f"{_listed(x, name)}.size() <= {MAX_VALUES * times}" for name in _POD_TERM_SETS)
-    selectors = (f"{x}.?{name}" for name in ("labelSelector", "namespaceSelector"))
+def _pod_term_requirements_of(x: Cel) -> Cel:
+    selectors = (f"{x}.?{name}" for name in _SELECTORS)
+    return " + ".join(_listed(each, _EXPRESSIONS) for each in selectors)
+
+
+def _weighted_requirements_of(x: Cel) -> Cel:
+    return _pod_term_requirements_of(f"{x}.podAffinityTerm")
+
+
+def are_few(items: Cel, requirements: Callable[[Cel], Cel], times: int) -> Cel:
+    """Whether the items of a pod's list are within so many times the bounds."""
+    found = f"{items}.map(x, {requirements('x')}).flatten()"
+    values = f"{found}.map(r, {_listed('r', 'values')}).flatten()"
     return every(
         (
-            *sets,
-            *(
-                f"{each}.?matchLabels.orValue({{}}).size() <= {MAX_REQUIREMENTS * times} && "
-                f"{_are_few(_listed(each, _EXPRESSIONS), times)}"
-                for each in selectors
-            ),
+            f"{items}.size() <= {MAX_ITEMS * times}",
+            f"{found}.size() <= {MAX_REQUIREMENTS * times}",
+            f"{values}.size() <= {MAX_VALUES * times}",
         )
     )
 
 
-def _small_weighted_of(x: Cel, times: int) -> Cel:
-    return _small_pod_term_of(f"{x}.podAffinityTerm", times)
-
-
-def _are_few(requirements: Cel, times: int) -> Cel:
-    return (
-        f"({requirements}).size() <= {MAX_REQUIREMENTS * times} && "
-        f"({requirements}).all(r, {_listed('r', 'values')}.size() <= {MAX_VALUES * times})"
-    )
+def _few_strings(x: Cel, times: int) -> Cel:
+    sets = (_listed(x, name) for name in _POD_TERM_SETS)
+    labels = (f"{x}.?{name}.?matchLabels.orValue({{}})" for name in _SELECTORS)
+    return every(f"{each}.size() <= {MAX_STRINGS * times}" for each in (*sets, *labels))
 
 
 class Item(NamedTuple):
-    """How an item of a list is compared: its key in Python and in CEL, and whether it is small."""
+    """How an item of a list is compared: its key in Python and in CEL, and what that reads."""
 
     key: Callable[[Json], str]
     key_of: Callable[[Cel], Cel]
-    small_of: Callable[[Cel, int], Cel]
+    requirements_of: Callable[[Cel], Cel]
+    pod_term: str | None = None
+    """Where it has a term of pod affinity, after the item; None for none."""
+
+    def are_few(self, items: Cel, times: int) -> Cel:
+        """Whether the items of a pod's list are within so many times the bounds."""
+        found = are_few(items, self.requirements_of, times)
+        if self.pod_term is None:
+            return found
+        return f"{found} && {items}.all(x, {_few_strings(f'x{self.pod_term}', times)})"
 
 
 _POD_TERM_SETS: Final = ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
+_SELECTORS: Final = ("labelSelector", "namespaceSelector")
 ITEMS: Final[dict[tuple[str, str], Item]] = {
-    ("nodeAffinity", PREFERRED): Item(preferred, preferred_of, _small_preferred_of),
+    ("nodeAffinity", PREFERRED): Item(preferred, preferred_of, _preferred_requirements_of),
     **{
         (name, slot): item
         for name in ("podAffinity", "podAntiAffinity")
         for slot, item in (
-            (REQUIRED, Item(pod_term, pod_term_of, _small_pod_term_of)),
-            (PREFERRED, Item(weighted, weighted_of, _small_weighted_of)),
+            (REQUIRED, Item(pod_term, pod_term_of, _pod_term_requirements_of, "")),
+            (PREFERRED, Item(weighted, weighted_of, _weighted_requirements_of, ".podAffinityTerm")),
         )
     },
 }

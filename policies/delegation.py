@@ -12,8 +12,6 @@ from msgspec import Struct
 from harbourmaster.policies import cel
 from harbourmaster.policies.admission_policies import (
     MAX_EXPRESSION,
-    MAX_ITEMS,
-    MAX_TERMS,
     NAMESPACE_NAME,
     PARTS,
     PODS,
@@ -80,6 +78,8 @@ class Objects(Struct, frozen=True):
     policies: list[Json]
     probe: list[Json]
     final: list[Json]
+    set: str
+    """By which the policies differ from those of another call, as the label SET_KEY has it."""
 
 
 def select(
@@ -132,12 +132,12 @@ def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
     items = [item for found in lists for item, _ in found]
     terms = policy.required.terms.terms if policy.required else ()
     at = "spec.affinity.nodeAffinity"
-    if len(terms) > MAX_TERMS:
-        yield f"{at}: more than {MAX_TERMS} required terms"
+    if len(terms) > cel.MAX_ITEMS:
+        yield f"{at}: more than {cel.MAX_ITEMS} required terms"
     if len(_encode(terms)) > MAX_REQUIRED:
         yield f"{at}: required terms of more than {MAX_REQUIRED} bytes"
-    if len(items) > MAX_ITEMS:
-        yield f"spec: more than {MAX_ITEMS} tolerations and affinity terms"
+    if len(items) > cel.MAX_ITEMS:
+        yield f"spec: more than {cel.MAX_ITEMS} tolerations and affinity terms"
     selectors = (policy.pods, policy.namespaces)
     content = (items, terms, policy.node_selector, policy.scheduler_name, selectors)
     if not msgspec.json.encode(content).isascii():
@@ -216,7 +216,7 @@ def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) 
         SET_KEY: digest,
         PARTS_KEY: ",".join(part.name for part in parts),
     }
-    result = Objects([], [_probe_namespace()], [])
+    result = Objects([], [_probe_namespace()], [], digest)
     selected = {
         "namespaceSelector": _beside_probe(registered.namespaces),
         "objectSelector": registered.objects,
@@ -326,5 +326,7 @@ def _object(
     labels = {"app.kubernetes.io/name": "harbourmaster", COMPILED_LABEL: mark}
     metadata: Json = {"name": name, "labels": labels}
     if annotations:
+        # As a label too, so that those of former sets can be deleted.
+        labels[SET_KEY] = annotations[SET_KEY]
         metadata["annotations"] = dict(annotations)
     return {"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec}

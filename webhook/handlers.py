@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.sizes import size_errors
+from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.notes import Note
@@ -203,7 +204,9 @@ def _decide(
         return _LEFT_ALONE
     snapshot = engine.snapshot
     name = request.namespace or ""
-    if name in snapshot.excluded:
+    # There, what the API server does alone is tried.
+    is_tried = name == PROBE_NAMESPACE and request.dry_run is True
+    if name in snapshot.excluded or is_tried:
         return _LEFT_ALONE
     namespace = snapshot.namespace(name)
     if namespace is None:

@@ -32,6 +32,7 @@ from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import ServerVersion, server_version
 from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import (
+    SET_KEY,
     Registered,
     Selection,
     compile_objects,
@@ -65,7 +66,9 @@ _RESOURCES: Final = dict(zip(KINDS, (PODS, DEPLOYMENTS, CRON_JOBS), strict=True)
 _INTRODUCTIONS: Final = {
     "policies": "1. Apply the policies; without a binding they have no effect.",
     "probe": f"2. Bind them in {PROBE_NAMESPACE}, then run harbourmaster compile --try.",
-    "final": "3. Bind them everywhere else.",
+    "final": "3. Bind them everywhere else; after 30 seconds, delete those of former sets:\n"
+    "#    kubectl delete mutatingadmissionpolicies,validatingadmissionpolicies "
+    "-l {key},{key}!={set}",
 }
 
 
@@ -142,7 +145,8 @@ class _Compilation:
         steps = (self._arguments.step,) if self._arguments.step else tuple(_INTRODUCTIONS)
         for step in steps:
             found = getattr(objects, step)
-            sys.stdout.write(f"# {_INTRODUCTIONS[step]}\n")
+            introduction = _INTRODUCTIONS[step].format(key=SET_KEY, set=objects.set)
+            sys.stdout.write(f"# {introduction}\n")
             sys.stdout.write(
                 "---\n".join(map(dump, found)) + ("" if step == steps[-1] else "---\n")
             )

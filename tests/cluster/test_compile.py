@@ -10,13 +10,8 @@ import pytest
 
 from harbourmaster.cli.compile.probe import owned
 from harbourmaster.cli.reviews import pod_in
-from harbourmaster.policies.admission_policies import (
-    MAX_ITEMS,
-    MAX_TERMS,
-    NAMESPACE_NAME,
-    PROBE_NAMESPACE,
-)
-from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_VALUES
+from harbourmaster.policies.admission_policies import NAMESPACE_NAME, PROBE_NAMESPACE
+from harbourmaster.policies.cel import MAX_ITEMS, MAX_REQUIREMENTS, MAX_VALUES
 from harbourmaster.policies.model import REQUIRED
 from helpers.compiler_faults import FAULTS
 from helpers.delegated import ASKS, PODS_ONLY, REGISTERED, SET, Chance, Delegation, session_of
@@ -187,15 +182,22 @@ def observed(given, number):
 
 def largest(excess):
     """A pod spec at the bounds, or with one more of something."""
-    values = [f"v{each}" for each in range(MAX_VALUES + (excess == "values"))]
+    each = MAX_REQUIREMENTS // MAX_ITEMS
+    values = [f"v{index}" for index in range(MAX_VALUES // MAX_REQUIREMENTS)]
     expressions = [
-        {"key": f"k{each}", "operator": "In", "values": values} for each in range(MAX_REQUIREMENTS)
+        {"key": f"k{index}", "operator": "In", "values": values} for index in range(each)
     ]
-    count = MAX_TERMS + (excess == "terms")
-    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}] * count}
+    terms = [{"matchExpressions": copy.deepcopy(expressions)} for _ in range(MAX_ITEMS)]
+    for index, term in enumerate(terms):
+        term["matchExpressions"][0]["key"] = f"own{index}"
+    if excess == "terms":
+        terms[-1]["matchExpressions"].pop()
+        terms.append({"matchExpressions": expressions[:1]})
+    elif excess == "values":
+        terms[0]["matchExpressions"][0]["values"] = [*values, "more"]
     # Two more come from the API server.
     tolerations = MAX_ITEMS - 2 + (excess == "tolerations")
     return {
-        "affinity": {"nodeAffinity": {REQUIRED: terms}},
-        "tolerations": [{"key": f"t{each}", "operator": "Exists"} for each in range(tolerations)],
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
+        "tolerations": [{"key": f"t{index}", "operator": "Exists"} for index in range(tolerations)],
     }
