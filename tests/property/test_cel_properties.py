@@ -1,0 +1,47 @@
+"""Items that admission policies compare by a string: equal exactly where the engine's keys are."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harbourmaster.policies import cel, keys
+from harbourmaster.policies.compiled import SLOTS
+from helpers.delegated import Chance
+
+CASES = int(os.environ.get("HARBOURMASTER_PROPERTY_CASES", "20000")) // 20
+many = settings(max_examples=CASES, deadline=None, database=None)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if CASES > 2000 else 900)]
+MAKE = {
+    "requirement": (Chance.requirement, keys.requirement_key, cel.requirement),
+    "term": (Chance.term, keys.node_term_key, lambda item: tuple(cel.term(item))),
+    "toleration": (Chance.toleration, keys.toleration_key, cel.toleration),
+    "preference": (Chance.preference, keys.preferred_key, cel.preferred),
+    "pod term": (Chance.pod_term, keys.pod_term_key, cel.pod_term),
+    "weighted": (Chance.weighted, keys.weighted_pod_term_key, cel.weighted),
+}
+
+
+@many
+@given(kind=st.sampled_from(sorted(MAKE)), seed=st.integers(0, 2**32))
+def test_two_items_have_one_string_exactly_where_they_have_one_key(kind, seed):
+    make, key, text = MAKE[kind]
+    chance = Chance(seed)
+    items = [make(chance) for _ in range(12)]
+    for one in items:
+        for other in items:
+            assert (key(one) == key(other)) == (text(one) == text(other)), (one, other)
+
+
+def test_every_list_that_is_appended_to_has_its_key():
+    assert {slot: item.key for slot, item in cel.ITEMS.items()} == {
+        slot: {
+            keys.preferred_key: cel.preferred,
+            keys.pod_term_key: cel.pod_term,
+            keys.weighted_pod_term_key: cel.weighted,
+        }[key]
+        for slot, key in SLOTS.items()
+    }

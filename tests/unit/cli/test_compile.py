@@ -1,0 +1,77 @@
+"""``harbourmaster compile`` without a cluster: what it prints, and what it says instead."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from harbourmaster.cli import main as cli
+from helpers.objects import cluster_policy
+
+
+@pytest.fixture
+def compiled(tmp_path, capsys):
+    """Compile policies from a file; gives the code, the objects, and the lines of errors."""
+
+    def run(*policies, options=(), enforcement="Both"):
+        for each in policies:
+            each["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": enforcement}
+        file = tmp_path / "policies.yaml"
+        file.write_text("\n---\n".join(map(json.dumps, policies)))
+        code = cli.main(["compile", "-f", str(file), *options])
+        out, err = capsys.readouterr()
+        return code, list(yaml.safe_load_all(out)), err.splitlines()
+
+    return run
+
+
+SSD = {"nodeSelector": {"disk": "ssd"}}
+
+
+def test_all_steps_are_printed_in_order_and_each_alone(compiled):
+    code, found, errors = compiled(cluster_policy("a", **SSD))
+    assert (code, errors) == (0, [])
+    alone = [
+        each
+        for step in ("policies", "probe", "final")
+        for each in compiled(cluster_policy("a", **SSD), options=("--step", step))[1]
+    ]
+    assert alone == found
+    kinds = [each["kind"] for each in found]
+    assert kinds.index("MutatingAdmissionPolicyBinding") > kinds.index("MutatingAdmissionPolicy")
+
+
+def test_a_refused_policy_is_one_line_and_the_others_are_printed(compiled):
+    code, found, errors = compiled(cluster_policy("a", **SSD), cluster_policy("b", nodeName="n"))
+    assert code == 1
+    assert len(found) == 13
+    [line] = errors
+    assert line.startswith("harbourmaster: ClusterPodSchedulingPolicy b stays with the webhook: ")
+
+
+def test_nothing_to_compile_says_what_to_do(compiled):
+    code, found, [line] = compiled(cluster_policy("a", **SSD), enforcement="Webhook")
+    assert (code, found) == (1, [])
+    assert "annotate policies with harbourmaster.dev/enforcement=Both" in line
+
+
+@pytest.mark.parametrize(
+    ("flag", "setting"),
+    [
+        ("--on-required-affinity-conflict=skip", "onRequiredAffinityConflict: skip"),
+        ("--treat-default-scheduler-as-unset=false", "treatDefaultSchedulerAsUnset: false"),
+    ],
+)
+def test_settings_that_the_api_server_cannot_follow_leave_all_to_the_webhook(
+    compiled, flag, setting
+):
+    code, found, errors = compiled(cluster_policy("a", **SSD), options=(flag,))
+    assert (code, found) == (1, [])
+    assert f"the setting {setting} can't be compiled" in errors[0]
+
+
+def test_policies_come_from_files_or_from_a_cluster(capsys):
+    assert cli.main(["compile"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

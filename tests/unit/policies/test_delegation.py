@@ -1,0 +1,205 @@
+"""Which policies are left to the API server, in which order they may be, and what is applied."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harbourmaster.cli.compile.run import registered_by
+from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.delegation import (
+    COMPILED_LABEL,
+    HASHES_KEY,
+    PARTS_KEY,
+    SET_KEY,
+    compile_objects,
+    select,
+)
+from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY, policy_hash
+from harbourmaster.policies.model import ON_TOO_LARGE
+from harbourmaster.registration.settings import RegistrationSettings
+from helpers.policy_parts import (
+    VALID_POD_TERM,
+    cluster_policy,
+    expressions,
+    near,
+    node_terms,
+    policy,
+    requirement,
+    tolerations,
+)
+
+SPOT = {"key": "spot", "operator": "Exists"}
+REGISTERED = registered_by(RegistrationSettings(), "harbourmaster-system")
+ALL = {"podSelector": {}, "namespaceSelector": {}}
+
+
+def asking(name, spec, enforcement="Both", make=cluster_policy, **annotations):
+    """A policy that asks to be enforced so."""
+    annotations = {ENFORCEMENT_KEY: enforcement, **annotations}
+    return make({**ALL, **spec}, name=name, annotations=annotations)
+
+
+def chosen(*policies, namespaces=()):
+    return select(
+        map(compile_policy, policies), namespaces=namespaces, waiting_scheduler="keptn-scheduler"
+    )
+
+
+def reasons(*policies, **options):
+    return [each.reason for each in chosen(*policies, **options).refusals]
+
+
+def names(*policies, **options):
+    return [each.rank[2] for each in chosen(*policies, **options).policies]
+
+
+def test_policies_that_ask_are_chosen_in_the_order_in_which_they_apply():
+    own = asking("a", {"tolerations": [SPOT]}, make=policy)
+    policies = [
+        own,
+        asking("c", {"nodeSelector": {"a": "b"}}, "APIServer"),
+        asking("b", {"schedulerName": "s"}),
+        cluster_policy({**ALL, "nodeSelector": {"x": "y"}}, name="d"),
+        asking("e", {"schedulerName": "s"}, **{MODE_KEY: "Audit"}),
+    ]
+    assert names(*policies, namespaces=("ns",)) == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"nodeName": "n1"}, "spec.nodeName: a gate that is added later"),
+        ({"schedulerName": "keptn-scheduler"}, "spec.schedulerName: pods wait"),
+        (near(VALID_POD_TERM, VALID_POD_TERM), "the same entry stands there twice"),
+        (tolerations({"key": "a", "operator": "Bad"}), "it is invalid"),
+        (node_terms(*[expressions(requirement(f"k{i}")) for i in range(33)]), "more than 32"),
+        (node_terms(expressions(requirement(values=["v" * 63] * 70))), "more than 4096 bytes"),
+        (tolerations(*[{**SPOT, "key": f"k{i}"} for i in range(33)]), "more than 32 tolerations"),
+        (
+            tolerations({**SPOT, "effect": "NoExecute", "tolerationSeconds": 2**53}),
+            "tolerationSeconds beyond",
+        ),
+        (node_terms(expressions(requirement(values=["ä"]))), "characters other than ASCII"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_expressed_stays_with_the_webhook(spec, reason):
+    [found] = reasons(asking("a", spec))
+    assert reason in found
+
+
+def test_a_namespaced_policy_needs_the_consent_of_an_administrator():
+    own = asking("a", {"nodeSelector": {"a": "b"}}, make=policy)
+    assert reasons(own) == ["namespace ns is not one of --policy-namespaces"]
+    assert reasons(own, namespaces=("ns",)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"nodeSelector": {"a": "c"}}, "spec.nodeSelector[a]"),
+        ({"schedulerName": "t"}, "spec.schedulerName"),
+        ({"tolerations": [{**SPOT, "key": "other"}]}, "spec.tolerations"),
+        (near({"topologyKey": "other"}), "spec.affinity.podAffinity"),
+        (node_terms(expressions(requirement("z"))), "spec.affinity.nodeAffinity"),
+    ],
+)
+def test_a_policy_is_not_compiled_before_one_of_the_webhook_that_it_meets(spec, field):
+    everything = {
+        "nodeSelector": {"a": "b"},
+        "schedulerName": "s",
+        "tolerations": [SPOT],
+        "affinity": {
+            **near(VALID_POD_TERM)["affinity"],
+            **node_terms(expressions(requirement()))["affinity"],
+        },
+    }
+    first = cluster_policy({**ALL, **spec}, name="a")
+    [reason] = reasons(first, asking("b", everything))
+    assert reason.startswith(f"{field}")
+    assert "ClusterPodSchedulingPolicy a comes before it" in reason
+    # The other way around, the API server is first, as the order has it.
+    assert reasons(asking("a", everything), cluster_policy({**ALL, **spec}, name="b")) == []
+    assert reasons(asking("a", spec), asking("b", everything)) == []
+
+
+def test_policies_that_no_pod_has_both_of_do_not_meet():
+    def labelled(value):
+        return {"podSelector": {"matchLabels": {"app": value}}, "nodeSelector": {"disk": value}}
+
+    first = cluster_policy({**ALL, **labelled("x")}, name="a")
+    assert reasons(first, asking("b", labelled("y"))) == []
+    same = {**labelled("x"), "nodeSelector": {"disk": "z"}}
+    assert len(reasons(first, asking("b", same))) == 1
+
+
+def test_a_refused_policy_counts_as_one_of_the_webhook():
+    selector = {"nodeSelector": {"a": "b"}}
+    refused = asking("a", {**selector, "nodeName": "n"})
+    assert len(reasons(refused, asking("b", {"nodeSelector": {"a": "c"}}))) == 2
+
+
+def objects_of(*policies):
+    return compile_objects(chosen(*policies).policies, REGISTERED)
+
+
+def named(objects):
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
+    one = asking("a", {"nodeSelector": {"a": "b"}})
+    found = objects_of(one)
+    assert [each["metadata"]["labels"][COMPILED_LABEL] for each in found.policies] == [
+        *["policy"] * 3,
+        "check",
+    ]
+    for each in found.policies:
+        annotations = each["metadata"]["annotations"]
+        assert json.loads(annotations[HASHES_KEY]) == {one.reference: policy_hash(one)}
+        assert annotations[SET_KEY] == found.set
+        assert annotations[PARTS_KEY] == "cronjobs,pods,templates"
+    final, probe = named(found.final), named(found.probe)
+    kind = "MutatingAdmissionPolicyBinding"
+    for part in ("cronjobs", "pods", "templates"):
+        for bindings, prefix, mark in (
+            (final, "harbourmaster-compiled", "final"),
+            (probe, "harbourmaster-compiled-probe", "probe"),
+        ):
+            bound = bindings[kind, f"{prefix}-{part}"]
+            assert bound["spec"]["policyName"] == f"harbourmaster-compiled-{found.set}-{part}"
+            assert bound["metadata"]["labels"][COMPILED_LABEL] == mark
+    excluded = final[kind, "harbourmaster-compiled-pods"]["spec"]["matchResources"]
+    values = [each["values"] for each in excluded["namespaceSelector"]["matchExpressions"]]
+    assert values == [
+        ["kube-system", "kube-public", "kube-node-lease", "harbourmaster-system"],
+        ["harbourmaster-probe"],
+    ]
+
+
+def test_another_spec_makes_another_set_and_the_same_bindings():
+    one, other = (objects_of(asking("a", {"nodeSelector": {"a": each}})) for each in "bc")
+    assert one.set != other.set
+    assert named(one.final).keys() == named(other.final).keys()
+    assert objects_of(asking("a", {"nodeSelector": {"a": "b"}})) == one
+
+
+def test_pods_that_are_too_large_are_refused_by_policies_that_deny_them():
+    selector = {"nodeSelector": {"a": "b"}}
+    denies = asking("a", selector, **{ON_TOO_LARGE: "Deny"})
+    found = named(objects_of(denies, asking("b", selector)).final)
+    kind = "ValidatingAdmissionPolicyBinding"
+    actions = {
+        name.rpartition("-")[2]: each["spec"]["validationActions"]
+        for (found_kind, name), each in found.items()
+        if found_kind == kind
+    }
+    assert actions == {"deny": ["Deny"], "warn": ["Warn"]}
+
+
+def test_too_many_policies_are_refused_in_one_line():
+    many = [asking(f"p{each:04}", {"nodeSelector": {f"k{each}": "v"}}) for each in range(1500)]
+    with pytest.raises(ValueError, match="let the webhook enforce some of the policies"):
+        objects_of(*many)
