@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Struct
 from harbourmaster.policies.model import ON_TOO_LARGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from harbourmaster.policies.model import Policy
 
@@ -37,6 +38,32 @@ QUIET: Final = 30.0
 
 Enforced: TypeAlias = "frozenset[tuple[str, str]]"
 """References of policies, each with a hash as ``policy_hash``."""
+
+CONDITION: Final = "EnforcedByAPIServer"
+"""The condition of a policy: the API server enforces it, and the webhook leaves it out."""
+ENFORCED: Final = "Enforced"
+UNKNOWN: Final = "Unknown"
+UNSUPPORTED: Final = "Unsupported"
+WAITING: Final = "WaitingForWebhooks"
+REASONS: Final = {
+    ENFORCED: "the API server enforces the policy, and the webhook leaves it out",
+    WAITING: "the API server enforces the policy, and the webhook leaves it out 30 s after the "
+    "last change of a compiled object",
+    "ModeIsAudit": "nothing enforces the policy, because its mode is Audit",
+    "ModeIsBoth": "the API server and the webhook enforce the policy",
+    "ModeIsWebhook": "the webhook enforces the policy",
+    "NotBound": "the webhook enforces the policy, because a part or a final binding of its "
+    "compiled set is missing: apply all objects that harbourmaster compile --cluster prints",
+    "NotCompiled": "the webhook enforces the policy, because no compiled object contains it: run "
+    "harbourmaster compile --cluster",
+    "OutdatedHash": "the webhook enforces the policy, because the compiled objects have another "
+    "version of it: run harbourmaster compile --cluster",
+    UNKNOWN: "the webhook enforces the policy unless it knows more: the controller cannot read "
+    "the compiled objects",
+    UNSUPPORTED: "the webhook enforces the policy, because this API server has no "
+    "MutatingAdmissionPolicies: use Kubernetes 1.36 or later",
+}
+"""Reasons of the condition, with their messages."""
 
 _PREFIX: Final = "harbourmaster-compiled-"
 _HASH_DIGITS: Final = 16
@@ -108,6 +135,46 @@ class CompiledObject(Struct, frozen=True, gc=False):
 _decode_hashes: Final = msgspec.json.Decoder(dict[str, str]).decode
 decode_compiled: Final = msgspec.json.Decoder(CompiledObject).decode
 """From the JSON of either kind."""
+
+
+class Known(Struct, frozen=True, gc=False):
+    """What is known of the compiled objects of a cluster."""
+
+    problem: str = UNKNOWN
+    """UNSUPPORTED or UNKNOWN where nothing is known; else empty."""
+    compiled: Mapping[str, frozenset[str]] = {}
+    """The hashes of policies that any of them has, by reference."""
+    enforced: Enforced = frozenset()
+    left_out: Enforced = frozenset()
+    """Those of them that every API server is sure to enforce by now."""
+
+
+def known_of(mutations: Collection[CompiledObject], bindings: Iterable[CompiledObject]) -> Known:
+    """What is known when these objects have just changed."""
+    hashes: defaultdict[str, set[str]] = defaultdict(set)
+    for each in mutations:
+        for reference, found in each.hashes.items():
+            hashes[reference].add(found)
+    compiled = {reference: frozenset(found) for reference, found in hashes.items()}
+    return Known("", compiled, enforced(mutations, bindings))
+
+
+def reason_of(asked: tuple[str, str], enforcement: str, known: Known, *, is_audited: bool) -> str:
+    """Who enforces the policy with this reference and hash, as a reason of the condition."""
+    if is_audited:
+        return "ModeIsAudit"
+    if enforcement == WEBHOOK:
+        return "ModeIsWebhook"
+    if known.problem:
+        return known.problem
+    if asked in known.enforced:
+        if enforcement == BOTH:
+            return "ModeIsBoth"
+        return ENFORCED if asked in known.left_out else WAITING
+    hashes = known.compiled.get(asked[0], ())
+    if not hashes:
+        return "NotCompiled"
+    return "NotBound" if asked[1] in hashes else "OutdatedHash"
 
 
 def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObject]) -> Enforced:

@@ -16,8 +16,8 @@ from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.policies.enforcement import QUIET
+from harbourmaster.registration.compiled_watch import CompiledWatch
 from harbourmaster.rescheduling.unmet import decode_known, known_nodes
-from harbourmaster.webhook.compiled_watch import CompiledWatch
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.policy_objects import content_of
@@ -128,7 +128,7 @@ class ClusterState:
         if "policies" in features:
             self._compiled = CompiledWatch(
                 client,
-                self._feed.leave_out,
+                lambda: self._feed.leave_out(self._compiled.known.left_out),
                 backoff=_BACKOFF,
                 metrics=metrics,
                 quiet=quiet_seconds,
