@@ -2,10 +2,10 @@
 
 To add one, write a module here with ``start(process: Process) -> Part`` and add its line to
 CONTROLLERS, which alone says whether it is switched on. Settings, metrics and caches stand in the
-folder of their controller. The permissions of
-each stand in ``deploy/rbac`` (``registration/``, ``controller.yaml`` for namespaces,
-``policies.yaml``, ``metrics.yaml``, ``lifecycle.yaml``) or, if it is off by default, in ``rights.yaml`` of the
-component that switches it on (``deploy/components/rescheduling``, ``placement``).
+folder of their controller. The permissions of each stand in ``deploy/rbac`` (``registration/``,
+``controller.yaml`` for namespaces, ``policies.yaml``, ``metrics.yaml``, ``lifecycle.yaml``) or, if
+it is off by default, in ``rights.yaml`` of the component that switches it on
+(``deploy/components/rescheduling``, ``placement``).
 """
 
 from __future__ import annotations
