@@ -14,8 +14,8 @@ from harbourmaster.controller.registration.conversions import CONVERTED
 from harbourmaster.controller.registry import (
     CONTROLLERS,
     NAMESPACES,
-    POLICIES,
     PLACEMENT,
+    POLICIES,
     REGISTRATION,
     RESCHEDULING,
 )
