@@ -95,6 +95,13 @@ MUTATING_WEBHOOKS: Final = cluster_wide(
 VALIDATING_WEBHOOKS: Final = cluster_wide(
     "admissionregistration.k8s.io", "ValidatingWebhookConfiguration"
 )
+MUTATING_POLICIES: Final = cluster_wide(
+    "admissionregistration.k8s.io", "MutatingAdmissionPolicy", optional=True
+)
+MUTATING_POLICY_BINDINGS: Final = cluster_wide(
+    "admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", optional=True
+)
+"""Both since Kubernetes 1.36."""
 DEFINITIONS: Final = cluster_wide("apiextensions.k8s.io", "CustomResourceDefinition")
 API_SERVICES: Final = cluster_wide("apiregistration.k8s.io", "APIService", optional=True)
 ACCESS_REVIEWS: Final = cluster_wide("authorization.k8s.io", "SubjectAccessReview")

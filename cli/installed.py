@@ -65,6 +65,8 @@ IN_NAMESPACE: Final = (
     resources.LEASES,
 )
 GUARDS: Final = (
+    resources.MUTATING_POLICY_BINDINGS,
+    resources.MUTATING_POLICIES,
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding"),
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy"),
 )

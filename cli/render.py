@@ -23,6 +23,7 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
+from harbourmaster.webhook.auditing import WOULD_CHANGE, results
 from harbourmaster.webhook.checked_objects import is_checked
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -54,6 +55,9 @@ def render(arguments: Arguments) -> int:
             for fault in refusals(verdict, item.value):
                 print(item.problem(fault), file=sys.stderr)
                 failed = True
+            for reference, result in results(verdict.audit, engine) if verdict.audit else ():
+                told = "would change it" if result == WOULD_CHANGE else "would not change it"
+                print(item.problem(f"{reference} in mode Audit: {told}"), file=sys.stderr)
         if arguments.diff:
             sys.stdout.writelines(_difference(item, after))
         else:

@@ -2,10 +2,10 @@
 
 To add one, write a module here with ``start(process: Process) -> Part`` and add its line to
 CONTROLLERS, which alone says whether it is switched on. Settings, metrics and caches stand in the
-folder of their controller. The permissions of
-each stand in ``deploy/rbac`` (``registration/``, ``controller.yaml`` for namespaces,
-``metrics.yaml``, ``lifecycle.yaml``) or, if it is off by default, in ``rights.yaml`` of the
-component that switches it on (``deploy/components/rescheduling``, ``placement``).
+folder of their controller. The permissions of each stand in ``deploy/rbac`` (``registration/``,
+``controller.yaml`` for namespaces, ``policies.yaml``, ``metrics.yaml``, ``lifecycle.yaml``) or, if
+it is off by default, in ``rights.yaml`` of the component that switches it on
+(``deploy/components/rescheduling``, ``placement``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 REGISTRATION: Final = "registration"
 NAMESPACES: Final = "namespaces"
+POLICIES: Final = "policies"
 METRICS: Final = "metrics"
 LIFECYCLE: Final = "lifecycle"
 RESCHEDULING: Final = "rescheduling"
@@ -47,6 +48,7 @@ CONTROLLERS: Final = {
         lambda found: found.register_webhooks,
     ),
     NAMESPACES: Registered("label namespaces that opt in to gates", "namespaces"),
+    POLICIES: Registered("show in the status of policies who enforces them", "enforcement"),
     METRICS: Registered("query metric providers and run analyses", "evaluation.controller"),
     LIFECYCLE: Registered(
         "run tasks and evaluations, and release pods whose checks passed", "lifecycle.controller"

@@ -70,6 +70,8 @@ class CompiledPolicy(Struct, frozen=True, gc=False, eq=False):
     is_audited: bool = False
     hash: str = ""
     """As ``policy_hash``; empty where the webhook enforces the policy."""
+    is_left_out: bool = False
+    """Whether the API server enforces it alone, see ``policies.enforcement``."""
     denies_too_large: bool = False
     """Whether a pod that cannot get it because of a limit on sizes is refused."""
     required: Requirement | None = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from harbourmaster.policies.model import ON_TOO_LARGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable
 
     from harbourmaster.policies.model import Policy
 
@@ -26,6 +29,43 @@ AUDIT: Final = "Audit"
 ENFORCE: Final = "Enforce"
 MODES: Final = (AUDIT, ENFORCE)
 
+COMPILED_KEY: Final = "harbourmaster.dev/compiled"
+"""Label of what ``compile`` writes: ``policy``, ``probe`` or ``final`` (bindings), ``check``."""
+POLICY_LABEL: Final = f"{COMPILED_KEY}=policy"
+FINAL_LABEL: Final = f"{COMPILED_KEY}=final"
+QUIET: Final = 30.0
+"""Seconds without a change of a compiled object after which every API server knows them all."""
+
+Enforced: TypeAlias = "frozenset[tuple[str, str]]"
+"""References of policies, each with a hash as ``policy_hash``."""
+
+CONDITION: Final = "EnforcedByAPIServer"
+"""The condition of a policy: the API server enforces it, and the webhook leaves it out."""
+ENFORCED: Final = "Enforced"
+UNKNOWN: Final = "Unknown"
+UNSUPPORTED: Final = "Unsupported"
+WAITING: Final = "WaitingForWebhooks"
+REASONS: Final = {
+    ENFORCED: "the API server enforces the policy, and the webhook leaves it out",
+    WAITING: "the API server enforces the policy, and the webhook leaves it out 30 s after the "
+    "last change of a compiled object",
+    "ModeIsAudit": "nothing enforces the policy, because its mode is Audit",
+    "ModeIsBoth": "the API server and the webhook enforce the policy",
+    "ModeIsWebhook": "the webhook enforces the policy",
+    "NotBound": "the webhook enforces the policy, because a part or a final binding of its "
+    "compiled set is missing: apply all objects that harbourmaster compile --cluster prints",
+    "NotCompiled": "the webhook enforces the policy, because no compiled object contains it: run "
+    "harbourmaster compile --cluster",
+    "OutdatedHash": "the webhook enforces the policy, because the compiled objects have another "
+    "version of it: run harbourmaster compile --cluster",
+    UNKNOWN: "the webhook enforces the policy unless it knows more: the controller cannot read "
+    "the compiled objects",
+    UNSUPPORTED: "the webhook enforces the policy, because this API server has no "
+    "MutatingAdmissionPolicies: use Kubernetes 1.36 or later",
+}
+"""Reasons of the condition, with their messages."""
+
+_PREFIX: Final = "harbourmaster-compiled-"
 _HASH_DIGITS: Final = 16
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -49,3 +89,115 @@ def policy_hash(policy: Policy) -> str:
     on_too_large = (policy.metadata.annotations or {}).get(ON_TOO_LARGE)
     content = _encode((policy.reference, policy.spec, on_too_large))
     return hashlib.sha256(content).hexdigest()[:_HASH_DIGITS]
+
+
+class _Labels(Struct, frozen=True, gc=False):
+    compiled: str = msgspec.field(default="", name=COMPILED_KEY)
+
+
+class _Annotations(Struct, frozen=True, gc=False):
+    hashes: str = msgspec.field(default="", name="harbourmaster.dev/policy-hashes")
+    set: str = msgspec.field(default="", name="harbourmaster.dev/compiled-set")
+    parts: str = msgspec.field(default="", name="harbourmaster.dev/compiled-parts")
+
+
+class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    labels: _Labels | None = None
+    annotations: _Annotations | None = None
+
+
+class _Spec(Struct, frozen=True, gc=False, rename="camel"):
+    policy_name: str = ""
+
+
+class CompiledObject(Struct, frozen=True, gc=False):
+    """A MutatingAdmissionPolicy of ours or its binding: what tells whom it enforces.
+
+    Two versions that differ in effect are unequal, because their generations are.
+    """
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hashes of the policies in it, by reference; empty where the annotation is broken."""
+        try:
+            return _decode_hashes((self.metadata.annotations or _Annotations()).hashes)
+        except msgspec.MsgspecError:
+            return {}
+
+
+_decode_hashes: Final = msgspec.json.Decoder(dict[str, str]).decode
+decode_compiled: Final = msgspec.json.Decoder(CompiledObject).decode
+"""From the JSON of either kind."""
+
+
+class Known(Struct, frozen=True, gc=False):
+    """What is known of the compiled objects of a cluster."""
+
+    problem: str = UNKNOWN
+    """UNSUPPORTED or UNKNOWN where nothing is known; else empty."""
+    compiled: Mapping[str, frozenset[str]] = {}
+    """The hashes of policies that any of them has, by reference."""
+    enforced: Enforced = frozenset()
+    left_out: Enforced = frozenset()
+    """Those of them that every API server is sure to enforce by now."""
+
+
+def known_of(mutations: Collection[CompiledObject], bindings: Iterable[CompiledObject]) -> Known:
+    """What is known when these objects have just changed."""
+    hashes: defaultdict[str, set[str]] = defaultdict(set)
+    for each in mutations:
+        for reference, found in each.hashes.items():
+            hashes[reference].add(found)
+    compiled = {reference: frozenset(found) for reference, found in hashes.items()}
+    return Known("", compiled, enforced(mutations, bindings))
+
+
+def reason_of(asked: tuple[str, str], enforcement: str, known: Known, *, is_audited: bool) -> str:
+    """Who enforces the policy with this reference and hash, as a reason of the condition."""
+    if is_audited:
+        return "ModeIsAudit"
+    if enforcement == WEBHOOK:
+        return "ModeIsWebhook"
+    if known.problem:
+        return known.problem
+    if asked in known.enforced:
+        if enforcement == BOTH:
+            return "ModeIsBoth"
+        return ENFORCED if asked in known.left_out else WAITING
+    hashes = known.compiled.get(asked[0], ())
+    if not hashes:
+        return "NotCompiled"
+    return "NotBound" if asked[1] in hashes else "OutdatedHash"
+
+
+def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObject]) -> Enforced:
+    """What the API server enforces: all that every part of one set has, bound for all namespaces.
+
+    Objects that are being deleted do not count.
+    """
+    bound = {each.spec.policy_name for each in bindings if _counts(each, "final")}
+    sets: defaultdict[str, dict[str, CompiledObject]] = defaultdict(dict)
+    for each in mutations:
+        name = each.metadata.name
+        found, _, part = name.removeprefix(_PREFIX).partition("-")
+        annotations = each.metadata.annotations
+        if name in bound and _counts(each, "policy") and annotations and annotations.set == found:
+            sets[found][part] = each
+    together: set[tuple[str, str]] = set()
+    for parts in sets.values():
+        named = {(each.metadata.annotations or _Annotations()).parts for each in parts.values()}
+        if named == {",".join(sorted(parts))}:
+            together |= set.intersection(*(set(each.hashes.items()) for each in parts.values()))
+    return frozenset(together)
+
+
+def _counts(found: CompiledObject, label: str) -> bool:
+    labels = found.metadata.labels or _Labels()
+    return not found.metadata.deletion_timestamp and labels.compiled == label

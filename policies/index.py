@@ -51,6 +51,8 @@ class PolicySet(Struct, frozen=True, gc=False):
     """All policies, each with where it is filed; nowhere if it can never match."""
     indexes: dict[str | None, dict[str, dict[str, dict[int | None, Any]]]] = {}
     """Policies by the parts of their anchors."""
+    audits: bool = False
+    """Whether audited policies match, and no others; else the others, and they are only counted."""
     cluster_size: int = 0
     namespaced_size: int = 0
     invalid: int = 0
@@ -64,6 +66,8 @@ class PolicySet(Struct, frozen=True, gc=False):
         self, namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
     ) -> tuple[CompiledPolicy, ...]:
         """The policies that select the pod, in the order in which they apply (decision D3)."""
+        if not self.indexes:
+            return ()
         found = []
         for policy in self._candidates(None, namespace_labels, pod_labels):
             namespaces, pods = policy.namespaces, policy.pods
@@ -91,7 +95,12 @@ class PolicySet(Struct, frozen=True, gc=False):
             _count(sizes, policy, -1)
             for anchor in filed.pop(policy):
                 _edit(edits, anchor).removed.add(policy)
-        options = {policy: _anchors(policy) for policy in added}
+        options = {
+            policy: _anchors(policy)
+            if policy.is_audited == self.audits and not policy.is_left_out
+            else []
+            for policy in added
+        }
         load = Counter(each for sets in options.values() for anchors in sets for each in anchors)
         for anchor in load:
             below: Any = self.indexes
@@ -106,7 +115,7 @@ class PolicySet(Struct, frozen=True, gc=False):
             filed[policy] = rarest
             for anchor in rarest:
                 _edit(edits, anchor).added.append(policy)
-        return PolicySet(filed, _edited(self.indexes, edits), *sizes)
+        return PolicySet(filed, _edited(self.indexes, edits), self.audits, *sizes)
 
     def _candidates(
         self,
@@ -132,6 +141,11 @@ class PolicySet(Struct, frozen=True, gc=False):
 def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     """Index policies; those that can never match are only counted."""
     return PolicySet().changed((), policies)
+
+
+def audited_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
+    """Index those that are only evaluated."""
+    return PolicySet(audits=True).changed((), (each for each in policies if each.is_audited))
 
 
 def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from harbourmaster.api.field_errors import quoted
 from harbourmaster.api.selectors import LabelSelector, compile_selector
+from harbourmaster.policies.enforcement import AUDIT, MODE_KEY
 from harbourmaster.policies.model import PolicySpec
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Mismatch(Struct, frozen=True, rename="camel"):
 
     def __str__(self) -> str:
         return f"{self.path} {self.wants}{', ' if self.found else ''}{self.found}"
+
+
+_AUDITED: Final = Mismatch(f"the annotation {MODE_KEY}", f"is {AUDIT}", "so it changes nothing")
 
 
 class MatchSubject(Struct, frozen=True):
@@ -66,9 +70,12 @@ def why_unmatched(
     elif compiled.namespace != subject.namespace:
         where = f"of the namespace {quoted(compiled.namespace)} only"
         return Mismatch(ELSEWHERE, f"is {where}", f"{subject.whose} is in {subject.namespace}")
-    return first_mismatch(
+    found = first_mismatch(
         compiled.pods, spec.pod_selector, "spec.podSelector", subject.labels, subject.whose
     )
+    if found is None and compiled.is_audited:
+        return _AUDITED
+    return found
 
 
 def first_mismatch(

@@ -74,13 +74,18 @@ class AdmissionTallies(Collector):
         self.operations = Distribution(_OPERATION_BUCKETS)
         self.matches: Counter[str] = Counter()
         """By policy."""
+        self.audits: Counter[tuple[str, str]] = Counter()
+        """By policy in Audit mode and result."""
         self.references: Callable[[], AbstractSet[str]] = self.matches.keys
         """The policies that exist; the others are forgotten when metrics are collected."""
 
     def collect(self) -> Iterable[Metric]:
         """The metric families with the current values."""
-        for gone in self.matches.keys() - self.references():
+        known = self.references()
+        for gone in self.matches.keys() - known:
             del self.matches[gone]
+        for counted in [each for each in self.audits if each[0] not in known]:
+            del self.audits[counted]
         durations = HistogramMetricFamily(
             "harbourmaster_admission_duration_seconds",
             "Time to answer one admission review.",
@@ -103,6 +108,14 @@ class AdmissionTallies(Collector):
         for reference, count in self.matches.items():
             matches.add_metric([reference], count)
         yield matches
+        audits = CounterMetricFamily(
+            "harbourmaster_policy_audits_total",
+            "Evaluations of policies in Audit mode, which change nothing.",
+            labels=["policy", "result"],
+        )
+        for labels, count in self.audits.items():
+            audits.add_metric(labels, count)
+        yield audits
         # kupid's own counter, for its dashboards (kupid-spec 6.9).
         kupid = CounterMetricFamily(
             "kupid_aggr_requests_total", "Requests as kupid counts them.", labels=["type"]

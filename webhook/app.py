@@ -98,7 +98,7 @@ class Reviews(BodyReader):
             trace = parent.decode("ascii"), state.decode("ascii")
         if self._recorder is not None:
             self._recorder.take(body, result, decision, engine, may_patch=may_patch)
-        self._records.add(decision, perf_counter() - started, trace)
+        self._add(decision, engine, started, trace)
         return result
 
     async def review(self, request: web.BaseRequest, *, may_patch: bool) -> web.StreamResponse:
@@ -128,8 +128,17 @@ class Reviews(BodyReader):
         trace = _trace_of(request) if self._records.are_traced else None
         if self._recorder is not None:
             self._recorder.take(body, result, decision, engine, may_patch=may_patch)
-        self._records.add(decision, perf_counter() - started, trace)
+        self._add(decision, engine, started, trace)
         return json_response(result)
+
+    def _add(
+        self, decision: Decision, engine: Engine, started: float, trace: tuple[str, str] | None
+    ) -> None:
+        self._records.add(decision, perf_counter() - started, trace)
+        audit = decision.verdict.audit
+        if audit is not None:
+            # The answer is sent first.
+            asyncio.get_running_loop().call_soon(self._records.audit, audit, engine)
 
     async def _arrives(self, namespace: str | None, deadline: float) -> bool:
         # A new namespace and the review of its first pod arrive at the same time.

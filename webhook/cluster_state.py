@@ -15,6 +15,8 @@ from harbourmaster.gates.owners import ROLLOUT, SUPPORTED
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.kube.reflector import Reflector
+from harbourmaster.policies.enforcement import QUIET
+from harbourmaster.registration.compiled_watch import CompiledWatch
 from harbourmaster.rescheduling.unmet import decode_known, known_nodes
 from harbourmaster.webhook.parents import Parents, decode_parent
 from harbourmaster.webhook.policy_feed import PolicyFeed
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
+    from harbourmaster.policies.enforcement import CompiledObject
     from harbourmaster.policies.index import PolicySet
     from harbourmaster.rescheduling.unmet import KnownNode, KnownNodes
     from harbourmaster.webhook.engine import EngineHolder
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.snapshot import Namespace
 
     _Watch: TypeAlias = Reflector[Namespace] | Reflector[Content] | Reflector[Parent]
+    _AnyWatch: TypeAlias = _Watch | Reflector[KnownNode] | Reflector[CompiledObject]
 
 _BACKOFF: Final = Backoff(limit=10.0)
 """The longest pause before a watch is tried again."""
@@ -56,6 +60,7 @@ class ClusterState:
         features: Collection[str] = ("policies", "gates"),
         metrics: WatchMetrics | None = None,
         keeps_policies: bool = False,
+        quiet_seconds: float = QUIET,
         on_policies: Callable[[PolicySet], None],
         on_return: Callable[[], None] | None = None,
     ) -> None:
@@ -116,8 +121,20 @@ class ClusterState:
             backoff=_BACKOFF,
             metrics=metrics,
         )
-        self.watches = (*self.reflectors, *((self.nodes,) if settings.nodes else ()))
-        """All of them; admission can do without nodes."""
+        self.watches: tuple[_AnyWatch, ...] = (
+            *self.reflectors,
+            *((self.nodes,) if settings.nodes else ()),
+        )
+        if "policies" in features:
+            self._compiled = CompiledWatch(
+                client,
+                lambda: self._feed.leave_out(self._compiled.known.left_out),
+                backoff=_BACKOFF,
+                metrics=metrics,
+                quiet=quiet_seconds,
+            )
+            self.watches += self._compiled.reflectors
+        """All of them; admission can do without nodes, and without compiled policies."""
         self._parents = Parents({kind: _Followed(each) for kind, each in self.parents.items()})
 
     def _mirror(
@@ -210,7 +227,9 @@ class ClusterState:
         current = self._holder.current
         excluded = current.snapshot.excluded
         self._holder.current = current.succeeded(
-            Snapshot(policies, self._known, excluded, self._parents, self._nodes)
+            Snapshot(
+                policies, self._known, excluded, self._parents, self._nodes, self._feed.audited
+            )
         )
 
 

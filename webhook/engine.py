@@ -17,6 +17,7 @@ from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
 from harbourmaster.policies.merge import merge
 from harbourmaster.policies.notes import Note
+from harbourmaster.webhook.auditing import Audit
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.node_notes import node_notes
@@ -61,6 +62,8 @@ class Verdict(Struct, frozen=True, gc=False):
     operations: int = 0
     notes: tuple[Note, ...] = ()
     """Given to the user."""
+    audit: Audit | None = None
+    """What to evaluate after the answer, for policies in Audit mode."""
 
     @property
     def codes(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.sizes import size_errors
@@ -19,6 +20,7 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
+from harbourmaster.webhook.auditing import Audit
 from harbourmaster.webhook.canary import canary_policy, is_canary
 from harbourmaster.webhook.checked_objects import is_checked, review_object
 from harbourmaster.webhook.engine import (
@@ -242,8 +244,16 @@ def _decide(
         if notes or waits:
             notes += object_notes(kind, found, pod)
         verdict = noted(merged or _LEFT_ALONE, notes)
-    notes = () if is_canary_pod else engine.node_notes(kind, pod, policies, (as_field, place))
-    return noted(verdict, notes)
+    audited = snapshot.audited.match(name, namespace.labels, pod.labels)
+    audit = Audit(kind, pod, policies, audited, (as_field, place))
+    return verdict if is_canary_pod else _followed(verdict, engine, audit)
+
+
+def _followed(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
+    """The verdict with what nodes say of it, and with what remains to be evaluated."""
+    notes = engine.node_notes(audit.kind, audit.pod, audit.enforced, audit.waiting)
+    verdict = noted(verdict, notes)
+    return replace(verdict, audit=audit) if audit.audited else verdict
 
 
 def _waiting(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
+from harbourmaster.policies.enforcement import API_SERVER
 from harbourmaster.policies.index import PolicySet
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.enforcement import Enforced
 
 Content: TypeAlias = "bytes | str"
 """A policy as ``policy_objects.content_of`` gives it, or why it can't be used."""
@@ -39,6 +41,9 @@ class PolicyFeed:
     ) -> None:
         """``on_policies`` gets each new set; ``keeps_sources`` keeps policies as written, too."""
         self.policies = PolicySet()
+        self.audited = PolicySet(audits=True)
+        """Those that are only evaluated."""
+        self._left_out: Enforced = frozenset()
         self._on_policies = on_policies
         self._keeps_sources = keeps_sources
         self._compiled: dict[str, CompiledPolicy] = {}
@@ -69,6 +74,14 @@ class PolicyFeed:
         if gone:
             self._take(dict.fromkeys(gone))
         self._woken.set()
+
+    def leave_out(self, enforced: Enforced) -> None:
+        """Leave to the API server what it enforces, of the policies that name it alone."""
+        if enforced == self._left_out:
+            return
+        self._left_out = enforced
+        placed = {reference: self._placed(each) for reference, each in self._compiled.items()}
+        self._take({name: new for name, new in placed.items() if new is not self._compiled[name]})
 
     async def run(self) -> None:
         """Compile what changes, until cancelled."""
@@ -118,7 +131,7 @@ class PolicyFeed:
 
     def _take(self, changes: Mapping[str, CompiledPolicy | None]) -> None:
         former = [self._compiled.pop(each) for each in changes if each in self._compiled]
-        new = {reference: policy for reference, policy in changes.items() if policy is not None}
+        new = {name: self._placed(policy) for name, policy in changes.items() if policy is not None}
         self._compiled |= new
         for awaited in self._awaited:
             awaited.difference_update(changes)
@@ -126,7 +139,21 @@ class PolicyFeed:
         self._progress = asyncio.Event()
         if former or new:
             self.policies = self.policies.changed(former, new.values())
+            self.audited = self.audited.changed(
+                (each for each in former if each.is_audited),
+                (each for each in new.values() if each.is_audited),
+            )
             self._on_policies(self.policies)
+
+    def _placed(self, policy: CompiledPolicy) -> CompiledPolicy:
+        is_left_out = (
+            policy.enforcement == API_SERVER
+            and not policy.is_audited
+            and (policy.reference, policy.hash) in self._left_out
+        )
+        if policy.is_left_out == is_left_out:
+            return policy
+        return replace(policy, is_left_out=is_left_out)
 
 
 def _compiled(reference: str, content: Content, *, keeps: bool) -> CompiledPolicy:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import clean
+from harbourmaster.webhook.auditing import results
 from harbourmaster.webhook.engine import DENIED, GATED, MUTATED
 from harbourmaster.webhook.handlers import INVALID
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.telemetry.metrics import Metrics
     from harbourmaster.telemetry.spans import Tracer
-    from harbourmaster.webhook.engine import Verdict
+    from harbourmaster.webhook.auditing import Audit
+    from harbourmaster.webhook.engine import Engine, Verdict
     from harbourmaster.webhook.handlers import Decision
     from harbourmaster.webhook.review import RequestHead
 
@@ -106,6 +108,13 @@ class Records:
                 trace,
             )
         )
+
+    def audit(self, audit: Audit, engine: Engine) -> None:
+        """Count what policies in Audit mode would have done."""
+        try:
+            self._metrics.admission.audits.update(results(audit, engine))
+        except Exception:  # noqa: BLE001 - answers do not depend on it
+            self._log.exception("audit failed")
 
     def flush(self) -> None:
         """Count, trace and write what waits."""

@@ -70,6 +70,8 @@ class Snapshot(Struct, frozen=True, gc=False):
     """What pods inherit from; it goes on following the cluster."""
     nodes: KnownNodes | None = None
     """None where they are not known, or not asked for."""
+    audited: PolicySet = PolicySet(audits=True)
+    """Policies that are only evaluated."""
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace of that name; None where it is not known."""

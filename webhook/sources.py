@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError, describe
 from harbourmaster.policies.compiled import compile_policy, undecodable_policy
-from harbourmaster.policies.index import policy_set
+from harbourmaster.policies.index import audited_set, policy_set
 from harbourmaster.policies.model import API_VERSION, CLUSTER_POLICY, POLICY
 from harbourmaster.policies.validation import validate
 from harbourmaster.serving.definitions import unknown_fields
@@ -77,7 +77,12 @@ def load(sources: Sources) -> Loaded:
     parents: list[ParentObject] = []
     if sources.parents is not None:
         parents = _load(sources.parents, problems, ParentObject)
-    snapshot = Snapshot(policy_set(policies.values()), namespaces, parents=parents_of(parents))
+    snapshot = Snapshot(
+        policy_set(policies.values()),
+        namespaces,
+        parents=parents_of(parents),
+        audited=audited_set(policies.values()),
+    )
     return Loaded(snapshot, tuple(problems), len(parents))
 
 

@@ -189,8 +189,9 @@ def judge(
         faults=(reason(errors),) if errors else (),
         lost=_reached(compiled, reach[0]),
         gained=_reached(compiled, reach[1]),
+        is_audited=compiled.is_audited,
     )
-    return judged if judged.faults or judged.lost or judged.gained else None
+    return judged if judged != Policy(ref) else None
 
 
 def _reached(policy: CompiledPolicy, namespaces: Namespaces) -> tuple[str, ...]:

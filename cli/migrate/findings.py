@@ -60,6 +60,8 @@ TEXTS: Final[dict[Severity, dict[str, str]]] = {
     },
     "change": {
         "policy-excluded": "matches {namespaces}, which Harbourmaster never changes",
+        "policy-audited": "is not enforced, because its mode is Audit: kupid or another system "
+        "would enforce it",
         "policy-included": "matches {namespaces}, which kupid excluded because of the label "
         "role=kube-system: exclude the namespace by name in Harbourmaster's settings, or narrow "
         "the namespaceSelector",
@@ -232,6 +234,8 @@ def _policies(observed: Observed) -> Iterator[MigrationFinding]:
     for one in observed.policies:
         if one.faults:
             yield _finding("policy-refused", one.ref, corrected(one), faults="; ".join(one.faults))
+        if one.is_audited:
+            yield _finding("policy-audited", one.ref)
         # Once kupid is gone, the difference is history.
         if observed.is_installed(KUPID):
             if one.lost:

@@ -162,6 +162,8 @@ class Policy(Struct, frozen=True):
     """Namespaces where kupid applied it and Harbourmaster, which excludes them, doesn't."""
     gained: tuple[str, ...] = ()
     """Namespaces that kupid excluded by their label, and Harbourmaster doesn't."""
+    is_audited: bool = False
+    """Whether Harbourmaster only evaluates it."""
 
 
 class StuckPod(Struct, frozen=True):

@@ -43,6 +43,7 @@ from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
 from harbourmaster.cli.migrate.model import title
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
+from harbourmaster.policies.enforcement import is_audited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -243,6 +244,18 @@ class Removal:
                         f"definition {name}: its objects are not gone yet; look for finalizers"
                     )
         return self.deleted(deleted)
+
+    async def audited(self) -> str:
+        """Say which policies are not enforced now, but would be by another system."""
+        names = [
+            f"{resource.kind} {metadata.key.lstrip('/')}"
+            for resource in POLICY_RESOURCES
+            for metadata in await self.metadata(resource)
+            if is_audited(metadata.annotations)
+        ]
+        if not names:
+            return NOTHING
+        return f"not enforced: another system would enforce {shown(sorted(names))}"
 
     async def _held(self) -> str:
         found = [many(await self._count(POLICY_RESOURCES), "policy", "policies")]

@@ -284,6 +284,7 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
     await removal.step(f"pods in {options.scheduler}", undoing.schedulers, quiet=True)
     # By them the step before knows which pods got their scheduler from us.
     await removal.step("annotations", undoing.annotations)
+    await removal.step("policies in mode Audit", removal.audited, quiet=True)
     await removal.step("definitions", removal.definitions)
     for resource in CLUSTER_WIDE[len(GUARDS) :]:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)

@@ -52,6 +52,7 @@ def server_families() -> list[Metric]:
     metrics.admission_skipped.labels("deadline").inc()
     metrics.policies.labels(POLICY).set(1)
     metrics.admission.matches["ClusterPodSchedulingPolicy web"] += 1
+    metrics.admission.audits["ClusterPodSchedulingPolicy web", "would_change"] += 1
     set_certificate_expiry(metrics, "leaf", datetime.now(UTC))
     return own_families(metrics.registry)
 

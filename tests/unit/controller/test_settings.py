@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.controller.registry import LIFECYCLE, METRICS, NAMESPACES, REGISTRATION
+from harbourmaster.controller.registry import (
+    LIFECYCLE,
+    METRICS,
+    NAMESPACES,
+    POLICIES,
+    REGISTRATION,
+)
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate
 from harbourmaster.serving.options import SettingsError, add_settings, settings_from
@@ -31,13 +37,13 @@ def test_the_defaults_are_valid():
 
 
 def test_everything_runs_by_default():
-    assert settings().running == (REGISTRATION, NAMESPACES, METRICS, LIFECYCLE)
+    assert settings().running == (REGISTRATION, NAMESPACES, POLICIES, METRICS, LIFECYCLE)
 
 
 @pytest.mark.parametrize(
     ("values", "running"),
     [
-        ({"registerWebhooks": False}, (NAMESPACES, METRICS, LIFECYCLE)),
+        ({"registerWebhooks": False}, (NAMESPACES, POLICIES, METRICS, LIFECYCLE)),
         ({"controllers": ["registration"]}, (REGISTRATION,)),
         ({"controllers": ["namespaces", "registration"]}, (REGISTRATION, NAMESPACES)),
         ({"controllers": ["lifecycle"]}, (LIFECYCLE,)),

@@ -15,6 +15,7 @@ from harbourmaster.controller.registry import (
     CONTROLLERS,
     NAMESPACES,
     PLACEMENT,
+    POLICIES,
     REGISTRATION,
     RESCHEDULING,
 )
@@ -277,7 +278,7 @@ def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
     )
     controller = ("Deployment", "harbourmaster-controller")
     settings = settings_of(found[controller])
-    assert settings.running == (REGISTRATION, NAMESPACES)
+    assert settings.running == (REGISTRATION, NAMESPACES, POLICIES)
     # By default two are off.
     usually = tuple(name for name in CONTROLLERS if name not in {RESCHEDULING, PLACEMENT})
     assert settings_of(usual[controller]).running == usually
