@@ -1,4 +1,4 @@
-"""The final-state check reports exactly what the engine would have added, on the real API server."""
+"""The final-state check reports what the engine would have added, on the real API server."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, 
     kubectl("apply", "-f=-", stdin=json.dumps(last))
     eventually(lambda: checked.refusal(lacking))
     specs = drawn(pod_specs, 3 * POLICIES)
-    chance = random.Random(0)
+    chance = random.Random(0)  # noqa: S311
     reported = passed = 0
     for number, case in enumerate(cases):
         for spec in chance.sample(specs, PODS_OF_EACH):
@@ -198,7 +198,7 @@ def test_a_policy_is_checked_where_it_selects_the_pod(checked, kubectl, side):
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     kubectl("apply", "-f=-", stdin=text)
     eventually(lambda: checked.refusal(pod({}, labels={**LABELS, CASE: "2"})))
-    for number, (name, (selector, is_selected)) in enumerate(SELECTORS.items()):
+    for number, (name, (_, is_selected)) in enumerate(SELECTORS.items()):
         told = checked.refusal(pod({}, labels={**LABELS, CASE: f"{number}"}))
         assert bool(told) == is_selected, name
     kubectl("delete", "-f=-", stdin=text)
