@@ -30,6 +30,9 @@ from harbourmaster.api.resources import (
     VALIDATING_WEBHOOKS,
 )
 from harbourmaster.api.selectors import LabelSelector
+from harbourmaster.gates.gate import GATE
+from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
+from harbourmaster.gates.release import OURS
 from harbourmaster.policies.model import GROUP, VERSION
 from harbourmaster.registration.settings import KINDS, MORE_KINDS, PODS
 
@@ -50,6 +53,8 @@ SHADOW_SECONDS: Final = 2
 TEMPLATES: Final = "templates.harbourmaster.dev"
 PODS_ENTRY: Final = "pods.harbourmaster.dev"
 GATED_PODS: Final = "gated-pods.harbourmaster.dev"
+HELD_PODS: Final = "held-pods.harbourmaster.dev"
+"""Those of namespaces with gates that the API server has gated itself."""
 POLICIES: Final = "policies.harbourmaster.dev"
 TASK_DEFINITIONS_ENTRY: Final = "taskdefinitions.harbourmaster.dev"
 CHECKS_ENTRY: Final = "checks.harbourmaster.dev"
@@ -65,6 +70,14 @@ GATES_LABEL: Final = "gates.harbourmaster.dev/enabled"
 """Mirrored from Keptn's annotation on a Namespace (decision D6)."""
 ENABLED: Final = "true"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+HELD: Final = (
+    f'object.spec.?schedulingGates.orValue([]).exists(gate, gate.name == "{GATE}") && '
+    f'object.metadata.?annotations[?"{PARENT_KEY}"].orValue("") == "{UNRESOLVED}" && '
+    f'object.metadata.annotations.all(key, key == "{PARENT_KEY}" || !key.startsWith("{OURS}")) && '
+    "[object.metadata.annotations, object.metadata.?labels.orValue({})]"
+    f'.all(found, !("{REMOVED_KEY}" in found))'
+)
+"""Whether the API server has gated a pod: the pod waits until the controller decides, without us."""
 
 _GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "batch"}
 _CREATE_ONLY: Final = ("jobs",)
@@ -148,6 +161,14 @@ class _Entries:
             ):
                 gated = {"key": GATES_LABEL, "operator": operator, "values": [ENABLED]}
                 found.append(self._mutating(name, rules, policy, [gated]))
+            if settings.api_server_gate:
+                held = {**found[-1], "name": HELD_PODS, "failurePolicy": settings.failure_policy}
+                for entry, name, expression in (
+                    (found[-1], "not-held", f"!({HELD})"),
+                    (held, "held", HELD),
+                ):
+                    entry["matchConditions"] = [{"name": name, "expression": expression}]
+                found.append(held)
         return found
 
     def validating(self) -> list[dict[str, Any]]:

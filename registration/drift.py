@@ -19,6 +19,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.registration.desired import (
     GATED_PODS,
+    HELD_PODS,
     TASK_DEFINITIONS_ENTRY,
     TEMPLATES,
 )
@@ -36,15 +37,17 @@ _SETTINGS: Final = {
     "clientConfig.service.namespace": "webhook.serviceNamespace",
     "clientConfig.service.port": "webhook.servicePort",
     "failurePolicy": "webhook.failurePolicy",
+    "matchConditions": "webhook.apiServerGate",
     "namespaceSelector": "webhook.namespaceSelector",
     "objectSelector": "webhook.objectSelector",
     "reinvocationPolicy": "webhook.reinvocationPolicy",
     "rules": "webhook.kinds",
     "timeoutSeconds": "webhook.timeoutSeconds",
 }
+_ENTRIES: Final = {HELD_PODS: "webhook.apiServerGate", TEMPLATES: "webhook.templates"}
 _NO_SETTING_OF_OBJECTS: Final = frozenset(("namespaceSelector", "objectSelector", "rules"))
 _UNWANTED: Final = (("matchConditions",), ("clientConfig", "url"))
-"""Optional fields that we never set; others that we don't know may be a newer server's."""
+"""Optional fields that are removed where we don't set them; others may be a newer server's."""
 
 
 class Repair(Struct, frozen=True):
@@ -142,7 +145,7 @@ def _webhooks(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Rep
         yield Repair(name, "", found[name], None)
     for name, entry in wanted.items():
         if name not in found:
-            setting = "webhook.templates" if name == TEMPLATES else ""
+            setting = _ENTRIES.get(name, "")
             yield Repair(name, "", None, entry, setting)
         else:
             yield from _entry(name, found[name], entry, is_mutating=is_mutating)
@@ -167,7 +170,7 @@ def _entry(
             yield Repair(name, field, value, wanted, setting)
     for path in _UNWANTED:
         value = _at(observed, path)
-        if value:
+        if value and not _at(desired, path):
             yield Repair(name, ".".join(path), value, None)
 
 

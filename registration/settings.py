@@ -48,6 +48,11 @@ class RegistrationSettings(DescribedSettings, frozen=True, kw_only=True):
         "the same for task definitions, and for pods of namespaces with gates; Fail prevents that "
         "pods skip their checks",
     ] = "Fail"
+    api_server_gate: Annotated[
+        bool,
+        "let pods of namespaces with gates that the API server has gated itself be created if no "
+        "webhook answers, unless failurePolicy is Fail; the component api-server-gate sets it",
+    ] = False
     timeout_seconds: Annotated[
         int,
         Meta(ge=1, le=30),

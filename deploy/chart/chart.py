@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HERE: Final = Path(__file__).parent
 KEEP: Final = "helm.sh/resource-policy"
+FINAL_STATE: Final = "harbourmaster-final-state"
 PEERS: Final = {
     "monitoring": ".Values.networkPolicy.monitoring",
     "keda": ".Values.networkPolicy.keda",
@@ -96,6 +97,10 @@ def adapted(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
         )
     elif kind == "NetworkPolicy":
         found = _peers(found)
+    elif metadata["name"].startswith(FINAL_STATE) and kind.endswith("Binding"):
+        found["spec"]["validationActions"] = Expression("list .Values.finalStateCheck.action")
+    elif "matchConstraints" in found.get("spec", {}):
+        _exclude(found["spec"]["matchConstraints"])
     return found
 
 
@@ -137,7 +142,11 @@ def _webhook(entry: dict[str, Any]) -> None:
     policy = entry["failurePolicy"]
     value = {"Ignore": "failurePolicy", "Fail": "gatedFailurePolicy"}[policy]
     entry["failurePolicy"] = Expression(f'default "{policy}" .Values.admission.{value}')
-    for each in entry["namespaceSelector"].get("matchExpressions", ()):
+    _exclude(entry)
+
+
+def _exclude(entry: dict[str, Any]) -> None:
+    for each in entry.get("namespaceSelector", {}).get("matchExpressions", ()):
         if each["operator"] == "NotIn" and NAMESPACE in each["values"]:
             excluded = _literal([one for one in each["values"] if one != NAMESPACE])
             each["values"] = Expression(

@@ -39,6 +39,8 @@ CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
     "Namespace",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",

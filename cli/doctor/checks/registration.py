@@ -16,7 +16,15 @@ from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATIO
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.registration.break_glass import is_open, opened, standing
-from harbourmaster.registration.desired import ENABLED, GATED_PODS, GATES_LABEL, NAME, Home, desired
+from harbourmaster.registration.desired import (
+    ENABLED,
+    GATED_PODS,
+    GATES_LABEL,
+    HELD_PODS,
+    NAME,
+    Home,
+    desired,
+)
 from harbourmaster.registration.drift import compare
 
 if TYPE_CHECKING:
@@ -144,6 +152,8 @@ async def check_selectors(live: Installation) -> AsyncIterator[Finding]:
         text = "no webhook is registered for pods, so policies and gates reach templates at most"
         yield warning(MUTATING_WEBHOOKS.kind, text, "add pods to webhook.kinds")
         return
+    # Conditions tell this one from the other of namespaces with gates.
+    on_pods = [entry for entry in on_pods if entry.name != HELD_PODS]
     twice = [one for one in namespaces if sum(each.selects(one) for each in on_pods) > 1]
     if twice:
         names = " and ".join(each.name for each in on_pods)
@@ -165,7 +175,7 @@ def _selected(entry: Webhook, namespaces: list[Metadata], home: str) -> Iterator
     if _SYSTEM in chosen:
         text = f"selects {_SYSTEM}: what the cluster itself needs waits for us"
         yield warning(entry.name, text, _SETTING)
-    if entry.name != GATED_PODS and not chosen:
+    if entry.name not in {GATED_PODS, HELD_PODS} and not chosen:
         text = "its namespaceSelector selects no namespace of this cluster"
         yield warning(entry.name, text, _SETTING)
     if entry.labels() is None:

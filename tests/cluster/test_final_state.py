@@ -1,0 +1,204 @@
+"""The final-state check reports what the engine would have added, on the real API server."""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import json
+import random
+
+import jsonpatch
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from harbourmaster.policies.index import policy_set
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.sources import read_policy
+from helpers.cluster import eventually
+from helpers.generated import pod_specs, policy_specs
+from helpers.manifests import objects
+from helpers.objects import API, cluster_policy
+from helpers.patching import decode_patch
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CASE = "example.com/case"
+POLICIES = 60
+PODS_OF_EACH = 8
+LABELS = {"example.com/app": "checked"}
+
+
+class Checked:
+    """A namespace in which the check denies."""
+
+    def __init__(self, plane, namespace):
+        self.connection = http.client.HTTPSConnection("127.0.0.1", plane.port, context=plane.admin)
+        self.namespace = namespace
+
+    def refusal(self, pod):
+        """What the check says about a pod, by dry run; None where the API server refuses it."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods?dryRun=All"
+        headers = {"Content-Type": "application/json"}
+        self.connection.request("POST", path, json.dumps(pod), headers)
+        with self.connection.getresponse() as answer:
+            text = answer.read().decode()
+            if answer.status == http.HTTPStatus.CREATED:
+                return ""
+            return text if "harbourmaster:" in text else None
+
+
+@pytest.fixture
+def checked(control_plane, namespace, kubectl):
+    items = [
+        copy.deepcopy(each)
+        for each in objects("default", "final-state-check")
+        if each["metadata"]["name"].startswith("harbourmaster-final-state")
+    ]
+    for each in items:
+        if each["kind"].endswith("Binding"):
+            by_name = {"kubernetes.io/metadata.name": namespace}
+            each["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
+            each["spec"]["validationActions"] = ["Deny"]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl("apply", "-f=-", stdin=text)
+    found = Checked(control_plane, namespace)
+    yield found
+    found.connection.close()
+    kubectl("delete", "-f=-", stdin=text)
+
+
+def pod(spec, **metadata):
+    containers = [{"name": "main", "image": "registry.example.com/main:1"}]
+    spec = {"schedulerName": "default-scheduler", **spec, "containers": containers}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "checked-", **metadata},
+        "spec": spec,
+    }
+
+
+def mutated(found, namespace, documents):
+    """The pod as the engine makes it."""
+    request = {
+        "uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "namespace": namespace,
+        "operation": "CREATE",
+        "object": found,
+    }
+    snapshot = Snapshot(policy_set(read_policy(each)[0] for each in documents))
+    body = json.dumps({"request": request}).encode()
+    result, _ = answer(body, Engine(snapshot, AdmissionSettings()))
+    operations = decode_patch(json.loads(result)["response"])
+    return jsonpatch.apply_patch(copy.deepcopy(found), operations)
+
+
+def one_of(operator, *values, key="example.com/app"):
+    """A selector of one expression."""
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def joined(selector, labels):
+    """The selector that requires these labels as well."""
+    return {**selector, "matchLabels": {**selector.get("matchLabels", {}), **labels}}
+
+
+def drawn(strategy, count):
+    """As many examples of a strategy, the same in each run."""
+    found = []
+
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(example):
+        found.append(example)
+
+    collect()
+    return found
+
+
+@pytest.mark.full
+def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, kubectl):
+    cases = []
+    for number, drawn_spec in enumerate(drawn(policy_specs, POLICIES)):
+        spec = {**drawn_spec, "podSelector": {"matchLabels": {CASE: f"{number}"}}}
+        metadata = {"name": f"case-{number}"}
+        kind = "ClusterPodSchedulingPolicy"
+        if number % 2:
+            kind, metadata["namespace"] = "PodSchedulingPolicy", checked.namespace
+            del spec["namespaceSelector"]
+        cases.append({"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec})
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": cases})
+    kubectl("apply", "-f=-", stdin=text)
+    lacking = pod({}, labels={CASE: "last"})
+    last = cluster_policy("last", pods={CASE: "last"}, nodeSelector={"a": "b"})
+    kubectl("apply", "-f=-", stdin=json.dumps(last))
+    eventually(lambda: checked.refusal(lacking))
+    specs = drawn(pod_specs, 3 * POLICIES)
+    chance = random.Random(0)  # noqa: S311
+    reported = passed = 0
+    for number, case in enumerate(cases):
+        for spec in chance.sample(specs, PODS_OF_EACH):
+            bare = pod(spec, labels={CASE: f"{number}"})
+            full = mutated(bare, checked.namespace, [case])
+            told = checked.refusal(bare)
+            if told is None:
+                continue
+            assert bool(told) == (full != bare), (case, bare, full, told)
+            assert not checked.refusal(full), (case, full)
+            reported, passed = reported + bool(told), passed + (not told)
+    kubectl("delete", "-f=-", stdin=text)
+    kubectl("delete", "clusterpodschedulingpolicy", "last")
+    assert reported > 3 * POLICIES
+    assert passed > POLICIES
+
+
+SELECTORS = {
+    "everything": ({}, True),
+    "nothing": (None, False),
+    "label": ({"matchLabels": LABELS}, True),
+    "other value": ({"matchLabels": {"example.com/app": "other"}}, False),
+    "in": (one_of("In", "other", "checked"), True),
+    "in others": (one_of("In", "other"), False),
+    "not in": (one_of("NotIn", "other"), True),
+    "not in these": (one_of("NotIn", "checked"), False),
+    "exists": (one_of("Exists"), True),
+    "does not exist": (one_of("DoesNotExist"), False),
+    "not in without the key": (one_of("NotIn", "checked", key="example.com/none"), True),
+    "in without the key": (one_of("In", "checked", key="example.com/none"), False),
+    "exists without the key": (one_of("Exists", key="example.com/none"), False),
+    "does not exist without the key": (one_of("DoesNotExist", key="example.com/none"), True),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["podSelector", "namespaceSelector"])
+def test_a_policy_is_checked_where_it_selects_the_pod(checked, kubectl, side):
+    kubectl("label", "namespace", checked.namespace, *(f"{k}={v}" for k, v in LABELS.items()))
+    items = []
+    for number, (selector, _) in enumerate(SELECTORS.values()):
+        found = cluster_policy(f"case-{number}", pods={CASE: f"{number}"}, nodeSelector={"a": "b"})
+        if selector is None:
+            del found["spec"][side]
+        elif side == "podSelector":
+            found["spec"][side] = joined(selector, {CASE: f"{number}"})
+        else:
+            found["spec"][side] = selector
+        items.append(found)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    kubectl("apply", "-f=-", stdin=text)
+    eventually(lambda: checked.refusal(pod({}, labels={**LABELS, CASE: "2"})))
+    for number, (name, (_, is_selected)) in enumerate(SELECTORS.items()):
+        told = checked.refusal(pod({}, labels={**LABELS, CASE: f"{number}"}))
+        assert bool(told) == is_selected, name
+    kubectl("delete", "-f=-", stdin=text)
