@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 from pathlib import Path
 
@@ -47,6 +48,17 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.option.stalls:
         config.pluginmanager.register(Stalls(config.option.stalls))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Thousands of tests stay to the end: collections pass over them, while and after they come."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -44,9 +44,11 @@ STAGES = {
     "node": Stage(("node",), {"full": 10}, workers=0, needs_binaries=True, shows=True),
     "browser": Stage(("browser",), {"gate": 0.5, "full": 3}, needs_binaries=True),
 }
+# Otherwise each worker and each process of a test would compile all modules again.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 ENVIRONMENT = {
-    "gate": {},
-    "full": {"HARBOURMASTER_CHAOS_LONG": "1", "HARBOURMASTER_PROPERTY_CASES": "20000"},
+    "gate": COMPILED,
+    "full": COMPILED | {"HARBOURMASTER_CHAOS_LONG": "1", "HARBOURMASTER_PROPERTY_CASES": "20000"},
 }
 
 
