@@ -90,6 +90,8 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
     spec = policy.spec or PolicySpec()
     namespace = None if policy.is_cluster_scoped else policy.metadata.namespace or ""
     rank = (not policy.is_cluster_scoped, namespace or "", policy.metadata.name or "")
+    annotations = policy.metadata.annotations or {}
+    enforcement = enforcement_of(annotations)
     errors = [error for error in validate_spec(policy) if not _NODE_NAME_VALUE.search(error.path)]
     if errors:
         paths = [error.path for error in errors]
@@ -100,9 +102,8 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
             namespaces=_intact(spec.namespace_selector, "spec.namespaceSelector", paths),
             pods=_intact(spec.pod_selector, "spec.podSelector", paths),
             fault=reason(errors),
+            enforcement=enforcement,
         )
-    annotations = policy.metadata.annotations or {}
-    enforcement = enforcement_of(annotations)
     affinity: Json = _plain(spec.affinity) if spec.affinity else {}
     node_affinity = affinity.get("nodeAffinity") or {}
     required_terms = (node_affinity.get(REQUIRED) or {}).get(NODE_TERMS)

@@ -19,7 +19,7 @@ from harbourmaster.policies.admission_policies import (
     expressions,
 )
 from harbourmaster.policies.compiled import CompiledPolicy
-from harbourmaster.policies.enforcement import WEBHOOK
+from harbourmaster.policies.enforcement import COMPILED_KEY, WEBHOOK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 GROUP: Final = "admissionregistration.k8s.io/v1"
-COMPILED_LABEL: Final = "harbourmaster.dev/compiled"
-"""Label of every compiled object: POLICY, FINAL, PROBE or CHECK."""
 POLICY: Final = "policy"
+"""Values of the label COMPILED_KEY."""
 FINAL: Final = "final"
 PROBE: Final = "probe"
 CHECK: Final = "check"
@@ -323,7 +322,7 @@ def _probe_namespace() -> Json:
 def _object(
     kind: str, name: str, mark: str, spec: Json, annotations: Mapping[str, str] | None = None
 ) -> Json:
-    labels = {"app.kubernetes.io/name": "harbourmaster", COMPILED_LABEL: mark}
+    labels = {"app.kubernetes.io/name": "harbourmaster", COMPILED_KEY: mark}
     metadata: Json = {"name": name, "labels": labels}
     if annotations:
         # As a label too, so that those of former sets can be deleted.

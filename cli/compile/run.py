@@ -7,7 +7,9 @@ all by dry run.
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,6 +22,7 @@ from harbourmaster.api.resources import (
     PODS,
     POLICIES,
 )
+from harbourmaster.api.times import moment
 from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned, probes
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.live.files import dump, read_paths
@@ -27,6 +30,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.cli.render import difference
+from harbourmaster.controller.enforcement import decode
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import ServerVersion, server_version
@@ -38,6 +42,7 @@ from harbourmaster.policies.delegation import (
     compile_objects,
     select,
 )
+from harbourmaster.policies.enforcement import QUIET, WEBHOOK
 from harbourmaster.registration.desired import (
     GATES_LABEL,
     PODS_ENTRY,
@@ -50,8 +55,9 @@ from harbourmaster.webhook.sources import policies_in, read_policy
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from harbourmaster.controller.enforcement import AskedPolicy
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.delegation import Objects
@@ -105,11 +111,19 @@ async def _live(arguments: Arguments, client: Client) -> int:
             settings = await live.readable(live.webhook_settings())
             registration = await live.readable(live.controller_settings())
             compilation = _Compilation(arguments, settings, registration)
-            policies = [
-                read_policy(each)[0]
+            found = [
+                each
                 for resource in (CLUSTER_POLICIES, POLICIES)
-                for each in await live.items(resource, decode_anything)
+                for each in await live.items(
+                    resource, lambda raw: (decode(raw), decode_anything(raw))
+                )
             ]
+            policies = [read_policy(value)[0] for _, value in found]
+            early = list(too_early((policy for policy, _ in found), datetime.now(UTC)))
+            if early and arguments.step in {None, "final"}:
+                for line in early:
+                    complain(line)
+                return LEFT
         if arguments.tries:
             return await compilation.try_out(client, policies)
     except ApiError as error:
@@ -117,6 +131,22 @@ async def _live(arguments: Arguments, client: Client) -> int:
         complain(str(error))
         return LEFT
     return compilation.print(policies)
+
+
+def too_early(policies: Iterable[AskedPolicy], now: datetime) -> Iterator[str]:
+    """Policies that left the API server so recently that webhooks may not enforce them yet."""
+    for policy in policies:
+        condition = policy.condition
+        if not condition or (policy.enforcement != WEBHOOK and not policy.is_audited):
+            continue
+        since = moment(condition.get("lastTransitionTime"))
+        left = QUIET if since is None else QUIET - (now - since).total_seconds()
+        if condition["status"] != "False":
+            text = "webhooks can still leave it out: wait until its status says Webhook"
+            yield f"{policy.reference} must stay compiled: {text}"
+        elif left > 0:
+            text = f"webhooks enforce it again only since {since}: wait {ceil(left)} s"
+            yield f"{policy.reference} must stay compiled: {text}"
 
 
 class _Compilation:

@@ -1,13 +1,13 @@
 """Random policies in sets, and pods for each, tried by dry run on a real API server.
 
-Every policy of a set selects a label that only the pods of that set have, so the admission policies
-of all sets can be bound side by side in the namespace where objects are tried.
+Every policy of a set selects a label that only the pods of that set have, so many sets can be in
+one group, which is compiled to one admission policy for each part: to make these is what takes
+time. Groups are bound side by side in the namespace where objects are tried.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from msgspec import structs
 from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned
 from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
-from harbourmaster.policies.delegation import COMPILED_LABEL, compile_objects, select
+from harbourmaster.policies.delegation import compile_objects, select
+from harbourmaster.policies.enforcement import COMPILED_KEY
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.sources import read_policy
@@ -27,6 +28,8 @@ from helpers.patience import PATIENCE
 SET = "set.example.com/name"
 ASKS = {"harbourmaster.dev/enforcement": "APIServer"}
 AT_ONCE = 4
+CREATED = 201
+REFUSED = "refused"
 WAITING = "keptn-scheduler"
 REGISTERED = registered_by(RegistrationSettings(), "harbourmaster-system")
 PODS_ONLY = structs.replace(REGISTERED, rules={"pods": REGISTERED.rules["pods"]})
@@ -195,31 +198,31 @@ class Chance(random.Random):
 
 
 class Delegation:
-    """Sets of policies on one API server, by number."""
+    """Groups of policies on one API server, by name."""
 
     def __init__(self, session):
         self._session = session
-        self._sets = {}
+        self._groups = {}
 
-    def compiled(self, number, documents, registered=REGISTERED, namespaces=()):
-        """The objects of a set, with bindings of its own; what is refused is left out."""
+    def compiled(self, group, documents, registered=REGISTERED, namespaces=()):
+        """The objects of a group, with bindings of its own; what is refused is left out."""
         policies = [read_policy(each)[0] for each in documents]
         chosen = select(policies, namespaces=namespaces, waiting_scheduler=WAITING).policies
-        self._sets[number] = chosen
+        self._groups[group] = chosen
         if not chosen:
             return []
         objects = compile_objects(chosen, registered)
         found = [each for each in objects.policies + objects.probe if each["kind"].startswith("M")]
         for each in found:
-            # Sets of equal content have equal names.
-            each["metadata"]["name"] += f"-{number}"
+            # Groups of equal content have equal names.
+            each["metadata"]["name"] += f"-{len(self._groups)}"
             if "policyName" in each["spec"]:
-                each["spec"]["policyName"] += f"-{number}"
+                each["spec"]["policyName"] += f"-{len(self._groups)}"
         return found
 
-    def policies(self, number):
-        """Those of a set that were compiled."""
-        return self._sets[number]
+    def policies(self, group):
+        """Those of a group that were compiled."""
+        return self._groups[group]
 
     async def create(self, objects):
         """Create admission policies and bindings. Raises AssertionError with what was wrong."""
@@ -229,16 +232,16 @@ class Delegation:
             async with self._session.post(path, json=each) as answer:
                 assert answer.status == 201, await answer.text()
 
-    async def tried(self, number, part, namespace, pod, name="probe"):
-        """An object by dry run. Raises AssertionError if it is refused."""
+    async def tried(self, group, part, namespace, pod, name="probe"):
+        """An object by dry run; what came back is the reason where it was refused."""
         obj = object_of(part, name, namespace, pod)
         path = (
             f"{PATHS[obj['apiVersion']]}/namespaces/{PROBE_NAMESPACE}/{KINDS[part][2]}?dryRun=All"
         )
         async with self._session.post(path, json=obj) as answer:
             body = await answer.json()
-            assert answer.status == 201, f"{json.dumps(obj)}: {json.dumps(body)}"
-        return Tried(obj, expected(obj, self._sets[number]), owned(body))
+        theirs = owned(body) if answer.status == CREATED else {REFUSED: body.get("message")}
+        return Tried(obj, expected(obj, self._groups[group]), theirs)
 
     async def bind(self, objects, registered=REGISTERED):
         """Create them, and return when the last ones are in force."""
@@ -257,11 +260,11 @@ class Delegation:
         """Delete all that is compiled, and return when it has no effect."""
         for kind in ("policybindings", "policies"):
             path = f"/apis/admissionregistration.k8s.io/v1/mutatingadmission{kind}"
-            async with self._session.delete(f"{path}?labelSelector={COMPILED_LABEL}") as answer:
+            async with self._session.delete(f"{path}?labelSelector={COMPILED_KEY}") as answer:
                 assert answer.status == 200, await answer.text()
 
     async def all_tried(self, asked):
-        """Every (number, part, namespace, pod), several at once; in their order."""
+        """Every (group, part, namespace, pod), several at once; in their order."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(index, question):

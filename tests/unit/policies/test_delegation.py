@@ -9,14 +9,18 @@ import pytest
 from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.delegation import (
-    COMPILED_LABEL,
     HASHES_KEY,
     PARTS_KEY,
     SET_KEY,
     compile_objects,
     select,
 )
-from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY, policy_hash
+from harbourmaster.policies.enforcement import (
+    COMPILED_KEY,
+    ENFORCEMENT_KEY,
+    MODE_KEY,
+    policy_hash,
+)
 from harbourmaster.policies.model import ON_TOO_LARGE
 from harbourmaster.registration.settings import RegistrationSettings
 from helpers.policy_parts import (
@@ -152,7 +156,7 @@ def named(objects):
 def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
     one = asking("a", {"nodeSelector": {"a": "b"}})
     found = objects_of(one)
-    assert [each["metadata"]["labels"][COMPILED_LABEL] for each in found.policies] == [
+    assert [each["metadata"]["labels"][COMPILED_KEY] for each in found.policies] == [
         *["policy"] * 3,
         "check",
     ]
@@ -170,7 +174,7 @@ def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
         ):
             bound = bindings[kind, f"{prefix}-{part}"]
             assert bound["spec"]["policyName"] == f"harbourmaster-compiled-{found.set}-{part}"
-            assert bound["metadata"]["labels"][COMPILED_LABEL] == mark
+            assert bound["metadata"]["labels"][COMPILED_KEY] == mark
     excluded = final[kind, "harbourmaster-compiled-pods"]["spec"]["matchResources"]
     values = [each["values"] for each in excluded["namespaceSelector"]["matchExpressions"]]
     assert values == [
