@@ -1,0 +1,86 @@
+"""The documented way to leave policies to the API server, by the command, and back again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harbourmaster.playground.installation import Installation
+from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
+from helpers.cluster import eventually
+from helpers.command import harbourmaster
+from helpers.flow.installation import FLAGS
+from helpers.objects import cluster_policy
+from helpers.patience import WAIT
+from helpers.planes import plane_for
+
+pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
+POLICY = "clusterpodschedulingpolicy/ssd"
+SSD = {"nodeSelector": {"example.com/disk": "ssd"}}
+ACCOUNT = "serviceaccount/default"
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROBE_NAMESPACE}}
+KINDS = "mutatingadmissionpolicies,validatingadmissionpolicies"
+BINDINGS = "mutatingadmissionpolicybindings,validatingadmissionpolicybindings"
+
+
+@pytest.fixture(scope="module")
+def installed(request, tmp_path_factory):
+    """An installation that the tests stop, and its control plane."""
+    with plane_for(request, tmp_path_factory, "compiled") as plane:
+        plane.add_nodes(1)
+        with Installation(plane, arguments={"controller": FLAGS}) as installation:
+            for each in (cluster_policy("ssd", pods={"app": "ssd"}, **SSD), NAMESPACE):
+                plane.kubectl("apply", "-f=-", stdin=json.dumps(each))
+            plane.kubectl("wait", "--for=create", ACCOUNT, "-n", PROBE_NAMESPACE, WAIT)
+            yield plane, installation
+
+
+def compiled(plane, *options):
+    return harbourmaster("compile", "--cluster", *options, kubeconfig=plane.kubeconfig)
+
+
+def selector(plane, name, *options):
+    """The node selector of a pod with the policy's label."""
+    given = ("--image=registry.example.com/a:1", "--labels=app=ssd", "--output=json")
+    return json.loads(plane.kubectl("run", name, *given, *options).stdout)["spec"].get(
+        "nodeSelector"
+    )
+
+
+def test_policies_hold_while_nothing_of_ours_runs_and_come_back_to_the_webhook(installed):
+    plane, installation = installed
+    kubectl = plane.kubectl
+    kubectl("annotate", POLICY, "harbourmaster.dev/enforcement=Both")
+    for step in ("policies", "probe"):
+        printed = compiled(plane, "--step", step)
+        assert (printed.returncode, printed.stderr) == (0, "")
+        kubectl("apply", "-f=-", stdin=printed.stdout)
+    tried = eventually(lambda: compiled(plane, "--try"), is_right=lambda it: it.returncode == 0)
+    assert tried.stdout == "6 objects tried, 0 differ\n"
+    kubectl("apply", "-f=-", stdin=compiled(plane, "--step", "final").stdout)
+    kubectl("annotate", "--overwrite", POLICY, "harbourmaster.dev/enforcement=APIServer")
+    reason = "--for=jsonpath={.status.conditions[0].reason}"
+    kubectl("wait", POLICY, f"{reason}=Enforced", WAIT)
+    for name in ("webhook", "controller"):
+        installation.end(name)
+    assert selector(plane, "alone") == SSD["nodeSelector"]
+    for name in ("webhook", "controller"):
+        installation.restart(name)
+
+    kubectl("annotate", "--overwrite", POLICY, "harbourmaster.dev/enforcement=Webhook")
+    kubectl("wait", POLICY, f"{reason}=ModeIsWebhook", WAIT)
+    early = compiled(plane)
+    assert (early.returncode, early.stdout) == (1, "")
+    assert "ClusterPodSchedulingPolicy ssd must stay compiled: webhooks enforce it" in early.stderr
+    kubectl("delete", BINDINGS, "-l", "harbourmaster.dev/compiled")
+    kubectl("delete", KINDS, "-l", "harbourmaster.dev/compiled")
+    assert selector(plane, "back") == SSD["nodeSelector"]
+
+
+def test_the_webhook_leaves_what_is_tried_to_the_api_server(installed):
+    plane, _ = installed
+    # Without an admission policy nothing is set there, and only there, and only by a dry run.
+    tried = "--dry-run=server", "-n", PROBE_NAMESPACE
+    assert selector(plane, "tried", *tried) is None
+    assert selector(plane, "real", "-n", PROBE_NAMESPACE) == SSD["nodeSelector"]
