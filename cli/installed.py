@@ -67,6 +67,8 @@ IN_NAMESPACE: Final = (
 GUARDS: Final = (
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding"),
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy"),
+    cluster_wide(_ADMISSION, "MutatingAdmissionPolicyBinding"),
+    cluster_wide(_ADMISSION, "MutatingAdmissionPolicy"),
 )
 CLUSTER_WIDE: Final = (
     *GUARDS,
