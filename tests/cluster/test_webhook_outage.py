@@ -111,6 +111,7 @@ def records(installed, names):
     "count",
     [pytest.param(30, marks=pytest.mark.gate), pytest.param(500, marks=pytest.mark.full)],
 )
+@pytest.mark.claim("O28")
 def test_each_pod_that_an_outage_leaves_unchanged_is_recorded_and_no_other(installed, count):
     with outage(installed, "webhook"):
         # The API server's caches follow with a delay.
@@ -237,6 +238,7 @@ UNGATED = {
 
 
 @pytest.mark.full
+@pytest.mark.claim("O30")
 def test_a_pod_that_the_api_server_does_not_gate_is_refused_during_an_outage(installed, gated):
     critical = owned(
         priorityClassName="system-cluster-critical",
