@@ -77,7 +77,7 @@ HELD: Final = (
     "[object.metadata.annotations, object.metadata.?labels.orValue({})]"
     f'.all(found, !("{REMOVED_KEY}" in found))'
 )
-"""Whether the API server has gated a pod: the pod waits until the controller decides, without us."""
+"""Whether the API server has gated a pod, which waits until the controller decides."""
 
 _GROUPS: Final = {"replicationcontrollers": "", "jobs": "batch", "cronjobs": "batch"}
 _CREATE_ONLY: Final = ("jobs",)

@@ -22,6 +22,7 @@ from helpers.generated import pod_specs, policy_specs
 from helpers.manifests import objects
 from helpers.objects import API, cluster_policy
 from helpers.patching import decode_patch
+from helpers.policy_parts import apart, expressions, node_terms, requirement
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -72,7 +73,9 @@ def checked(control_plane, namespace, kubectl):
 
 def pod(spec, **metadata):
     containers = [{"name": "main", "image": "registry.example.com/main:1"}]
-    spec = {"schedulerName": "default-scheduler", **spec, "containers": containers}
+    # As the API server fills it in before admission.
+    scheduler = spec.get("schedulerName") or "default-scheduler"
+    spec = {**spec, "schedulerName": scheduler, "containers": containers}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -128,6 +131,7 @@ def drawn(strategy, count):
 
 
 @pytest.mark.full
+@pytest.mark.claim("O28")
 def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, kubectl):
     cases = []
     for number, drawn_spec in enumerate(drawn(policy_specs, POLICIES)):
@@ -161,6 +165,50 @@ def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, 
     kubectl("delete", "clusterpodschedulingpolicy", "last")
     assert reported > 3 * POLICIES
     assert passed > POLICIES
+
+
+def terms(count, size):
+    """Required node affinity of that many terms with as many requirements each."""
+    one = {"matchExpressions": [requirement(f"k{each}") for each in range(size)]}
+    return node_terms(*[one] * count)
+
+
+def pods_near(count, size):
+    """Preferred pod affinity of that many items with as many requirements each."""
+    found = [requirement(f"k{each}", values=["x", "y"]) for each in range(size)]
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": found}}
+    return apart(*[{"weight": each + 1, "podAffinityTerm": term} for each in range(count)])
+
+
+LARGE = {
+    "tolerations": (
+        {"tolerations": [{"key": f"t{each}", "operator": "Exists"} for each in range(1000)]},
+        {"tolerations": [{"key": f"u{each}", "operator": "Exists"} for each in range(4)]},
+    ),
+    "more tolerations": (
+        {"tolerations": [{"key": f"t{each}", "operator": "Exists"} for each in range(4000)]},
+        {"tolerations": [{"key": f"u{each}", "operator": "Exists"} for each in range(4)]},
+    ),
+    "terms": (terms(100, 7), node_terms(expressions(*[requirement("k6"), requirement("z")]))),
+    "more terms": (terms(512, 40), terms(20, 10)),
+    "values": (
+        node_terms(*[expressions(requirement(values=[f"v{each}" for each in range(3000)]))] * 20),
+        node_terms(expressions(requirement(values=[f"w{each}" for each in range(200)]))),
+    ),
+    "items": (pods_near(8, 8), pods_near(9, 4)),
+    "more items": (pods_near(90, 90), pods_near(9, 9)),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", LARGE)
+@pytest.mark.claim("O29")
+def test_no_pod_is_too_large_to_be_reported(checked, kubectl, case):
+    spec, added = LARGE[case]
+    text = json.dumps(cluster_policy("large", pods={CASE: "large"}, **added))
+    kubectl("create", "-f=-", stdin=text)
+    eventually(lambda: checked.refusal(pod(spec, labels={CASE: "large"})))
+    kubectl("delete", "-f=-", stdin=text)
 
 
 SELECTORS = {

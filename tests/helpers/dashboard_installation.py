@@ -10,38 +10,22 @@ import socket
 import time
 import urllib.request
 import uuid
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-import yaml
 
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.ports import free_ports
 from helpers.cluster import eventually
 from helpers.flow.installation import FLAGS
 from helpers.flow.manifests import deployment, keptn
-from helpers.manifests import DEPLOY
+from helpers.manifests import overlay
 from helpers.objects import policy
 from helpers.patience import PATIENCE
 
 PEOPLE = "people"
 VIEWER = "harbourmaster-dashboard-viewer"
 OPT_IN = {"keptn.sh/lifecycle-toolkit": "enabled"}
-
-
-def overlay(folder):
-    """A kustomization of a user's own: ours with the dashboard, named relative to it."""
-    folder.mkdir()
-    away = Path(*[".."] * len(folder.resolve().parts[1:]), *DEPLOY.parts[1:])
-    content = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [str(away / "default")],
-        "components": [str(away / "components/dashboard")],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    return folder
 
 
 class DashboardInstallation:
@@ -54,7 +38,9 @@ class DashboardInstallation:
         self.origin = f"http://127.0.0.1:{self.port}"
         self.flags = (*FLAGS, "--dashboard-host=127.0.0.1", f"--dashboard-port={self.port}")
         self.installation = Installation(
-            plane, folder=overlay(directory / "overlay"), arguments={"controller": self.flags}
+            plane,
+            folder=overlay(directory / "overlay", "dashboard"),
+            arguments={"controller": self.flags},
         )
 
     def __enter__(self):

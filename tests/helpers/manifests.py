@@ -91,6 +91,20 @@ def rendered(base, *components):
     return text
 
 
+def overlay(folder, *components):
+    """Write a user's own kustomization of components on the default; return its folder."""
+    folder.mkdir()
+    away = Path(*[".."] * len(folder.resolve().parts[1:]), *DEPLOY.parts[1:])
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(away / "default")],
+        "components": [str(away / "components" / each) for each in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
 def hardened_overlay(folder, *ranges):
     """Write the hardened overlay with these ranges of the API server; return its folder."""
     given = yaml.safe_load((DEPLOY / "hardened/api-server.yaml").read_text())

@@ -98,7 +98,7 @@ def test_everything_stands_in_the_one_namespace_and_is_labelled(found, combinati
     assert len(of_kind(found, "Deployment")) >= 2
     for each in found:
         metadata = each["metadata"]
-        if each["kind"].startswith("ValidatingAdmissionPolicy"):
+        if each["kind"].startswith(("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")):
             # kustomize takes them for namespaced ones; the API server takes that off again.
             assert metadata.get("namespace", namespace) == namespace
         elif not is_address(each) or "gardener" in combination:
@@ -245,10 +245,17 @@ def test_the_readable_configurations_are_those_that_the_controller_makes():
     assert shown == list(desired(RegistrationSettings(), Home(NAMESPACE), None).values())
 
 
-def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
-    found = objects("with-certmanager", "pods-only")
+@pytest.mark.parametrize(
+    ("component", "expected"),
+    [
+        ("api-server-gate", RegistrationSettings(api_server_gate=True)),
+        ("pods-only", RegistrationSettings(templates=False)),
+    ],
+)
+def test_a_component_changes_settings_and_configurations_alike(component, expected):
+    found = objects("with-certmanager", component)
     settings = controller_settings(found).webhook
-    assert settings == RegistrationSettings(templates=False)
+    assert settings == expected
     for wanted in desired(settings, Home(NAMESPACE), None).values():
         assert one(found, wanted["kind"])["webhooks"] == wanted["webhooks"]
 

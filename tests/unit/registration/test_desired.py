@@ -127,6 +127,15 @@ def test_the_entries_for_pods_are_disjoint_by_the_gates_label():
     assert {**GATED, "operator": "In"} in gated
 
 
+def test_pods_that_the_api_server_gated_have_an_entry_that_fails_open():
+    assert "matchConditions" not in entry("gated-pods")
+    gated, held = (entry(name, apiServerGate=True) for name in ("gated-pods", "held-pods"))
+    (apart,), (condition,) = gated.pop("matchConditions"), held.pop("matchConditions")
+    assert apart["expression"] == f"!({condition['expression']})"
+    assert held == {**gated, "name": held["name"], "failurePolicy": "Ignore"}
+    assert entry("held-pods", apiServerGate=True, failurePolicy="Fail")["failurePolicy"] == "Fail"
+
+
 def test_only_gated_pods_fail_closed():
     found = {one["name"]: one["failurePolicy"] for one in mutating()["webhooks"]}
     assert found == {

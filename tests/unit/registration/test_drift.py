@@ -249,6 +249,16 @@ def test_an_event_names_the_setting(observed, wanted, name, field, value, now):
     )
 
 
+def test_a_condition_is_repaired_where_it_is_ours_and_where_it_is_not(observed, wanted):
+    foreign = [{"name": "none", "expression": "false"}]
+    entry(observed)["matchConditions"] = foreign
+    assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
+    entry(wanted)["matchConditions"] = [{"name": "ours", "expression": "true"}]
+    assert mended_by(observed, wanted)["webhooks"] == wanted["webhooks"]
+    assert not compare(wanted, wanted)
+    assert only(observed, wanted).setting == "webhook.apiServerGate"
+
+
 def test_an_event_of_a_field_without_a_setting(observed, wanted):
     entry(observed)["sideEffects"] = "NoneOnDryRun"
     assert describe(only(observed, wanted), by_hand=True) == (

@@ -1,0 +1,255 @@
+"""What the API server does of itself while no webhook answers, on a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from harbourmaster.playground.installation import Installation
+from helpers.cluster import eventually
+from helpers.flow.installation import FLAGS
+from helpers.flow.manifests import GATE, deployment, keptn
+from helpers.manifests import overlay
+from helpers.objects import cluster_policy
+from helpers.planes import plane_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+FAILURE = "validation.policy.admission.k8s.io/validation_failure"
+LABELS = {"example.com/app": "recorded"}
+TOLERATION = {"key": "example.com/pool", "operator": "Exists"}
+POLICY = "ClusterPodSchedulingPolicy recorded"
+PARENT = "gates.harbourmaster.dev/parent"
+
+
+@pytest.fixture(scope="module")
+def installed(request, tmp_path_factory):
+    """An installation with the final-state check and the API server's gate."""
+    folder = overlay(
+        tmp_path_factory.mktemp("outage") / "overlay", "api-server-gate", "final-state-check"
+    )
+    with plane_for(request, tmp_path_factory, "outage", audit=True) as plane:
+        plane.add_nodes(1)
+        with Installation(plane, folder=folder, arguments={"controller": FLAGS}) as installation:
+            policy = cluster_policy("recorded", pods=LABELS, tolerations=[TOLERATION])
+            plane.kubectl("create", "-f=-", stdin=json.dumps(policy))
+            yield SimpleNamespace(
+                plane=plane,
+                kubectl=plane.kubectl,
+                installation=installation,
+                audit_log=plane.layout.logs / "audit.log",
+            )
+
+
+@contextlib.contextmanager
+def outage(installed, *names):
+    """End these processes meanwhile."""
+    for name in names:
+        installed.installation.end(name)
+    yield
+    for name in names:
+        installed.installation.launch(name)
+    installed.installation.await_ready(*names)
+
+
+def created(installed, count, scheduler="nobody"):
+    """Create so many pods that the policy selects, more than fit a node; return their names."""
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", installed.plane.port, context=installed.plane.admin
+    )
+    names = [f"recorded-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+    with contextlib.closing(connection):
+        for name in names:
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "labels": LABELS},
+                "spec": {
+                    "containers": [{"name": "main", "image": "registry.example.com/main:1"}],
+                    "schedulerName": scheduler,
+                },
+            }
+            headers = {"Content-Type": "application/json"}
+            path = "/api/v1/namespaces/default/pods"
+            connection.request("POST", path, json.dumps(pod), headers)
+            with connection.getresponse() as answer:
+                assert answer.status == http.HTTPStatus.CREATED, answer.read()
+                answer.read()
+    return names
+
+
+def creations(installed):
+    """What the audit log says of each creation of a pod: of which, and the failure or nothing."""
+    for line in installed.audit_log.read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef", {})
+        is_pod = about.get("resource") == "pods" and "subresource" not in about
+        if event["verb"] == "create" and is_pod:
+            yield about, event["annotations"].get(FAILURE, "")
+
+
+def records(installed, names):
+    """What the audit log says of the creation of each pod; empty for nothing."""
+    wanted = set(names)
+
+    def found():
+        return {
+            about["name"]: text
+            for about, text in creations(installed)
+            if about.get("name") in wanted
+        }
+
+    return eventually(found, is_right=lambda each: each.keys() == wanted)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [pytest.param(30, marks=pytest.mark.gate), pytest.param(500, marks=pytest.mark.full)],
+)
+@pytest.mark.claim("O28")
+def test_each_pod_that_an_outage_leaves_unchanged_is_recorded_and_no_other(installed, count):
+    with outage(installed, "webhook"):
+        # The API server's caches follow with a delay.
+        eventually(lambda: records(installed, created(installed, 1)).popitem()[1])
+        missed = created(installed, count)
+    changed = created(installed, count)
+    texts = records(installed, missed)
+    assert len(texts) == count
+    assert all(f"lacks what {POLICY} adds" in each for each in texts.values())
+    assert set(records(installed, changed).values()) == {""}
+
+
+def tried(installed, manifest, namespace):
+    """The gates with which a pod would be created, or what the API server says if it refuses it."""
+    result = installed.kubectl(
+        "create",
+        "-f=-",
+        "-o=json",
+        "--dry-run=server",
+        f"--namespace={namespace}",
+        stdin=json.dumps(manifest),
+        check=False,
+    )
+    return result.stderr if result.returncode else gates(json.loads(result.stdout))
+
+
+def pods_of(installed, namespace, part):
+    """The pods of an owner, without those that end."""
+    text = installed.kubectl(
+        "get", "pods", "-o=json", f"--namespace={namespace}", f"--selector=example.com/part={part}"
+    ).stdout
+    return json.loads(text)["items"]
+
+
+def gates(pod):
+    return [each["name"] for each in pod["spec"].get("schedulingGates", ())]
+
+
+def owned(name="bare", *, annotations=None, **spec):
+    """A pod of a StatefulSet that names its workload, as its controller creates it."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "of", "uid": "of"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "annotations": {**keptn("bare"), **(annotations or {})},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
+        "spec": {"containers": [{"name": "main", "image": "registry.example.com/main:1"}], **spec},
+    }
+
+
+@pytest.fixture
+def gated(installed):
+    """A namespace that requests gates, and has its label."""
+    name = f"gated-{uuid.uuid4().hex[:8]}"
+    annotations = {"keptn.sh/lifecycle-toolkit": "enabled"}
+    metadata = {"name": name, "annotations": annotations}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    installed.kubectl("create", "-f=-", stdin=json.dumps(manifest))
+    label = "-o=jsonpath={.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
+    eventually(lambda: installed.kubectl("get", "namespace", name, label).stdout)
+    account = ("get", "serviceaccount", "default", f"--namespace={name}")
+    eventually(lambda: installed.kubectl(*account, check=False).returncode == 0)
+    return name
+
+
+@pytest.mark.full
+def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(installed, gated):
+    wanted = deployment("early", keptn("early", version=None), labels=LABELS, replicas=3)
+    late = deployment("late", keptn("late", version=None), labels=LABELS, replicas=3)
+    for each in (wanted, late):
+        each["metadata"]["labels"] = LABELS
+    installed.kubectl("create", "-f=-", f"--namespace={gated}", stdin=json.dumps(wanted))
+
+    def released(part):
+        pods = pods_of(installed, gated, part)
+        bound = [each for each in pods if each["spec"].get("nodeName") and not gates(each)]
+        return pods if len(bound) == 3 else None
+
+    before = eventually(lambda: released("early"))
+    with outage(installed, "webhook", "controller"):
+        installed.kubectl("create", "-f=-", f"--namespace={gated}", stdin=json.dumps(late))
+        held = eventually(
+            lambda: pods_of(installed, gated, "late"), is_right=lambda pods: len(pods) == 3
+        )
+        for each in held:
+            assert gates(each) == [GATE]
+            assert each["metadata"]["annotations"][PARENT] == "unresolved"
+        # The scheduler has looked at them: a pod without a gate is bound meanwhile.
+        (free,) = created(installed, 1, "default-scheduler")
+        node = ("get", "pod", free, "--namespace=default", "-o=jsonpath={.spec.nodeName}")
+        eventually(lambda: installed.kubectl(*node).stdout)
+        held = pods_of(installed, gated, "late")
+        assert [each["spec"].get("nodeName") for each in held] == [None] * 3
+    after = eventually(lambda: released("late"))
+    assert {each["metadata"]["uid"] for each in after} == {each["metadata"]["uid"] for each in held}
+    # What the webhook would have written is there, except policies, which are recorded.
+    for pods, name in ((before, "early"), (after, "late")):
+        for each in pods:
+            found = each["metadata"]["annotations"]
+            assert found["keptn.sh/workload"] == found["keptn.sh/app"] == name
+            assert PARENT not in found
+    versions = {each["metadata"]["annotations"]["keptn.sh/version"] for each in (*before, *after)}
+    assert len(versions) == 1
+    texts = [text for about, text in creations(installed) if about["namespace"] == gated]
+    assert [f"lacks what {POLICY} adds" in text for text in texts] == [False] * 3 + [True] * 3
+
+
+UNGATED = {
+    "nodeName": owned(nodeName="node-0"),
+    "waiting scheduler": owned(schedulerName="keptn-scheduler"),
+    "released": owned(annotations={"keptn.sh/scheduling-gate-removed": "true"}),
+    "annotation of ours": owned(annotations={"gates.harbourmaster.dev/checks": "none"}),
+    "gate of its own, no checks": owned(
+        annotations={"gates.harbourmaster.dev/checks": "none", PARENT: "unresolved"},
+        schedulingGates=[{"name": GATE}],
+    ),
+    "gate of its own, not marked": owned(schedulingGates=[{"name": GATE}]),
+    "no owner": {**owned(), "metadata": {"name": "bare", "annotations": keptn("bare")}},
+    "no workload": owned(annotations={"keptn.sh/workload": ""}),
+}
+
+
+@pytest.mark.full
+@pytest.mark.claim("O30")
+def test_a_pod_that_the_api_server_does_not_gate_is_refused_during_an_outage(installed, gated):
+    critical = owned(
+        priorityClassName="system-cluster-critical",
+        tolerations=[{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+    )
+    mirrored = owned(annotations={"kubernetes.io/config.mirror": "x"}, nodeName="node-0")
+    with outage(installed, "webhook"):
+        for name, pod in UNGATED.items():
+            told = tried(installed, pod, gated)
+            assert "gated-pods.harbourmaster.dev" in told, (name, told)
+        assert "gated-pods.harbourmaster.dev" in tried(installed, mirrored, gated)
+        assert tried(installed, critical, "kube-system") == []
+        assert tried(installed, owned(), gated) == [GATE]
+    assert tried(installed, owned(nodeName="node-0"), gated) == []
