@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harbourmaster.api.names import dns_subdomain
 
@@ -49,6 +50,8 @@ class FieldError(Struct, frozen=True, gc=False):
     value: str | None = None
     """The bad value as it is shown: strings quoted, numbers bare."""
     detail: str = ""
+    is_warning: bool = False
+    """Whether admission only warns of it, because Keptn accepts it."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -63,14 +66,9 @@ class FieldError(Struct, frozen=True, gc=False):
         """The reason of a cause, as the API server has it."""
         return _REASONS[self.kind]
 
-
-class WarnedFieldError(FieldError, frozen=True, gc=False):
-    """A fault of which admission only warns, because Keptn accepts it."""
-
-
-def warned(faults: Iterable[FieldError]) -> Iterator[WarnedFieldError]:
-    """The same faults as warnings."""
-    return (WarnedFieldError(each.path, each.kind, each.value, each.detail) for each in faults)
+    def as_warning(self) -> FieldError:
+        """The same fault as a warning."""
+        return replace(self, is_warning=True)
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -110,7 +108,7 @@ def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterat
 def warned_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
     """The same as a warning, but for a name that is a path, which might lead elsewhere."""
     faults = invalid_name(path, name, same_namespace=same_namespace)
-    return faults if "/" in name else warned(faults)
+    return faults if "/" in name else (each.as_warning() for each in faults)
 
 
 def refusal(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> str:

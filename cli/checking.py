@@ -1,11 +1,15 @@
-"""``harbourmaster validate`` and ``harbourmaster test``: checks of files, without a cluster."""
+"""``harbourmaster validate`` and ``harbourmaster test``: checks of files, without a cluster.
+
+What is found is printed as lines, as JSON or YAML, and as JUnit XML.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from xml.etree import ElementTree as ET
 
 import msgspec
 from msgspec import Struct, to_builtins
@@ -14,7 +18,8 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import rendered as shown
 from harbourmaster.api.suggestions import did_you_mean
-from harbourmaster.cli.findings import conclude, finding
+from harbourmaster.cli.batches import many
+from harbourmaster.cli.live.cluster import DONE, LEFT, print_out
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.render import difference, rendered
 from harbourmaster.cli.reviews import (
@@ -36,6 +41,7 @@ from harbourmaster.policies.model import is_policy_kind
 from harbourmaster.serving.definitions import kinds, object_errors, schemas
 from harbourmaster.serving.documents import Document, Problem, parse_documents
 from harbourmaster.serving.settings import StartError
+from harbourmaster.telemetry.text import clean
 from harbourmaster.webhook.engine import GATED
 from harbourmaster.webhook.sources import read_policy
 
@@ -43,8 +49,11 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
     from collections.abc import Iterable, Iterator
 
-    from harbourmaster.cli.findings import Results
+    from harbourmaster.cli.terminal import Tone
     from harbourmaster.webhook.engine import Engine
+
+    Results: TypeAlias = dict[tuple[str, str], list["Finding"]]
+    "By file and object, each that was checked; without an object, of the file as a whole."
 
 _KINDS: Final = {
     r"(pre|post)-?deployment-?tasks|promotiontasks|functionref": "KeptnTaskDefinition",
@@ -58,6 +67,78 @@ _KINDS: Final = {
 }
 """By the fields of our kinds, and by Keptn's keys of workloads, in small letters."""
 _PROVIDERS: Final = {"Metric": "MetricsProvider", "GlobalMetric": "GlobalMetricsProvider"}
+
+
+Severity: TypeAlias = Literal["error", "warning"]
+_FIELD: Final = re.compile(r"(?:(.*?): )?((?:apiVersion|kind|metadata|spec|status)\b[^\s:]*): (.*)")
+
+_TOLD: Final = re.compile(r'(\w+ value: (?:"(?:\\.|[^"\\])*"|[^":]*)|.*?): (.*)')
+"""What is wrong, with the value, and what to do."""
+
+
+class Finding(Struct, frozen=True):
+    """What is wrong with an object, or with a file whose objects cannot be read."""
+
+    severity: Severity
+    file: str
+    line: int
+    """Where the object begins."""
+    object: str
+    """``Kind namespace/name``; empty for a file."""
+    field: str
+    """Its path, where one field is to blame."""
+    message: str
+    remedy: str = ""
+    diff: tuple[str, ...] = ()
+    """Lines of a unified diff, from what is expected to what was found."""
+
+    def __str__(self) -> str:
+        parts = (self.severity, self.object, self.field, self.message, self.remedy)
+        return f"{self.file}:{self.line}: {': '.join(filter(None, parts))}"
+
+
+def _finding(severity: Severity, place: Document | Problem, subject: str, text: str) -> Finding:
+    """A finding from a line of ours, in which a field stands first, or before what to do."""
+    parts = _FIELD.fullmatch(text)
+    before, field, rest = parts.groups() if parts else ("", "", text)
+    message, remedy = (before, rest) if before else (rest, "")
+    if not before and (told := _TOLD.fullmatch(rest)) and subject:
+        message, remedy = told.groups()
+    return Finding(severity, place.file, place.line, subject, field, message, remedy)
+
+
+def _conclude(arguments: Arguments, results: Results, program: str) -> int:
+    """Print all that was found as the arguments say; returns the exit code."""
+    found = [each for those in results.values() for each in those]
+    errors = sum(each.severity == "error" for each in found)
+    objects = sum(bool(subject) for _, subject in results)
+    counts = {"objects": objects, "errors": errors, "warnings": len(found) - errors}
+    if arguments.junit is not None:
+        ET.ElementTree(_junit(results, program)).write(arguments.junit, "utf-8", True)
+    total = ", ".join(many(number, noun[:-1]) for noun, number in counts.items())
+    print_out(arguments, {**counts, "findings": found}, [*_lines(found), total])
+    return LEFT if errors else DONE
+
+
+def _lines(found: list[Finding]) -> Iterator[str | tuple[str, Tone]]:
+    for each in found:
+        yield str(each), "bad" if each.severity == "error" else "waiting"
+        yield from (f"  {line}" for line in each.diff)
+
+
+def _junit(results: Results, program: str) -> ET.Element:
+    suites = ET.Element("testsuites")
+    suite = ET.SubElement(suites, "testsuite", name=program, tests=str(len(results)))
+    for (file, subject), found in results.items():
+        names = {"classname": clean(file), "name": clean(subject or file)}
+        case = ET.SubElement(suite, "testcase", names)
+        for severity, tag in (("error", "failure"), ("warning", "system-out")):
+            those = [each for each in found if each.severity == severity]
+            texts = [clean(text) for each in those for text in (str(each), *each.diff)]
+            if texts:
+                ET.SubElement(case, tag).text = "\n".join(texts)
+    suite.set("failures", str(len(suite.findall("testcase[failure]"))))
+    return suites
 
 
 def validate(arguments: Arguments) -> int:
@@ -75,26 +156,26 @@ def validate(arguments: Arguments) -> int:
     results: Results = {}
     for item in found:
         if isinstance(item, Problem):
-            results.setdefault((item.file, ""), []).append(finding("error", item, "", item.text))
+            results.setdefault((item.file, ""), []).append(_finding("error", item, "", item.text))
             continue
         value, subject = item.value, subject_of(item.value)
         group, _, kind = kind_of(value)
         mine = results.setdefault((item.file, subject), [])
-        mine += [finding("error", item, subject, each) for each in _by_definition(value)]
+        mine += [_finding("error", item, subject, each) for each in _by_definition(value)]
         fields = {each.field for each in mine}
         for is_error, text in _by_admission(value, engine):
-            each = finding("error" if is_error else "warning", item, subject, text)
+            each = _finding("error" if is_error else "warning", item, subject, text)
             # What the definition rejects, the checks of admission may reject as well.
             mine += [each] if each.field not in fields or not each.field else []
         before = first.setdefault((group, kind, namespace_of(value), name_of(value)), item)
         if before is not item and name_of(value):
             text = f"defined twice: metadata.name: remove it here or in {before.file}:{before.line}"
-            mine.append(finding("error", item, subject, text))
+            mine.append(_finding("error", item, subject, text))
         for path, named, name in _names(value, kind if schemas(group, kind) else ""):
             if (named, name) not in names:
                 text = f'{named} "{name}" is not among the files: {path}: add it, or ignore this'
-                mine.append(finding("warning", item, subject, text))
-    return conclude(arguments, results, "harbourmaster validate")
+                mine.append(_finding("warning", item, subject, text))
+    return _conclude(arguments, results, "harbourmaster validate")
 
 
 def _created(items: Iterable[Document | Problem]) -> list[Document | Problem]:
@@ -207,11 +288,11 @@ def test(arguments: Arguments) -> int:
     for path in arguments.files or [Path()]:
         for test in read_paths(sorted(path.rglob(FILE)) if path.is_dir() else [path]):
             problems = [test] if isinstance(test, Problem) else _tested(test, arguments, results)
-            found = [finding("error", each, "", each.text) for each in problems]
+            found = [_finding("error", each, "", each.text) for each in problems]
             results.setdefault((test.file, ""), []).extend(found)
     if not results:
         raise StartError(f"no {FILE} found: give files or folders")
-    return conclude(arguments, results, "harbourmaster test")
+    return _conclude(arguments, results, "harbourmaster test")
 
 
 def _tested(test: Document, arguments: Arguments, results: Results) -> list[Problem]:
@@ -247,7 +328,7 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
         mine = results.setdefault((test.file, subject), [])
         if wanted != seen:
             lines = difference(to_builtins(wanted), to_builtins(seen), "expected", "found")
-            each = finding("error", found.get(subject, test), subject, text)
+            each = _finding("error", found.get(subject, test), subject, text)
             mine.append(replace(each, diff=tuple(map(str.rstrip, lines)) if seen else ()))
     return [each for each in given if isinstance(each, Problem)]
 

@@ -39,7 +39,7 @@ from harbourmaster.dashboard.registry import (
     PAGES,
     places_of,
 )
-from harbourmaster.dashboard.rendering import Renderer, read_assets
+from harbourmaster.dashboard.rendering import read_assets, render
 from harbourmaster.dashboard.session import LIFETIME
 from harbourmaster.dashboard.sources import SOURCES
 from harbourmaster.dashboard.stream import (
@@ -109,7 +109,6 @@ class Dashboard:
         self._cookie = f"__Host-{COOKIE}" if is_tls else COOKIE
         self._assets = read_assets()
         self._by_path = {each.path: each for each in self._assets.values()}
-        self._renderer = Renderer()
         self._tokens = TriedTokens(access, _elapsed)
         self._made = RateLimit(attempts.PAGES, _elapsed)
         self._log = get_logger("dashboard")
@@ -303,7 +302,7 @@ class Dashboard:
         **values: Any,  # noqa: ANN401 - what the template shows
     ) -> web.Response:
         user = request.get(_USER)
-        body = self._renderer.render(
+        body = render(
             template,
             self._now(),
             **({"page": None, "query": None, "notes": (), "hidden": ("",), "live": ""} | values),

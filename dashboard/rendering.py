@@ -80,30 +80,31 @@ def _escape(found: re.Match[str]) -> str:
 _DIRECTORY: Final = Path(__file__).parent / "templates"
 
 
-class Renderer:
-    """Makes pages of view models."""
+_ENVIRONMENT: Final = Environment(
+    loader=FileSystemLoader(_DIRECTORY),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=finalize,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
 
-    def __init__(self) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader(_DIRECTORY),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=finalize,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._environment.filters["age"] = age
-        self._environment.filters["clock"] = _clock
-        self._environment.filters["shown"] = shown
-        self._environment.filters["thousands"] = lambda number: f"{number:,}"
 
-    def render(self, template: str, now: datetime, **values: Any) -> str:  # noqa: ANN401 - any model
-        """A whole page."""
-        return self._environment.get_template(template).render(now=now, **values)
+def render(template: str, now: datetime, **values: Any) -> str:  # noqa: ANN401 - any model
+    """A whole page."""
+    return _ENVIRONMENT.get_template(template).render(now=now, **values)
 
 
 def _clock(stamp: str) -> str:
     """A stamp as people read it, in UTC; as it is where it is none."""
     found = moment(stamp)
     return stamp if found is None else f"{found:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_ENVIRONMENT.filters |= {
+    "age": age,
+    "clock": _clock,
+    "shown": shown,
+    "thousands": lambda number: f"{number:,}",
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import forbidden, invalid, required, warned, warned_name
+from harbourmaster.api.field_errors import forbidden, invalid, required, warned_name
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
@@ -155,12 +155,12 @@ def _query(query: str) -> Iterator[FieldError]:
         try:
             parse_template(query)
         except ValueError as error:
-            yield from warned([invalid(at, shortened(query), str(error))])
+            yield invalid(at, shortened(query), str(error)).as_warning()
 
 
 def _reference(at: str, found: ObjectReference) -> Iterator[FieldError]:
     if not found.name:
-        yield from warned([required(f"{at}.name", "name an object")])
+        yield required(f"{at}.name", "name an object").as_warning()
     yield from warned_name(f"{at}.name", found.name, same_namespace=False)
     yield from warned_name(f"{at}.namespace", found.namespace, same_namespace=False)
 

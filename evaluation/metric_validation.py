@@ -19,7 +19,6 @@ from harbourmaster.api.field_errors import (
     quoted,
     required,
     unsupported,
-    warned,
     warned_name,
 )
 from harbourmaster.api.quantities import parse_quantity
@@ -85,7 +84,7 @@ def bad_duration(field: str, text: str) -> Iterator[FieldError]:
 def bad_query(field: str, text: str) -> Iterator[FieldError]:
     """A fault where there is nothing to ask, or far too much."""
     if not text.strip():
-        yield from warned([required(field, "must not be empty")])
+        yield required(field, "must not be empty").as_warning()
     if len(text) > LONGEST:
         yield invalid(field, shortened(text), f"has more than {LONGEST} characters")
 
@@ -94,7 +93,7 @@ def _metric(metric: Metric) -> Iterator[FieldError]:
     spec = metric.spec
     at = "spec.provider.name"
     if not spec.provider.name:
-        yield from warned([required(at, "name the KeptnMetricsProvider that is asked")])
+        yield required(at, "name the KeptnMetricsProvider that is asked").as_warning()
     yield from warned_name(at, spec.provider.name)
     yield from bad_query("spec.query", spec.query)
     at = "spec.fetchIntervalSeconds"
@@ -102,7 +101,7 @@ def _metric(metric: Metric) -> Iterator[FieldError]:
         yield invalid(at, spec.fetch_interval_seconds, "must be one second or more")
     elif spec.fetch_interval_seconds == 0:
         text = f"means {spec.interval} seconds, as in Keptn: write the seconds between two queries"
-        yield from warned([invalid(at, 0, text)])
+        yield invalid(at, 0, text).as_warning()
     if spec.range is not None:
         yield from _range(spec.range)
 
@@ -132,10 +131,10 @@ def _provider(provider: Provider) -> Iterator[FieldError]:
     spec = provider.spec
     kind = provider.type
     if kind not in PROVIDER_TYPES:
-        yield from warned([_unknown_type(provider)])
+        yield _unknown_type(provider).as_warning()
     if spec.target_server or kind != STATIC:
         yield from _server(spec.target_server)
-    yield from warned(_secret(spec, kind))
+    yield from (each.as_warning() for each in _secret(spec, kind))
     if spec.secret_key_ref is not None:
         yield from warned_name("spec.secretKeyRef.name", spec.secret_key_ref.name)
     yield from _kafka(spec, kind)
@@ -161,16 +160,16 @@ def _server(server: str) -> Iterator[FieldError]:
         yield invalid(at, _shown(server), text)
     elif not server:
         text = "the URL of the provider, for example https://prometheus.example.com"
-        yield from warned([required(at, text)])
+        yield required(at, text).as_warning()
     elif url is None or not _HOST.fullmatch(url.hostname or ""):
         text = "is not an http or https URL: write for example https://prometheus.example.com:9090"
-        yield from warned([invalid(at, _shown(server), text)])
+        yield invalid(at, _shown(server), text).as_warning()
     elif "?" in server or "#" in server:
         text = "must not have a query or a fragment"
-        yield from warned([invalid(at, _shown(server), text)])
+        yield invalid(at, _shown(server), text).as_warning()
     elif "://" not in server:
         text = "has no scheme: https is used with secretKeyRef, http without: write it before ://"
-        yield from warned([invalid(at, shortened(server), text)])
+        yield invalid(at, shortened(server), text).as_warning()
 
 
 def _shown(server: str) -> str:

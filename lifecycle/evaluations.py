@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import invalid, warned
+from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.times import parse
 from harbourmaster.evaluation.objectives import Result
 from harbourmaster.evaluation.progress import Progress
@@ -111,7 +111,7 @@ def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
     except ValueError:
         why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
         found.append(invalid("spec.retryInterval", shortened(text), why))
-    return [*warned(found)]
+    return [each.as_warning() for each in found]
 
 
 def failure_text(evaluation: Evaluation) -> str:

@@ -2,37 +2,186 @@
 
 Apps and workloads go through the same code. What is decided follows from the arguments alone, so a
 interrupted pass is simply repeated. Finished items are not looked at again.
+
+A phase of tasks or evaluations has one child for each definition, all at once (keptn-spec 3.7). The
+deployment phase of an app is that of its workloads, that of a workload is that of its pods.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.times import stamp
-from harbourmaster.lifecycle.checks import run_checks
-from harbourmaster.lifecycle.deployments import deploy_app, deploy_workload
+from harbourmaster.api.times import parse, stamp
 from harbourmaster.lifecycle.model import (
     COMPLETED,
     DEPRECATED,
     FAILED,
+    PENDING,
     PROGRESSING,
     SUCCEEDED,
+    WARNING,
     AppVersion,
     AppVersionStatus,
+    ItemStatus,
+    WorkloadState,
     WorkloadVersionStatus,
 )
-from harbourmaster.lifecycle.phases import COMPLETED_PHASE, PASSED, PROMOTION, phases_of, state_of
-from harbourmaster.lifecycle.steps import PhaseNotice, VersionStep
+from harbourmaster.lifecycle.overall import overall
+from harbourmaster.lifecycle.phases import (
+    COMPLETED_PHASE,
+    EVALUATION,
+    PASSED,
+    PROMOTION,
+    SETTLED,
+    TASK,
+    WORKLOAD_DEPLOY,
+    phases_of,
+    state_of,
+)
+from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step, VersionStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase, Status
-    from harbourmaster.lifecycle.steps import Inputs, Rules, Step
+    from harbourmaster.lifecycle.steps import Inputs, Rules
+
+
+_WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation"}
+
+
+def _run_checks(
+    phase: Phase, version: Version, status: Status, inputs: Inputs, rules: Rules, now: datetime
+) -> Step:
+    """Follow the children, and ask for those that are missing.
+
+    A definition that is listed twice counts once. A missing one keeps its item waiting,
+    and only that one.
+    """
+    items: tuple[ItemStatus, ...] = getattr(status, phase.items)
+    # In reverse, so that of two items of one definition the first counts.
+    before = {item.definition_name: item for item in reversed(items)}
+    after: list[ItemStatus] = []
+    notices: list[PhaseNotice] = []
+    creations: list[Creation] = []
+    for definition in dict.fromkeys(getattr(version.spec, phase.checks)):
+        old = before.get(definition)
+        found = _followed(phase, old, definition, inputs, stamp(now))
+        if isinstance(found, Creation):
+            creations.append(found)
+            found = old or ItemStatus(definition_name=definition)
+        after.append(found)
+        notices += _changes(phase, old, found, inputs)
+    state = overall([item.status for item in after], len(after))
+    if state == FAILED and not rules.is_blocking:
+        state = WARNING
+    return Step(
+        status=replace(status, **{phase.items: tuple(after), phase.state: state}),
+        state=state,
+        notices=tuple(notices),
+        creations=tuple(creations),
+    )
+
+
+def _followed(
+    phase: Phase, old: ItemStatus | None, definition: str, inputs: Inputs, now: str
+) -> ItemStatus | Creation:
+    """The item as it is now, or the child that it needs."""
+    if old is not None and old.status in SETTLED:
+        return old
+    if old is not None and old.name:
+        state = inputs.children.get((phase.kind, old.name))
+        if state is not None:
+            return _in_state(old, state, now)
+    made = inputs.made.get((phase.name, definition))
+    if made is not None:
+        fresh = ItemStatus(definition_name=definition, name=made.name, start_time=now)
+        return _in_state(fresh, made.state, now)
+    is_defined = (phase.kind, definition) in inputs.definitions
+    if is_defined and (phase.name, definition) not in inputs.refused:
+        return Creation(phase, definition, previous=old.name if old is not None else "")
+    if old is not None and is_defined:
+        # The deleted child's name is what its successor's follows from.
+        return replace(old, status=PENDING)
+    return ItemStatus(definition_name=definition)
+
+
+def _in_state(item: ItemStatus, state: str, now: str) -> ItemStatus:
+    state = state or PENDING
+    return replace(item, status=state, end_time=now if state in COMPLETED else item.end_time)
+
+
+def _changes(
+    phase: Phase, old: ItemStatus | None, new: ItemStatus, inputs: Inputs
+) -> Iterator[PhaseNotice]:
+    """The notices about an item: each change once, because the old status was written."""
+    word = _WORDS[phase.kind]
+    was = old.status if old is not None else ""
+    if new.status != was:
+        text = f"{word.lower()} status changed from {was} to {new.status}"
+        failed = new.name if new.status == FAILED and phase.kind == TASK else ""
+        yield PhaseNotice(
+            phase=f"Reconcile{word}",
+            state="StatusChanged",
+            text=text,
+            failed_task=failed,
+            is_minor=new.status == PENDING,
+        )
+        if new.status == FAILED and phase.kind == EVALUATION:
+            yield PhaseNotice(phase="ReconcileEvaluation", state="Failed", about=new.name)
+    is_undefined = (phase.kind, new.definition_name) not in inputs.definitions
+    if not new.name and is_undefined and (old is None or old.name):
+        missing = f'{phase.kind}Definition "{new.definition_name}"'
+        text = f"{missing} not found; waiting for it to be created"
+        yield PhaseNotice(phase=f"Create{word}", state="NotFound", text=text, warning=True)
+
+
+def _deploy_app(version: AppVersion, status: AppVersionStatus, inputs: Inputs) -> Step:
+    """Follow the workloads (keptn-spec 3.3). One that never comes is waited for without end."""
+    before = {each.workload: each.status for each in status.workload_status}
+    notices: list[PhaseNotice] = []
+    for entry in dict.fromkeys(version.spec.workloads):
+        if entry not in inputs.workloads and before.get(entry) != PENDING:
+            text = f"could not find KeptnWorkloadVersion for KeptnWorkload: {entry.name}"
+            notices.append(PhaseNotice(phase="ReconcileWorkload", state="NotFound", text=text))
+    found = tuple(
+        WorkloadState(workload=entry, status=inputs.workloads.get(entry) or PENDING)
+        for entry in version.spec.workloads
+    )
+    state = overall([each.status for each in found], len(found))
+    return Step(
+        status=replace(status, workload_status=found, workload_overall_status=state),
+        state=state,
+        notices=tuple(notices),
+    )
+
+
+def _deploy_workload(
+    status: WorkloadVersionStatus, inputs: Inputs, rules: Rules, now: datetime
+) -> Step:
+    """Wait until the pods are ready, and not longer than the timeout (keptn-spec 3.5).
+
+    That the phase is Progressing is what releases the pods' gates. Pods that are ready are so also
+    where nobody looked in time.
+    """
+    started = status.deployment_start_time or stamp(now)
+    status = replace(status, deployment_start_time=started, deployment_status=PROGRESSING)
+    if inputs.is_deployed:
+        return Step(status=replace(status, deployment_status=SUCCEEDED), state=SUCCEEDED)
+    ends = parse(started) + timedelta(seconds=rules.observability_timeout)
+    left = (ends - now).total_seconds()
+    if left > 0 or inputs.is_deployed is None:
+        return Step(
+            status=status, state=PROGRESSING, wait=left, needs_look=inputs.is_deployed is None
+        )
+    name = WORKLOAD_DEPLOY.name
+    late = PhaseNotice(phase=name, state="Finished", text="has reached timeout", warning=True)
+    return Step(status=replace(status, deployment_status=FAILED), state=FAILED, notices=(late,))
 
 
 def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> VersionStep:
@@ -87,11 +236,11 @@ def _run(
     phase: Phase, version: Version, status: Status, inputs: Inputs, rules: Rules, now: datetime
 ) -> Step:
     if phase.kind:
-        return run_checks(phase, version, status, inputs, rules, now)
+        return _run_checks(phase, version, status, inputs, rules, now)
     if isinstance(version, AppVersion) and isinstance(status, AppVersionStatus):
-        return deploy_app(version, status, inputs)
+        return _deploy_app(version, status, inputs)
     if isinstance(status, WorkloadVersionStatus):
-        return deploy_workload(status, inputs, rules, now)
+        return _deploy_workload(status, inputs, rules, now)
     raise TypeError(f"{type(status).__name__} is not a status of a {type(version).__name__}")
 
 

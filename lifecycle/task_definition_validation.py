@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.field_errors import FieldError, invalid, required, warned, warned_name
+from harbourmaster.api.field_errors import FieldError, invalid, required, warned_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,10 +53,10 @@ def _function(
     url = runtime.http_ref.url if runtime.http_ref else ""
     if not (reference or config_map or code or url):
         text = "nothing to run: give one of inline, httpRef, functionRef, configMapRef"
-        yield from warned([required(at, text)])
+        yield required(at, text).as_warning()
     if reference and reference == definition.metadata.name:
         text = "a definition cannot run itself"
-        yield from warned([invalid(f"{at}.functionRef.name", reference, text)])
+        yield invalid(f"{at}.functionRef.name", reference, text).as_warning()
     yield from warned_name(f"{at}.functionRef.name", reference)
     yield from warned_name(f"{at}.configMapRef.name", config_map)
     yield from warned_name(f"{at}.secureParameters.secret", runtime.secure_parameters.secret)

@@ -237,7 +237,9 @@ def _expressions(at: str, language: Language, texts: tuple[str, ...]) -> Iterato
             PARSERS[language](text)
         except ConstraintError as error:
             pointer = error.pointed.partition("\n")[2]
-            yield ConstraintFieldError(f"{at}[{index}]", "Invalid value", None, str(error), pointer)
+            yield ConstraintFieldError(
+                f"{at}[{index}]", "Invalid value", None, str(error), pointer=pointer
+            )
 
 
 def _custom_resources(at: str, names: tuple[str, ...]) -> Iterator[FieldError]:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.api.field_errors import FieldError, WarnedFieldError, refusal
+from harbourmaster.api.field_errors import FieldError, refusal
 from harbourmaster.api.sizes import is_limited, size_errors
 from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
@@ -75,7 +75,7 @@ def is_checked(group: str, kind: str) -> bool:
 
 
 def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:
-    """What is wrong with a stored object of any kind: a WarnedFieldError, or a cause of a refusal.
+    """What is wrong with a stored object of any kind: a warning, or a cause of a refusal.
 
     Raises MalformedError.
     """
@@ -107,7 +107,7 @@ def review_object(request: Request, group: str, kind: str) -> Response:
             text = f"{kind}: {error}"
             return allowed(text, (Note("object-malformed", text),))
         faults, name = [_malformed(error)], request.name or ""
-    refusals = [each for each in faults if not isinstance(each, WarnedFieldError)]
+    refusals = [each for each in faults if not each.is_warning]
     if not refusals:
         return allowed(notes=[Note("object-invalid", str(each)) for each in faults])
     if request.operation == "UPDATE" and not set(refusals) - set(_former(request, checks)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import json
 import re
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from uuid import uuid4
 import jsonpatch
 import msgspec
 
-from helpers.api_rules import RuleError, created, selectable, updated
+from helpers.api_rules import RuleError, copied, created, selectable, updated
 
 REASONS = {
     400: "BadRequest",
@@ -74,7 +73,7 @@ class Change(NamedTuple):
         if is_now:
             return ("MODIFIED" if was else "ADDED"), self.after
         # What left the selection is told as it was, at the version of its leaving.
-        gone = copy.deepcopy(self.before)
+        gone = copied(self.before)
         gone["metadata"]["resourceVersion"] = str(self.version)
         return "DELETED", gone
 
@@ -230,7 +229,7 @@ class Objects:
         found = (obj.get("apiVersion"), obj.get("kind"))
         if found != (resource.api_version, resource.kind):
             raise StatusError(400, f"{found} does not match the expected {resource.kind}")
-        obj = copy.deepcopy(obj)
+        obj = copied(obj)
         metadata = obj.setdefault("metadata", {})
         if resource.namespaced:
             if metadata.setdefault("namespace", namespace) != namespace or not namespace:
@@ -275,7 +274,7 @@ class Objects:
         else:
             # What was given out before, in events and pages, must stay as it was.
             metadata = {**after["metadata"], "resourceVersion": str(self.version)}
-            after = copy.deepcopy({**after, "metadata": metadata})
+            after = copied({**after, "metadata": metadata})
             self.all(resource)[key] = after
         change = Change(self.version, resource, before, after)
         self.history.append(change)
@@ -329,7 +328,7 @@ def _matches(selector, values):
 def merged(target, patch):
     """RFC 7386."""
     if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
+        return copied(patch)
     result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:

@@ -59,7 +59,10 @@ def kubectl():
 def render_cache():
     """Where rendered manifests are kept: they depend on ``deploy/`` and kubectl alone."""
     state = hashlib.sha256(str(kubectl().stat().st_size).encode())
-    for path in sorted(path for path in DEPLOY.rglob("*") if path.is_file()):
+    # Compiled modules come during the run.
+    for path in sorted(
+        path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc"
+    ):
         content = path.read_bytes()
         state.update(f"{path.relative_to(DEPLOY)} {len(content)}\n".encode())
         state.update(content)

@@ -136,10 +136,15 @@ class Mirrored:
         self.context = context_of(server.client, now=now, signals=self.signals, **options)
         self.caches = self.context.caches
         self.reconcilers = [each(self.context) for each in reconcilers]
+        self._synced = 0
         self.sync()
 
     def sync(self):
-        for resource, (attribute, kind_of) in MIRRORS.items():
+        changes = reversed(self.server.objects.history)
+        new = list(itertools.takewhile(lambda each: each.version > self._synced, changes))
+        self._synced = self.server.objects.version
+        for resource in MIRRORS.keys() & {each.resource for each in new}:
+            attribute, kind_of = MIRRORS[resource]
             found = {
                 "/".join(key): msgspec.convert(obj, kind_of)
                 for key, obj in self.server.objects.all(resource).items()

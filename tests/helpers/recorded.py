@@ -6,7 +6,7 @@ import json
 
 from harbourmaster.cli.offline import replay_case
 from harbourmaster.webhook.handlers import answer
-from harbourmaster.webhook.recorded import Taken, line_of, parents_now
+from harbourmaster.webhook.recording import Taken, line_of, parents_now
 
 CANARY = "c4n4ry-0f-a-s3cret"
 

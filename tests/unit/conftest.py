@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import pytest
 import structlog
@@ -21,3 +22,11 @@ def logging_as_before():
         structlog.reset_defaults()
     else:
         structlog.configure(**configured)
+
+
+@pytest.fixture(autouse=True, scope="package")
+def no_authorities_of_the_system():
+    """They take 30 ms to load for each client of a test, and no test asks anybody outside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", os.devnull)
+        yield

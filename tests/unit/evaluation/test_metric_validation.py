@@ -3,7 +3,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.api.field_errors import WarnedFieldError
 from harbourmaster.evaluation.aggregation import aggregate
 from harbourmaster.evaluation.metric_validation import (
     AGGREGATIONS,
@@ -135,7 +134,7 @@ def test_numbers_that_make_no_sense_are_refused():
 def test_an_interval_of_zero_is_the_one_that_keptn_waits():
     found = msgspec.convert(object_of({**METRIC, "fetchIntervalSeconds": 0}, "load"), Metric)
     (fault,) = validate_metric(found)
-    assert isinstance(fault, WarnedFieldError)
+    assert fault.is_warning
     assert fault.detail.startswith("means 10 seconds, as in Keptn")
     assert found.spec.interval == 10
 
@@ -210,7 +209,7 @@ def test_what_is_nearly_a_type_is_refused(type_):
 )
 def test_s24_what_is_no_url_of_a_server_is_warned_of(server):
     (fault,) = provider_errors(targetServer=server)
-    assert isinstance(fault, WarnedFieldError)
+    assert fault.is_warning
     assert str(fault).startswith("spec.targetServer: Invalid value: ")
     assert str(fault).endswith("write for example https://prometheus.example.com:9090")
 
@@ -218,7 +217,7 @@ def test_s24_what_is_no_url_of_a_server_is_warned_of(server):
 @pytest.mark.parametrize("server", ["prometheus.example.com", "prometheus:9090/prefix", "[::1]:1"])
 def test_a_server_without_a_scheme_is_warned_of(server):
     (fault,) = provider_errors(targetServer=server)
-    assert isinstance(fault, WarnedFieldError)
+    assert fault.is_warning
     assert fault.detail.startswith("has no scheme: https is used with secretKeyRef, http without")
 
 
@@ -232,7 +231,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated():
     no_scheme = ("me:geheim@example.com", "geheim@example.com:9090", "https:/a:geheim@example.com")
     for server in (*no_url, *no_scheme, "a:geheim://@b"):
         (fault,) = provider_errors(targetServer=server)
-        assert not isinstance(fault, WarnedFieldError)
+        assert not fault.is_warning
         assert "geheim" not in str(fault)
 
 

@@ -179,7 +179,7 @@ def test_policies_that_would_hold_up_others_are_not_replayed(keys, expected, mon
     ]
     replays = []
     monkeypatch.setattr(
-        "harbourmaster.webhook.recorded.answer_case",
+        "harbourmaster.webhook.recording.answer_case",
         lambda case: replays.append(case) or answer_case(case),
     )
     assert recorded(review(workload("Pod")), engine_of((), *found))[2] == expected
