@@ -21,7 +21,6 @@ from harbourmaster.cli.arguments import (
     add_path,
     add_sources,
 )
-from harbourmaster.cli.compile import commands as compiling
 from harbourmaster.cli.config import commands as config
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
@@ -31,6 +30,7 @@ from harbourmaster.cli.migrate import commands as migrate
 from harbourmaster.cli.overview import overview, topic
 from harbourmaster.cli.placement import commands as placement
 from harbourmaster.cli.preview import commands as preview
+from harbourmaster.cli.repair import commands as repair
 from harbourmaster.cli.reschedule import commands as reschedule
 from harbourmaster.cli.uninstall import commands as uninstall
 from harbourmaster.cli.why import commands as why
@@ -64,6 +64,7 @@ _COMMANDS: Final = (
     gitops,
     grant,
     placement,
+    repair,
     reschedule,
     preview,
     why,
