@@ -21,6 +21,7 @@ from harbourmaster.cli.arguments import (
     add_path,
     add_sources,
 )
+from harbourmaster.cli.compile import commands as compiling
 from harbourmaster.cli.config import commands as config
 from harbourmaster.cli.doctor import commands as doctor
 from harbourmaster.cli.gate import commands as gate
