@@ -64,6 +64,8 @@ REASONS: Final = {
     "MutatingAdmissionPolicies: use Kubernetes 1.36 or later",
 }
 """Reasons of the condition, with their messages."""
+UNFULFILLED: Final = frozenset(("NotBound", "NotCompiled", "OutdatedHash", UNSUPPORTED))
+"""Those for which a policy that names the API server is not enforced by it."""
 
 _PREFIX: Final = "harbourmaster-compiled-"
 _HASH_DIGITS: Final = 16

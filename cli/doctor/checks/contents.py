@@ -14,8 +14,16 @@ from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together
+from harbourmaster.controller.enforcement import decode as decode_asked
 from harbourmaster.controller.rescheduling.rules import criteria_of
 from harbourmaster.policies.compiled import compile_policy
+from harbourmaster.policies.enforcement import (
+    ENFORCEMENT_KEY,
+    REASONS,
+    UNFULFILLED,
+    WEBHOOK,
+    enforcement_of,
+)
 from harbourmaster.policies.metadata_validation import SUPPORTED_VALUES
 from harbourmaster.rescheduling import reservation
 from harbourmaster.rescheduling.model import RESERVATIONS, PendingPod, Pod, Toleration
@@ -24,7 +32,7 @@ from harbourmaster.rescheduling.wire import decode_budget, decode_pod
 from harbourmaster.webhook.policy_objects import decode_policy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.diagnosis import Finding
@@ -65,13 +73,9 @@ def _policy(
     if compiled.fault is not None:
         return warning(reference, f"{skipped}{compiled.fault}", _CORRECT)
     matcher = compiled.namespaces
-    annotations = policy.metadata.annotations or {}
-    for key, supported in SUPPORTED_VALUES.items():
-        value, default = annotations.get(key), supported[-1]
-        if value is not None and value not in supported:
-            text = f'unsupported value "{value}" of {key}, so {default} counts'
-            choices = " or ".join((default, *supported[:-1]))
-            return warning(reference, text, f"set it to {choices}: kubectl annotate --overwrite")
+    found = _annotated(reference, policy.metadata.annotations or {}, raw)
+    if found is not None:
+        return found
     if compiled.pods is None:
         text = "it has no podSelector; {} selects all pods"
     elif compiled.namespace is None and matcher is None:
@@ -88,6 +92,21 @@ def _policy(
             return note(reference, f"selects nothing: {text}", _INCLUDE)
         text = "its namespaceSelector matches no namespace"
     return note(reference, f"selects nothing: {text}")
+
+
+def _annotated(reference: str, annotations: Mapping[str, str], raw: msgspec.Raw) -> Finding | None:
+    """What is to be said of a policy's annotations."""
+    for key, supported in SUPPORTED_VALUES.items():
+        value, default = annotations.get(key), supported[-1]
+        if value is not None and value not in supported:
+            text = f'unsupported value "{value}" of {key}, so {default} counts'
+            choices = " or ".join((default, *supported[:-1]))
+            return warning(reference, text, f"set it to {choices}: kubectl annotate --overwrite")
+    reason = decode_asked(raw).condition.get("reason", "")
+    if enforcement_of(annotations) != WEBHOOK and reason in UNFULFILLED:
+        cause, _, remedy = REASONS[reason].partition(": ")
+        return warning(reference, f"{ENFORCEMENT_KEY} has no effect yet: {cause}", remedy)
+    return None
 
 
 class AddOn(Struct, frozen=True):

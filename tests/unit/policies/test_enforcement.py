@@ -1,0 +1,133 @@
+"""Which policies the API server enforces, and what a policy's status says of it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from harbourmaster.policies.enforcement import (
+    API_SERVER,
+    BOTH,
+    REASONS,
+    UNKNOWN,
+    UNSUPPORTED,
+    WEBHOOK,
+    Known,
+    decode_compiled,
+    enforced,
+    known_of,
+    reason_of,
+)
+from helpers.compiled import FIRST, SECOND, binding, mutation
+
+ASKED = ("ClusterPodSchedulingPolicy web", "0123456789abcdef")
+HASHES = dict([ASKED])
+ENDING = {"deletionTimestamp": "2026-11-28T08:00:00Z"}
+
+
+def decoded(*objects):
+    return [decode_compiled(msgspec.json.encode(each)) for each in objects]
+
+
+def enforces(mutations, bindings):
+    return ASKED in enforced(decoded(*mutations), decoded(*bindings))
+
+
+def both_parts(hashes=HASHES, other=HASHES, found=FIRST):
+    parts = "pods,templates"
+    return [mutation(hashes, found, "pods", parts), mutation(other, found, "templates", parts)]
+
+
+BOTH_BOUND = [binding(), binding(part="templates")]
+"""Final bindings of both parts of the first set."""
+
+
+def test_a_bound_set_enforces_its_policies():
+    assert enforces([mutation(HASHES)], [binding()])
+    assert enforces(both_parts(), BOTH_BOUND)
+
+
+@pytest.mark.parametrize(
+    ("mutations", "bindings"),
+    [
+        ([mutation(HASHES)], []),
+        ([mutation(HASHES)], [binding(label="probe")]),
+        ([mutation(HASHES)], [binding(SECOND)]),
+        ([mutation(HASHES)], [binding(**ENDING)]),
+        ([mutation(HASHES, **ENDING)], [binding()]),
+        ([mutation({ASKED[0]: "another"})], [binding()]),
+        ([mutation({})], [binding()]),
+        ([mutation(HASHES, labels={})], [binding()]),
+        ([mutation(HASHES, annotations={})], [binding()]),
+        (both_parts(), BOTH_BOUND[:1]),
+        (both_parts()[:1], BOTH_BOUND),
+        (both_parts(other={}), BOTH_BOUND),
+        ([both_parts()[0], both_parts(found=SECOND)[1]], [binding(), binding(SECOND, "templates")]),
+    ],
+    ids=[
+        "without a binding",
+        "bound for the trial only",
+        "bound to another set",
+        "with a binding that is being deleted",
+        "being deleted",
+        "with another hash",
+        "without the policy",
+        "without the label",
+        "without annotations",
+        "with one part of two bound",
+        "with one part of two",
+        "with the policy in one part of two",
+        "with parts of two sets",
+    ],
+)
+def test_a_set_enforces_nothing(mutations, bindings):
+    assert not enforces(mutations, bindings)
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"a": 1}'])
+def test_a_broken_annotation_harms_no_other_set(broken):
+    spoilt = mutation({}, SECOND)
+    spoilt["metadata"]["annotations"]["harbourmaster.dev/policy-hashes"] = broken
+    bound = [binding(), binding(SECOND, name="harbourmaster-compiled-other")]
+    assert enforces([mutation(HASHES), spoilt], bound)
+
+
+def known(mutations=(), bindings=(), *, is_settled=False):
+    found = known_of(decoded(*mutations), decoded(*bindings))
+    return msgspec.structs.replace(found, left_out=found.enforced if is_settled else frozenset())
+
+
+BOUND = ([mutation(HASHES)], [binding()])
+
+
+@pytest.mark.parametrize(
+    ("enforcement", "found", "reason"),
+    [
+        (WEBHOOK, known(*BOUND), "ModeIsWebhook"),
+        (BOTH, known(*BOUND, is_settled=True), "ModeIsBoth"),
+        (BOTH, known(), "NotCompiled"),
+        (API_SERVER, known(*BOUND), "WaitingForWebhooks"),
+        (API_SERVER, known(*BOUND, is_settled=True), "Enforced"),
+        (API_SERVER, known([mutation(HASHES)]), "NotBound"),
+        (API_SERVER, known([mutation({ASKED[0]: "old"})], [binding()]), "OutdatedHash"),
+        (API_SERVER, known(), "NotCompiled"),
+        (API_SERVER, Known(UNSUPPORTED), "Unsupported"),
+        (API_SERVER, Known(UNKNOWN), "Unknown"),
+    ],
+)
+def test_the_reason_says_who_enforces_it(enforcement, found, reason):
+    assert reason_of(ASKED, enforcement, found, is_audited=False) == reason
+    assert reason in REASONS
+
+
+def test_an_audited_policy_is_enforced_by_nothing():
+    found = known(*BOUND, is_settled=True)
+    assert reason_of(ASKED, API_SERVER, found, is_audited=True) == "ModeIsAudit"
+
+
+def test_the_names_of_compiled_objects_are_those_that_are_read():
+    found = decoded(mutation(HASHES))[0]
+    assert found.metadata.name == f"harbourmaster-compiled-{FIRST}-pods"
+    assert found.hashes == json.loads(json.dumps(HASHES))

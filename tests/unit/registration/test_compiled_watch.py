@@ -1,0 +1,133 @@
+"""What may be left out, while compiled objects change and the API server comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from harbourmaster.api.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
+from harbourmaster.kube.backoff import Backoff
+from harbourmaster.policies.enforcement import UNKNOWN, UNSUPPORTED
+from harbourmaster.registration.compiled_watch import CompiledWatch
+from helpers.compiled import FIRST, SECOND, binding, mutation
+from helpers.fake_api import FakeApi
+from helpers.patience import PATIENCE
+
+ASKED = ("ClusterPodSchedulingPolicy web", "0123456789abcdef")
+HASHES = dict([ASKED])
+AT_ONCE, NEVER = 0.0, 3600.0
+"""How long nothing has to change."""
+
+
+class Watch(CompiledWatch):
+    """A watch that remembers all that it knew."""
+
+    def __init__(self, client, quiet):
+        self.seen = []
+        self._changed_once = asyncio.Event()
+        backoff = Backoff(first=0.01, limit=0.02)
+        super().__init__(client, self._note, backoff=backoff, quiet=quiet)
+
+    def _note(self):
+        self.seen.append(self.known)
+        self._changed_once.set()
+
+    async def until(self, holds):
+        async with asyncio.timeout(PATIENCE):
+            while not holds(self.known):
+                self._changed_once.clear()
+                await self._changed_once.wait()
+
+
+@pytest.fixture
+async def api():
+    async with FakeApi() as found:
+        yield found
+
+
+@asynccontextmanager
+async def watching(api, quiet):
+    async with api.client() as client:
+        watch = Watch(client, quiet)
+        task = asyncio.create_task(watch.run())
+        try:
+            yield watch
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def put_all(api, found=FIRST):
+    api.put(MUTATING_POLICIES, mutation(HASHES, found))
+    api.put(MUTATING_POLICY_BINDINGS, binding(found))
+
+
+def is_left_out(known):
+    return ASKED in known.left_out
+
+
+async def test_what_is_enforced_is_left_out_when_nothing_has_changed_for_a_while(api):
+    put_all(api)
+    async with watching(api, AT_ONCE) as watch:
+        await watch.until(is_left_out)
+    first = next(each for each in watch.seen if ASKED in each.enforced)
+    assert not is_left_out(first)
+
+
+async def test_it_is_not_left_out_before_that(api):
+    put_all(api)
+    async with watching(api, NEVER) as watch:
+        await watch.until(lambda known: ASKED in known.enforced)
+        assert not is_left_out(watch.known)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda api: api.put(MUTATING_POLICIES, mutation(HASHES, SECOND)),
+        lambda api: api.put(MUTATING_POLICY_BINDINGS, binding(SECOND)),
+        lambda api: api.remove(MUTATING_POLICY_BINDINGS, binding()["metadata"]["name"]),
+        lambda api: api.remove(MUTATING_POLICIES, mutation({})["metadata"]["name"]),
+    ],
+    ids=["another set", "another binding", "binding deleted", "mutation deleted"],
+)
+async def test_any_change_puts_it_back_at_once(api, change):
+    put_all(api)
+    async with watching(api, AT_ONCE) as watch:
+        await watch.until(is_left_out)
+        watch.seen.clear()
+        change(api)
+        await watch.until(lambda _: bool(watch.seen))
+    assert not is_left_out(watch.seen[0])
+
+
+async def test_nothing_is_left_out_while_the_api_server_is_away(api):
+    put_all(api)
+    async with watching(api, AT_ONCE) as watch:
+        await watch.until(is_left_out)
+        await api.stop()
+        await watch.until(lambda known: known.problem == UNKNOWN)
+        assert not is_left_out(watch.known)
+        away = len(watch.seen)
+        await api.start()
+        await watch.until(is_left_out)
+    assert not is_left_out(watch.seen[away])
+
+
+async def test_nothing_is_left_out_without_the_right_to_read_bindings(api):
+    put_all(api)
+    api.forbid("list", MUTATING_POLICY_BINDINGS)
+    async with watching(api, AT_ONCE) as watch:
+        await watch.until(lambda _: any(each.error for each in watch.reflectors))
+        assert watch.known.problem == UNKNOWN
+        assert not is_left_out(watch.known)
+
+
+async def test_an_api_server_without_the_kind_enforces_nothing(api):
+    api.undefine(MUTATING_POLICIES)
+    api.undefine(MUTATING_POLICY_BINDINGS)
+    async with watching(api, AT_ONCE) as watch:
+        await watch.until(lambda known: known.problem == UNSUPPORTED)
+        assert not is_left_out(watch.known)
