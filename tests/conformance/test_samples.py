@@ -14,7 +14,7 @@ from harbourmaster.webhook.sources import Sources, load
 from helpers.objects import review
 from helpers.patching import patched
 
-DATA = yaml.safe_load(Path(__file__).with_name("sample-outcomes.yaml").read_text())
+DATA = yaml.load(Path(__file__).with_name("sample-outcomes.yaml").read_text(), yaml.CSafeLoader)
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 

@@ -54,7 +54,7 @@ def open_definition(resource):
 @cache
 def definition(plural):
     """A definition by its kind's plural."""
-    return yaml.safe_load((CRDS / f"{plural}.yaml").read_text())
+    return yaml.load((CRDS / f"{plural}.yaml").read_text(), yaml.CSafeLoader)
 
 
 def versions(plural):

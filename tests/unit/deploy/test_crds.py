@@ -12,7 +12,9 @@ from kubernetes_asyncio.client import models
 
 from helpers.schemas import CRDS, definition
 
-KINDS = yaml.safe_load((Path(__file__).parents[2] / "fixtures/keptn-kinds.yaml").read_text())
+KINDS = yaml.load(
+    (Path(__file__).parents[2] / "fixtures/keptn-kinds.yaml").read_text(), yaml.CSafeLoader
+)
 PATTERNS = {
     r"^0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$": "duration",
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]"
