@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -142,6 +143,14 @@ def add_namespace(parser: ArgumentParser, *, all_too: bool = False) -> None:
             metavar="SELECTOR",
             help="list only objects with these labels, as in kubectl",
         )
+
+
+def positive(text: str) -> float:
+    """A number above zero."""
+    number = float(text)
+    if not (number > 0 and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f'invalid value "{text}": expected a number above 0')
+    return number
 
 
 def add_subject(parser: ArgumentParser, name: str, resource: Resource, **more: Any) -> None:  # noqa: ANN401

@@ -50,7 +50,7 @@ def difference(
     if before.response is after.response or before.response == after.response:
         return None
     found = decode(_objects, raw, "") if pod is None else pod
-    pods = [_pod(patched(found, each), kind, namespace) for each in (before, after)]
+    pods = [pod_of(patched(found, each), kind, namespace) for each in (before, after)]
     old, new = (each.get("spec") or {} for each in pods)
     changes = tuple(
         Change(field, old.get(field), new.get(field))
@@ -74,7 +74,7 @@ def _unplaced(pod: Json) -> Json:
     return {**pod, "spec": spec, "status": {}}
 
 
-def _pod(found: Json, kind: Kind, namespace: str) -> Json:
+def pod_of(found: Json, kind: Kind, namespace: str) -> Json:
     """The pod that an object is, or makes."""
     holder = found
     for name in kind.pointer.split("/")[1:-1]:
@@ -95,5 +95,11 @@ def _with_claims(spec: Any, found: Json) -> Any:  # noqa: ANN401
         return spec
     volumes = spec.get("volumes")
     given = volumes if isinstance(volumes, list) else []
-    claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}
-    return {**spec, "volumes": [*given, claim]}
+    names = [_name_of(each) for each in claims]
+    made = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in names]
+    return {**spec, "volumes": [*given, *made]}
+
+
+def _name_of(claim: Any) -> str:  # noqa: ANN401
+    metadata = claim.get("metadata") if isinstance(claim, dict) else None
+    return str(metadata.get("name") or "claim") if isinstance(metadata, dict) else "claim"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 from typing import TYPE_CHECKING
 
-from harbourmaster.cli.arguments import add_command, add_flags, add_installation
+from harbourmaster.cli.arguments import add_command, add_flags, add_installation, positive
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=positive,
         default=60.0,
         metavar="SECONDS",
         help="time limit for each deletion [60]",
@@ -38,10 +36,3 @@ def add_parser(commands: Commands) -> None:
         help="scheduler in which pods without a gate wait; they are deleted, and their owners"
         f" recreate them; empty deletes none [{SCHEDULER_NAME}]",
     )
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise argparse.ArgumentTypeError(f'invalid duration "{text}": expected seconds above 0')
-    return seconds
