@@ -69,8 +69,6 @@ GUARDS: Final = (
     resources.MUTATING_POLICIES,
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicyBinding"),
     cluster_wide(_ADMISSION, "ValidatingAdmissionPolicy"),
-    cluster_wide(_ADMISSION, "MutatingAdmissionPolicyBinding"),
-    cluster_wide(_ADMISSION, "MutatingAdmissionPolicy"),
 )
 CLUSTER_WIDE: Final = (
     *GUARDS,

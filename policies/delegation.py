@@ -315,7 +315,8 @@ def _beside_probe(selector: Json) -> Json:
 
 
 def _probe_namespace() -> Json:
-    metadata = {"name": PROBE_NAMESPACE, "labels": {"app.kubernetes.io/name": "harbourmaster"}}
+    labels = {"app.kubernetes.io/name": "harbourmaster", COMPILED_KEY: PROBE}
+    metadata = {"name": PROBE_NAMESPACE, "labels": labels}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 

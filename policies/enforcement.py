@@ -33,6 +33,7 @@ COMPILED_KEY: Final = "harbourmaster.dev/compiled"
 """Label of what ``compile`` writes: ``policy``, ``probe`` or ``final`` (bindings), ``check``."""
 POLICY_LABEL: Final = f"{COMPILED_KEY}=policy"
 FINAL_LABEL: Final = f"{COMPILED_KEY}=final"
+PROBE_LABEL: Final = f"{COMPILED_KEY}=probe"
 QUIET: Final = 30.0
 """Seconds without a change of a compiled object after which every API server knows them all."""
 

@@ -43,7 +43,7 @@ from harbourmaster.cli.migrate.legacy import system_of_group, system_of_webhooks
 from harbourmaster.cli.migrate.model import title
 from harbourmaster.gates.gate import SCHEDULER_NAME
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError, UnreachableError
-from harbourmaster.policies.enforcement import is_audited
+from harbourmaster.policies.enforcement import PROBE_LABEL, is_audited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -317,6 +317,11 @@ class Removal:
         ]
         with suppress(NotFoundError):
             await self.client.patch(DEFINITIONS, definition.metadata.name, JsonPatch(patch))
+
+    async def probes(self) -> str:
+        """Delete the namespace in which compiled policies were tried; nothing is stored there."""
+        found = await self.metadata(NAMESPACES, label_selector=PROBE_LABEL)
+        return self.deleted(await self.delete(NAMESPACES, found))
 
     async def namespace(self) -> str:
         """Delete our namespace, unless it is somebody's or holds something of somebody's."""

@@ -264,6 +264,7 @@ async def uninstall(client: Client, options: Options, tell: Callable[[str], None
     # They keep users from what is undone below.
     for resource in GUARDS:
         await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
+    await removal.step("namespace of compiled policies", removal.probes, quiet=True)
     await removal.step("webhook configurations", removal.configurations)
     await removal.step("controller", stopping.controller)
     await removal.step("webhook configurations again", stopping.configurations)

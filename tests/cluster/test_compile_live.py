@@ -14,6 +14,7 @@ from helpers.flow.installation import FLAGS
 from helpers.objects import cluster_policy
 from helpers.patience import WAIT
 from helpers.planes import plane_for
+from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 POLICY = "clusterpodschedulingpolicy/ssd"
@@ -76,6 +77,28 @@ def test_policies_hold_while_nothing_of_ours_runs_and_come_back_to_the_webhook(i
     kubectl("delete", BINDINGS, "-l", "harbourmaster.dev/compiled")
     kubectl("delete", KINDS, "-l", "harbourmaster.dev/compiled")
     assert selector(plane, "back") == SSD["nodeSelector"]
+
+
+def test_uninstall_leaves_nothing_that_was_compiled(request, tmp_path_factory):
+    with plane_for(request, tmp_path_factory, "uninstalled") as plane:
+        apply_definitions(plane.kubectl)
+        asking = cluster_policy("ssd", pods={"app": "ssd"}, **SSD)
+        asking["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": "Both"}
+        plane.kubectl("create", "-f=-", stdin=json.dumps(asking))
+        plane.kubectl("apply", "-f=-", stdin=compiled(plane).stdout)
+        assert named(plane)
+        removed = harbourmaster("uninstall", "--yes", kubeconfig=plane.kubeconfig)
+        assert removed.returncode == 0, removed.stderr
+        plane.kubectl("wait", "--for=delete", f"namespace/{PROBE_NAMESPACE}", WAIT)
+        assert named(plane) == []
+
+
+def named(plane):
+    """All that compile prints, as far as it is there."""
+    kinds = f"{KINDS},{BINDINGS},namespaces"
+    return plane.kubectl(
+        "get", kinds, "-l", "harbourmaster.dev/compiled", "--output=name"
+    ).stdout.split()
 
 
 def test_the_webhook_leaves_what_is_tried_to_the_api_server(installed):
