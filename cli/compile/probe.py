@@ -115,10 +115,12 @@ def object_of(part: str, name: str, namespace: Mapping[str, str], pod: Json) -> 
 
 
 def expected(obj: Json, policies: Sequence[CompiledPolicy]) -> Json:
-    """The owned fields of its pod as the webhook would set them."""
+    """The owned fields of its pod as the webhook would set them in the namespace that is played."""
     labels = obj["metadata"]["annotations"]
-    snapshot = Snapshot(policy_set(policies), {PROBE_NAMESPACE: Namespace(labels)})
-    after, _ = rendered(obj, Engine(snapshot, AdmissionSettings(features=("policies",))))
+    name = labels.get(NAMESPACE_NAME, PROBE_NAMESPACE)
+    snapshot = Snapshot(policy_set(policies), {name: Namespace(labels)})
+    played = {**obj, "metadata": {**obj["metadata"], "namespace": name}}
+    after, _ = rendered(played, Engine(snapshot, AdmissionSettings(features=("policies",))))
     return owned(after)
 
 

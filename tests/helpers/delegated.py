@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from math import prod
 from typing import NamedTuple
 
 import aiohttp
@@ -17,8 +18,11 @@ from msgspec import structs
 from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned
 from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
+from harbourmaster.policies.affinity import required_terms
+from harbourmaster.policies.cel import MAX_ITEMS
 from harbourmaster.policies.delegation import compile_objects, select
 from harbourmaster.policies.enforcement import COMPILED_KEY
+from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.sources import read_policy
@@ -42,6 +46,8 @@ class Tried(NamedTuple):
     sent: dict
     ours: dict
     theirs: dict
+    is_large: bool
+    """Whether policies could multiply its required terms beyond the bound."""
 
     @property
     def is_changed(self):
@@ -50,8 +56,8 @@ class Tried(NamedTuple):
 
     @property
     def differs(self):
-        """Whether the API server made something else of it."""
-        return self.ours != self.theirs
+        """Whether the API server made something else of it than it should."""
+        return self.theirs != (owned(self.sent) if self.is_large else self.ours)
 
 
 class Chance(random.Random):
@@ -241,7 +247,13 @@ class Delegation:
         async with self._session.post(path, json=obj) as answer:
             body = await answer.json()
         theirs = owned(body) if answer.status == CREATED else {REFUSED: body.get("message")}
-        return Tried(obj, expected(obj, self._groups[group]), theirs)
+        policies = self._groups[group]
+        labels = pod["metadata"]["labels"]
+        matching = policy_set(policies).match("", namespace, labels)
+        own = required_terms(pod["spec"].get("affinity"))
+        factors = [len(each.required.terms.terms) for each in matching if each.required]
+        is_large = max(1, len(own)) * prod(factors) > MAX_ITEMS and bool(factors)
+        return Tried(obj, expected(obj, policies), theirs, is_large)
 
     async def bind(self, objects, registered=REGISTERED):
         """Create them, and return when the last ones are in force."""
