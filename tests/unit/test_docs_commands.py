@@ -65,6 +65,7 @@ NOT_RUN = {
         "docs/reference/rescheduler.md runs it",
         "needs an application",
     ],
+    "docs/operations/repair.md": ["needs a cluster with pods that lack something"],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [
         "tests/cluster/test_custom_metrics.py asks for its own metrics",
