@@ -150,10 +150,10 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
         done = {field: allowed[field] for field in _differing(before, allowed)}
         pod = decode_anything(raw)
         rest = kind.read(msgspec.json.encode({**pod, "spec": {**pod["spec"], **done}})) or view
-    apart = [merge(view, kind.pointer, (each,), options).operations for each in policies]
+    own = (each for each in policies if merge(view, kind.pointer, (each,), options).operations)
     return Lack(
         fields=_differing(before, after),
-        policies=tuple(each.reference for each, own in zip(policies, apart, strict=True) if own),
+        policies=tuple(each.reference for each in own),
         operations=tuple(
             {"op": "add", "path": f"{kind.pointer}/{field}", "value": value}
             for field, value in done.items()
@@ -237,13 +237,13 @@ def _not_restarted(workload: Workload) -> str:
 def why_not(workload: Json) -> str:
     """Why the workload is not restarted; empty where it may be."""
     spec, strategy = workload["spec"], _strategy(workload)
+    again = "then run this command again"
     if spec.get("paused"):
-        return "it is paused: run kubectl rollout resume, then this command again"
+        return f"it is paused: run kubectl rollout resume, {again}"
     if strategy.get("type") == "OnDelete":
         return "its update strategy is OnDelete: delete its pods one by one"
-    if (strategy.get("rollingUpdate") or {}).get("partition"):
-        return "its update strategy has a partition: remove it, then run this command again"
-    return ""
+    is_partial = bool((strategy.get("rollingUpdate") or {}).get("partition"))
+    return f"its update strategy has a partition: remove it, {again}" if is_partial else ""
 
 
 def disruptions(workload: Json) -> int:
@@ -260,10 +260,8 @@ def disruptions(workload: Json) -> int:
     return max(1, int(amount))
 
 
-def _strategy(workload: Json) -> Json:
-    spec = workload["spec"]
-    found: Json = spec.get("strategy") or spec.get("updateStrategy") or {}
-    return found
+def _strategy(workload: Json) -> Any:  # noqa: ANN401
+    return workload["spec"].get("strategy") or workload["spec"].get("updateStrategy") or {}
 
 
 def _wanted(workload: Json) -> int:
@@ -282,10 +280,6 @@ def is_complete(workload: Json) -> bool:
     names = ["updatedReplicas", "replicas", "availableReplicas"]
     if workload["kind"] == DAEMON_SETS.kind:
         names = ["updatedNumberScheduled", "numberAvailable"]
-    elif workload["kind"] == STATEFUL_SETS.kind:
-        if status.get("currentRevision") != status.get("updateRevision"):
-            return False
-        names = ["replicas", "readyReplicas"]
     return all(status.get(each, 0) == _wanted(workload) for each in names)
 
 

@@ -172,7 +172,7 @@ async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_
                 podManagementPolicy="Parallel",
             )
         ]
-        objects += [budget("db", other, 19)]
+        objects += [budget("db", other, 17)]
         objects += [bare(f"gated-{number}", other, schedulingGates=GATES) for number in range(80)]
         await asyncio.to_thread(apply, kubectl, *objects)
         await asyncio.to_thread(rolled_out, kubectl, shop, *(f"deployment/{one}" for one in apps))
@@ -193,7 +193,8 @@ async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_
     assert all(map(is_right, found))
     assert {app: count for app, count in first.items() if count < 36} == {}
     assert set(first) == set(apps)
-    assert second["db"] >= 19
+    # The controller of StatefulSets itself was seen to disrupt two pods at one time, not one.
+    assert second["db"] >= 17
     # One at a time in each namespace.
     begun = [line for line in said.splitlines() if f" {shop}/" in line and "rollout" in line]
     assert ["complete" in line for line in begun] == [False, True] * len(apps)

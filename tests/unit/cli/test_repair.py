@@ -250,14 +250,7 @@ DONE = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "available
         (made(replicas=2, status=DONE, generation=2), False),
         (made(replicas=2, status={**DONE, "replicas": 3}), False),
         (made(replicas=2, status={**DONE, "availableReplicas": 1}), False),
-        (
-            made(
-                "StatefulSet",
-                replicas=2,
-                status={**DONE, "readyReplicas": 2, "currentRevision": "a", "updateRevision": "b"},
-            ),
-            False,
-        ),
+        (made("StatefulSet", replicas=2, status={**DONE, "updatedReplicas": 1}), False),
         (
             made(
                 "DaemonSet",
