@@ -8,6 +8,7 @@ import yaml
 
 from helpers.command import harbourmaster
 from helpers.objects import cluster_policy, required
+from helpers.patience import PATIENCE
 
 POOL = "example.com/pool"
 TOLERATION = {"key": POOL, "operator": "Exists"}
@@ -65,7 +66,7 @@ def apply(kubectl, *objects):
 def repair(plane, *arguments):
     """The exit code, the report and what was said meanwhile."""
     command = ("repair", "--kubeconfig", str(plane.kubeconfig), "-o", "json", *arguments)
-    done = harbourmaster(*command)
+    done = harbourmaster(*command, seconds=2 * PATIENCE)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
