@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import decode
 from harbourmaster.cli.preview.model import Change
-from harbourmaster.cli.reviews import creation_of, patched
+from harbourmaster.cli.reviews import creation_of, name_of, patched
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
@@ -95,11 +95,6 @@ def _with_claims(spec: Any, found: Json) -> Any:  # noqa: ANN401
         return spec
     volumes = spec.get("volumes")
     given = volumes if isinstance(volumes, list) else []
-    names = [_name_of(each) for each in claims]
+    names = [name_of(each) or "claim" for each in claims if isinstance(each, dict)]
     made = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in names]
     return {**spec, "volumes": [*given, *made]}
-
-
-def _name_of(claim: Any) -> str:  # noqa: ANN401
-    metadata = claim.get("metadata") if isinstance(claim, dict) else None
-    return str(metadata.get("name") or "claim") if isinstance(metadata, dict) else "claim"

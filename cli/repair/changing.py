@@ -53,16 +53,16 @@ async def observe(
     # One that has read nothing yet.
     live = Installation(installed.client, installed.namespace)
     configuration = await live.configuration(resources.MUTATING_WEBHOOKS)
-    entries = [
-        each for each in (configuration.entries if configuration else ()) if each.selects(space)
-    ]
+    entries = configuration.entries if configuration else ()
     sets = await live.metadata(resources.REPLICA_SETS, space.name)
     owners = {each.uid: each.controller for each in sets}
 
     def lack(resource: Resource, raw: Raw) -> Lack | None:
         labels = metadata_in(raw).labels
         is_reviewed = any(
-            each.covers(resource.group, resource.plural) and each.selects_labels(labels)
+            each.covers(resource.group, resource.plural)
+            and each.selects(space)
+            and each.selects_labels(labels)
             for each in entries
         )
         kind = KINDS[resource.group, resource.version, resource.kind]
@@ -141,8 +141,6 @@ class Changes:
                 # What is refused though nothing changed will always be.
                 if not left or metadata_in(raw).resource_version == version:
                     raise
-            if metadata_in(raw).uid != found.pod.uid:
-                return None
             version, lack = metadata_in(raw).resource_version, self._lack(raw)
         return lack
 
@@ -257,6 +255,5 @@ class Changes:
         except TimeoutError:
             return False
         except (errors.GoneError, errors.UnreachableError):
-            pass
-        await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE)
         return True

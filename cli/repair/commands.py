@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from harbourmaster.cli.arguments import (
     add_command,
@@ -16,17 +16,11 @@ from harbourmaster.cli.arguments import (
 if TYPE_CHECKING:
     from harbourmaster.cli.arguments import Commands
 
-_EXAMPLES: Final = """examples:
-  harbourmaster repair --dry-run -A
-  harbourmaster repair -n shop
-  harbourmaster repair -A --rate 30 --timeout 1800
-"""
-
 
 def add_parser(commands: Commands) -> None:
     """Add ``repair``; its function is ``harbourmaster.cli.repair.run:run``."""
     text = "find pods that lack what policies set, and repair them"
-    parser = add_command(commands, "repair", text, run="repair.run:run", examples=_EXAMPLES)
+    parser = add_command(commands, "repair", text, run="repair.run:run")
     add_installation(parser)
     add_namespace(parser, all_too=True)
     add_flags(parser, dry_run="only print what would be repaired")

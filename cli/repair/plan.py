@@ -10,15 +10,19 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 from harbourmaster.cli.batches import many, shown
+from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.policies.affinity import required_terms
+from harbourmaster.policies.compiled import NODE_TERMS
 from harbourmaster.policies.merge import merge, merged_fields, owned_fields
 from harbourmaster.policies.model import AFFINITY, NODE_SELECTOR, REQUIRED, TOLERATIONS
+from harbourmaster.policies.requirements import SCOPES
 from harbourmaster.rescheduling.budgets import BudgetLedger
 from harbourmaster.rescheduling.model import Budget, Pod
 
@@ -139,18 +143,22 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
     merged = merge(view, kind.pointer, policies, options)
     if not merged.operations and not merged.refusal:
         return None
-    before, after, done = owned_fields(view), merged_fields(view, policies, options), {}
+    before, after, rest = owned_fields(view), merged_fields(view, policies, options), view
+    done = {}
     if view.spec is not None and not view.spec.node_name and not kind.is_template:
-        done = _allowed(before, after, is_gated=is_gated)
-    apart = [merge(view, kind.pointer, (each,), options).operations for each in policies]
+        allowed = _allowed(before, after, is_gated=is_gated)
+        done = {field: allowed[field] for field in _differing(before, allowed)}
+        pod = decode_anything(raw)
+        rest = kind.read(msgspec.json.encode({**pod, "spec": {**pod["spec"], **done}})) or view
+    own = (each for each in policies if merge(view, kind.pointer, (each,), options).operations)
     return Lack(
         fields=_differing(before, after),
-        policies=tuple(each.reference for each, own in zip(policies, apart, strict=True) if own),
+        policies=tuple(each.reference for each in own),
         operations=tuple(
-            {"op": "add", "path": f"{kind.pointer}/{field}", "value": done[field]}
-            for field in _differing(before, done)
+            {"op": "add", "path": f"{kind.pointer}/{field}", "value": value}
+            for field, value in done.items()
         ),
-        rest=_differing({**before, **done}, after),
+        rest=_differing(owned_fields(rest), merged_fields(rest, policies, options)),
         refusal=merged.refusal,
     )
 
@@ -167,20 +175,23 @@ def _allowed(before: Json, after: Json, *, is_gated: bool) -> Json:
     wanted = (after.get(AFFINITY) or {}).get(_NODE_AFFINITY)
     if is_gated and wanted:
         old, new = required_terms(was), required_terms({_NODE_AFFINITY: wanted})
-        if old and not (len(old) == len(new) and all(map(_only_adds, old, new))):
-            wanted = {**wanted, REQUIRED: was[_NODE_AFFINITY][REQUIRED]}
+        terms = list(map(_stricter, old, new)) if len(old) == len(new) else []
+        if old:
+            terms = terms if all(terms) else []
+            wanted = {**wanted, REQUIRED: {NODE_TERMS: terms or list(old)}}
         found[AFFINITY] = {**was, _NODE_AFFINITY: wanted}
     return found
 
 
-def _only_adds(old: Json, new: Json) -> bool:
-    """Whether a term has all of the other's requirements, first and in the same order."""
-    scopes = [
-        (old.get(each) or [], new.get(each) or []) for each in ("matchExpressions", "matchFields")
-    ]
-    return any(before for before, _ in scopes) and all(
-        after[: len(before)] == before for before, after in scopes
-    )
+def _stricter(old: Json, new: Json) -> Json:
+    """The new term with the requirements of the old one first; empty if it lacks one of them."""
+    found: Json = {}
+    for scope in SCOPES:
+        before, after = old.get(scope) or [], new.get(scope) or []
+        if any(each not in after for each in before):
+            return {}
+        found[scope] = [*before, *(each for each in after if each not in before)]
+    return found if any(map(old.get, SCOPES)) else {}
 
 
 def items_of(
@@ -226,13 +237,13 @@ def _not_restarted(workload: Workload) -> str:
 def why_not(workload: Json) -> str:
     """Why the workload is not restarted; empty where it may be."""
     spec, strategy = workload["spec"], _strategy(workload)
+    again = "then run this command again"
     if spec.get("paused"):
-        return "it is paused: run kubectl rollout resume, then this command again"
+        return f"it is paused: run kubectl rollout resume, {again}"
     if strategy.get("type") == "OnDelete":
         return "its update strategy is OnDelete: delete its pods one by one"
-    if (strategy.get("rollingUpdate") or {}).get("partition"):
-        return "its update strategy has a partition: remove it, then run this command again"
-    return ""
+    is_partial = bool((strategy.get("rollingUpdate") or {}).get("partition"))
+    return f"its update strategy has a partition: remove it, {again}" if is_partial else ""
 
 
 def disruptions(workload: Json) -> int:
@@ -249,10 +260,8 @@ def disruptions(workload: Json) -> int:
     return max(1, int(amount))
 
 
-def _strategy(workload: Json) -> Json:
-    spec = workload["spec"]
-    found: Json = spec.get("strategy") or spec.get("updateStrategy") or {}
-    return found
+def _strategy(workload: Json) -> Any:  # noqa: ANN401
+    return workload["spec"].get("strategy") or workload["spec"].get("updateStrategy") or {}
 
 
 def _wanted(workload: Json) -> int:
@@ -271,10 +280,6 @@ def is_complete(workload: Json) -> bool:
     names = ["updatedReplicas", "replicas", "availableReplicas"]
     if workload["kind"] == DAEMON_SETS.kind:
         names = ["updatedNumberScheduled", "numberAvailable"]
-    elif workload["kind"] == STATEFUL_SETS.kind:
-        if status.get("currentRevision") != status.get("updateRevision"):
-            return False
-        names = ["replicas", "readyReplicas"]
     return all(status.get(each, 0) == _wanted(workload) for each in names)
 
 

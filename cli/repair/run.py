@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
@@ -18,7 +17,7 @@ from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import cause
 from harbourmaster.cli.repair.changing import Changes, Pace, observe
-from harbourmaster.cli.repair.plan import RESTART, RepairItem, items_of
+from harbourmaster.cli.repair.plan import RESTART, items_of
 from harbourmaster.cli.why.asking import inputs_of
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.policies.index import policy_set
@@ -29,16 +28,8 @@ if TYPE_CHECKING:
     from argparse import Namespace as Arguments
 
     from harbourmaster.api.metadata import Metadata
-    from harbourmaster.cli.repair.plan import Lack, StoredPod
+    from harbourmaster.cli.repair.plan import Lack, RepairItem, StoredPod
     from harbourmaster.kube.client import Client
-
-
-class RepairReport(Struct, frozen=True):
-    """What ``--output json`` prints; ``left`` counts the pods that still lack something."""
-
-    dry_run: bool
-    left: int
-    items: list[RepairItem]
 
 
 def run(arguments: Arguments) -> int:
@@ -57,8 +48,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
         if wanted in {"", each.name} and any(entry.selects(each) for entry in entries)
     ]
     if not spaces:
-        whose = f'namespace "{wanted}"' if wanted else "any namespace"
-        raise StartError(f"no webhook is registered for pods of {whose}: run harbourmaster doctor")
+        text = "no webhook is registered for its pods: run harbourmaster doctor"
+        raise StartError(f'namespace "{wanted or "*"}": {text}')
     items: list[RepairItem] = []
 
     async def one(space: Metadata) -> None:
@@ -70,7 +61,8 @@ async def _run(arguments: Arguments, client: Client) -> int:
     items.sort(key=lambda each: (each.namespace, each.kind, each.name, each.pods))
     left = sum(len(each.pods) for each in items if not each.done)
     total = f"{many(left, 'pod')} without what policies set" if left else "no pod lacks anything"
-    print_out(arguments, RepairReport(arguments.dry_run, left, items), [*map(str, items), total])
+    report = {"dry_run": arguments.dry_run, "left": left, "items": items}
+    print_out(arguments, report, [*map(str, items), total])
     return LEFT if left or failed else DONE
 
 

@@ -66,6 +66,7 @@ NOT_RUN = {
         "needs an application",
     ],
     "docs/operations/final-state.md": ["needs the audit log of your API server"],
+    "docs/operations/repair.md": ["needs a cluster with pods that lack something"],
     "docs/reference/dependencies.md": ["it renews the lock files from the package registry"],
     "docs/reference/exposing-metrics.md": [
         "tests/cluster/test_custom_metrics.py asks for its own metrics",

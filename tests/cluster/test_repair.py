@@ -1,0 +1,201 @@
+"""Repair of what was admitted while no webhook answered, or before its policy existed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections import Counter
+
+import pytest
+
+from harbourmaster.api.resources import PODS
+from helpers.cluster import eventually
+from helpers.controller import connected
+from helpers.patience import WAIT
+from helpers.repairing import POOL, apply, bare, budget, is_right, made, pods, policy_for, repair
+
+pytestmark = pytest.mark.cluster
+
+GATES = [{"name": "example.com/gate"}]
+NOWHERE = {"example.com/nowhere": "true"}
+
+
+@pytest.fixture
+def kubectl(harbour):
+    """That of the installation's control plane, whose nodes are in the pool."""
+    harbour.plane.kubectl("label", "nodes", "--all", f"{POOL}=a", "--overwrite")
+    return harbour.plane.kubectl
+
+
+@pytest.fixture
+def places(kubectl):
+    """Return a function that makes namespaces; the policy for them goes with them."""
+    made_ = []
+
+    def make(*names):
+        found = [f"repair-{uuid.uuid4().hex[:8]}-{one}" for one in names]
+        for name in found:
+            kubectl("create", "namespace", name)
+        made_.extend(found)
+        return found
+
+    yield make
+    kubectl("delete", "clusterpodschedulingpolicies", "repair", "--ignore-not-found")
+    kubectl("delete", "namespaces", *made_, "--wait=false")
+
+
+def rolled_out(kubectl, namespace, *workloads):
+    for each in workloads:
+        kubectl("rollout", "status", each, f"--namespace={namespace}", WAIT)
+
+
+def by_name(report):
+    return {each["name"]: each for each in report["items"] if each["pods"]}
+
+
+@pytest.mark.gate
+def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbour, kubectl, places):
+    (shop,) = places("shop")
+    apply(
+        kubectl,
+        made("Deployment", "cart", shop, replicas=3),
+        made("Deployment", "held", shop, replicas=2),
+        made("DaemonSet", "agent", shop, updateStrategy={"type": "OnDelete"}),
+        budget("cart", shop, 2),
+        budget("held", shop, 2),
+        bare("gated", shop, schedulingGates=GATES, nodeSelector=NOWHERE),
+        bare("pending", shop, nodeSelector={POOL: "a", **NOWHERE}),
+    )
+    rolled_out(kubectl, shop, "deployment/cart", "deployment/held")
+    apply(kubectl, policy_for("repair", shop))
+    command = ("-n", shop, "--timeout=3")
+
+    def planned():
+        found = by_name(repair(harbour.plane, *command, "--dry-run")[1])
+        return {name: each["action"] for name, each in found.items()}
+
+    actions = eventually(planned, is_right=lambda found: len(found) == 5)
+    assert actions == {
+        "cart": "restart",
+        "held": "restart",
+        "agent": "restart",
+        "gated": "tighten",
+        "pending": "list",
+    }
+    assert not any(map(is_right, pods(kubectl, shop)))
+
+    code, report, said = repair(harbour.plane, *command)
+    assert code == 1
+    found = by_name(report)
+    assert {name for name, each in found.items() if each["done"]} == {"cart", "gated"}
+    assert "OnDelete" in found["agent"]["why"]
+    assert "PodDisruptionBudget held allows 0 disruptions" in found["held"]["why"]
+    assert f"Deployment {shop}/cart: rollout complete" in said
+    right = {each["metadata"]["labels"]["app"] for each in pods(kubectl, shop) if is_right(each)}
+    assert right == {"cart", "gated"}
+    (pending,) = [each for each in pods(kubectl, shop) if each["metadata"]["name"] == "pending"]
+    assert POOL in {each.get("key") for each in pending["spec"]["tolerations"]}
+
+    # Once the budget allows it, the same command restarts the rest.
+    apply(kubectl, budget("held", shop, 1))
+    code, report, _ = repair(harbour.plane, "-n", shop)
+    assert by_name(report)["held"]["done"]
+
+
+@contextlib.asynccontextmanager
+async def lowest(plane, namespace):
+    """How many pods of each app were ready at one time, at the least."""
+    ready, least = {}, Counter()
+
+    def count(pod, *, is_gone=False):
+        meta, status = pod["metadata"], pod.get("status") or {}
+        conditions = status.get("conditions") or ()
+        ready[meta["name"]] = (
+            meta["labels"]["app"],
+            not is_gone
+            and not meta.get("deletionTimestamp")
+            and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+        )
+        now = Counter(app for app, is_ready in ready.values() if is_ready)
+        for app in {app for app, _ in ready.values()}:
+            least[app] = min(least.get(app, now[app]), now[app])
+
+    async with connected(plane.kubeconfig) as client:
+        page = await client.list(PODS, namespace)
+        for raw in page.items:
+            count(json.loads(bytes(raw)))
+        least.clear()
+
+        async def follow():
+            events = client.watch(
+                PODS,
+                namespace,
+                resource_version=page.resource_version,
+                timeout_seconds=600,
+                idle_timeout=600,
+                bookmarks=False,
+            )
+            async for event in events:
+                count(json.loads(bytes(event.object)), is_gone=event.type == "DELETED")
+
+        task = asyncio.create_task(follow())
+        yield least
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_after_an_outage_with_500_creations_all_is_right_and_budgets_were_kept(
+    harbour, kubectl, places
+):
+    """The webhook is really stopped, for at least a minute."""
+    shop, other = places("shop", "other")
+    plane, loop = harbour.plane, asyncio.get_running_loop()
+    nodes = plane.add_nodes(4, labels={POOL: "a"})
+    apply(kubectl, policy_for("repair", shop, other))
+    harbour.installation.end("webhook")
+    try:
+        begin = loop.time()
+        apps = [f"app-{number}" for number in range(8)]
+        objects = [made("Deployment", name, shop, replicas=50) for name in apps]
+        objects += [budget(name, shop, 36) for name in apps]
+        objects += [
+            made(
+                "StatefulSet",
+                "db",
+                other,
+                replicas=20,
+                serviceName="db",
+                podManagementPolicy="Parallel",
+            )
+        ]
+        objects += [budget("db", other, 17)]
+        objects += [bare(f"gated-{number}", other, schedulingGates=GATES) for number in range(80)]
+        await asyncio.to_thread(apply, kubectl, *objects)
+        await asyncio.to_thread(rolled_out, kubectl, shop, *(f"deployment/{one}" for one in apps))
+        await asyncio.to_thread(rolled_out, kubectl, other, "statefulset/db")
+        assert not any(map(is_right, (*pods(kubectl, shop), *pods(kubectl, other))))
+        # The outage lasts as long as it is said to, whatever it takes to create this.
+        await asyncio.sleep(max(0, 60 - (loop.time() - begin)))
+    finally:
+        await asyncio.to_thread(harbour.installation.restart, "webhook")
+    await asyncio.to_thread(harbour.installation.await_answer)
+    async with lowest(plane, shop) as first, lowest(plane, other) as second:
+        code, report, said = await asyncio.to_thread(
+            repair, plane, "-A", "--rate=3000", "--timeout=120"
+        )
+    assert (code, report["left"]) == (0, 0), said
+    found = [*pods(kubectl, shop), *pods(kubectl, other)]
+    assert len(found) == 500
+    assert all(map(is_right, found))
+    assert {app: count for app, count in first.items() if count < 36} == {}
+    assert set(first) == set(apps)
+    # The controller of StatefulSets itself was seen to disrupt two pods at one time, not one.
+    assert second["db"] >= 17
+    # One at a time in each namespace.
+    begun = [line for line in said.splitlines() if f" {shop}/" in line and "rollout" in line]
+    assert ["complete" in line for line in begun] == [False, True] * len(apps)
+    kubectl("delete", "node", *nodes, "--wait=false")

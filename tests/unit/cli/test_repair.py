@@ -1,0 +1,320 @@
+"""What ``harbourmaster repair`` finds in stored pods, what it may do, and when it must wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from harbourmaster.cli.repair.changing import Pace
+from harbourmaster.cli.repair.plan import (
+    Lack,
+    Observed,
+    StoredPod,
+    Workload,
+    disruptions,
+    exceeded,
+    is_complete,
+    items_of,
+    lack_of,
+    why_not,
+)
+from harbourmaster.policies.index import policy_set
+from harbourmaster.rescheduling.wire import decode_budget, decode_present
+from harbourmaster.webhook.cases import DEFAULTS
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.snapshot import Namespace, Snapshot
+from helpers.merging import compiled, kind_of
+from helpers.objects import cluster_policy, policy, required, workload
+from helpers.patching import NODE_REQUIRED
+from helpers.virtual_time import run_virtually
+
+GATED = {"schedulingGates": [{"name": "example.com/gate"}]}
+TOLERATION = {"key": "pool", "operator": "Exists"}
+ALL = cluster_policy(
+    nodeSelector={"pool": "a"}, tolerations=[TOLERATION], affinity=required({"zone": "z"})
+)
+CART = Workload("apps", "Deployment", "ns1", "cart")
+
+
+def lack(document, *policies, labels=None):
+    namespaces = {"ns1": Namespace({"kubernetes.io/metadata.name": "ns1", **(labels or {})})}
+    engine = Engine(Snapshot(policy_set(compiled(*policies)), namespaces), DEFAULTS)
+    return lack_of(kind_of(document), msgspec.json.encode(document), "ns1", engine)
+
+
+def set_fields(found):
+    return [each["path"].removeprefix("/spec/") for each in found.operations]
+
+
+def test_a_pod_with_all_that_policies_set_lacks_nothing():
+    pod = workload("Pod", nodeSelector={"pool": "b"}, tolerations=[TOLERATION])
+    assert lack(pod, cluster_policy(nodeSelector={"pool": "a"}, tolerations=[TOLERATION])) is None
+
+
+def test_a_running_pod_is_never_patched():
+    found = lack(workload("Pod", nodeName="n1", **GATED), ALL)
+    assert found.operations == ()
+    assert found.fields == found.rest == ("affinity", "nodeSelector", "tolerations")
+    assert found.policies == ("ClusterPodSchedulingPolicy c1",)
+
+
+def test_a_pod_without_a_node_gets_tolerations_only():
+    found = lack(workload("Pod"), ALL)
+    assert set_fields(found) == ["tolerations"]
+    assert found.rest == ("affinity", "nodeSelector")
+
+
+def test_a_gated_pod_gets_all_that_the_api_server_takes():
+    found = lack(workload("Pod", **GATED), ALL)
+    assert set_fields(found) == ["affinity", "nodeSelector", "tolerations"]
+    assert found.rest == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "terms", "is_taken"),
+    [
+        pytest.param([{"a": "1"}], [{"zone": "z"}], True, id="one more requirement"),
+        pytest.param([{"a": "1"}, {"b": "1"}], [{"zone": "z"}], True, id="in each term"),
+        pytest.param([{"a": "1"}], [{"zone": "z"}, {"zone": "y"}], False, id="one more term"),
+        pytest.param([], [{"zone": "z"}, {"zone": "y"}], True, id="the first terms"),
+    ],
+)
+def test_terms_of_a_gated_pod_are_only_made_stricter(own, terms, is_taken):
+    given = {"affinity": required(*own)} if own else {}
+    found = lack(workload("Pod", **GATED, **given), cluster_policy(affinity=required(*terms)))
+    assert bool(found.operations) == is_taken
+    assert found.rest == (() if is_taken else ("affinity",))
+
+
+def test_what_a_gated_pod_cannot_get_is_left_out_of_its_patch():
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {
+        **required({"zone": "z"}),
+        "podAntiAffinity": {NODE_REQUIRED: [term]},
+    }
+    found = lack(workload("Pod", **GATED), cluster_policy(affinity=affinity))
+    (operation,) = found.operations
+    assert list(operation["value"]) == ["nodeAffinity"]
+    assert found.rest == ("affinity",)
+
+
+def test_terms_that_the_api_server_rewrote_are_not_compared():
+    key = NODE_REQUIRED
+    term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["hash"]}
+    rule = cluster_policy(affinity={"podAntiAffinity": {key: [term]}})
+    hashed = {"key": "hash", "operator": "In", "values": ["1"]}
+    stored = {**term, "labelSelector": {"matchExpressions": [hashed]}}
+    assert lack(workload("Pod", affinity={"podAntiAffinity": {key: [stored]}}), rule) is None
+    assert lack(workload("Pod"), rule).rest == ("affinity",)
+
+
+def test_policies_of_other_namespaces_and_pods_do_not_count():
+    others = [policy(namespace="ns2", nodeSelector={"a": "b"}), cluster_policy(pods={"app": "no"})]
+    assert lack(workload("Pod"), *others) is None
+
+
+def test_a_template_is_never_patched():
+    found = lack(workload("Deployment"), ALL)
+    assert (found.operations, found.rest) == ((), found.fields)
+
+
+def seen(*pods, templates=(), budgets=()):
+    return Observed(pods, templates, budgets)
+
+
+def stored(name, of=CART, *, ready=True, deleted=False, lack=None, node="n1"):
+    ready = [{"type": "Ready", "status": "True" if ready else "False"}]
+    metadata = {"name": name, "namespace": "ns1", "uid": name, "labels": {"app": "cart"}}
+    if deleted:
+        metadata["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    status = {"phase": "Running" if node else "Pending", "conditions": ready}
+    raw = {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
+    return StoredPod(decode_present(msgspec.json.encode(raw)), of, "1", lack)
+
+
+REST = Lack(("nodeSelector",), ("P",), rest=("nodeSelector",))
+TIGHTER = Lack(("nodeSelector",), ("P",), operations=({"op": "add"},))
+TOLERATED = Lack(("tolerations",), ("P",), operations=({"op": "add"},))
+BARE = Workload("", "Pod", "ns1", "p")
+JOB = Workload("batch", "Job", "ns1", "job")
+
+
+@pytest.mark.parametrize(
+    ("of", "lack", "action"),
+    [
+        (CART, REST, "restart"),
+        (CART, TIGHTER, "tighten"),
+        (CART, TOLERATED, "tolerate"),
+        (BARE, TOLERATED, "tolerate"),
+        (BARE, REST, "list"),
+        (JOB, REST, "list"),
+        (Workload("apps", "ReplicaSet", "ns1", "r"), REST, "list"),
+        (Workload("argoproj.io", "Rollout", "ns1", "r"), REST, "list"),
+        # A namesake of another group.
+        (Workload("example.com", "StatefulSet", "ns1", "r"), REST, "list"),
+        (CART, Lack((), ("P",), refusal="too large"), "list"),
+    ],
+)
+def test_only_workloads_that_the_command_can_restart_are_restarted(of, lack, action):
+    (item,) = items_of(seen(stored("a", of, lack=lack)), {}, {})
+    assert (item.action, item.done) == (action, False)
+    assert bool(item.why) == (action == "list")
+
+
+def test_pods_that_are_alike_are_one_item_and_templates_are_told_once():
+    pods = (stored("b", lack=REST), stored("a", lack=REST), stored("c"))
+    cron = Workload("batch", "CronJob", "ns1", "cron")
+    found = items_of(seen(*pods, templates=((CART, REST), (cron, REST))), {}, {})
+    assert [(each.kind, each.pods) for each in found] == [
+        ("Deployment", ("a", "b")),
+        ("CronJob", ()),
+    ]
+
+
+def test_the_report_says_which_pods_are_repaired_and_why_others_are_not():
+    other = CART._replace(name="other")
+    pods = (
+        stored("a", lack=TIGHTER),
+        stored("b", lack=TIGHTER),
+        stored("c", lack=REST),
+        stored("d", other, lack=REST),
+    )
+    patched = {"a": (None, ""), "b": (TIGHTER, "still without nodeSelector")}
+    found = items_of(seen(*pods), patched, {CART: "", other: "it is paused"})
+    assert [(each.pods, each.done, each.why) for each in found] == [
+        (("a",), True, ""),
+        (("b",), False, "still without nodeSelector"),
+        (("c",), True, ""),
+        (("d",), False, "it is paused"),
+    ]
+    assert str(found[0]) == ("Deployment ns1/cart: 1 pod (a) without nodeSelector of P: tightened")
+
+
+def made(kind="Deployment", *, status=None, generation=1, **spec):
+    metadata = {"name": "cart", "namespace": "ns1", "generation": generation}
+    return {"kind": kind, "metadata": metadata, "spec": spec, "status": status or {}}
+
+
+def limited(**limits):
+    return {"type": "RollingUpdate", "rollingUpdate": limits}
+
+
+@pytest.mark.parametrize(
+    ("workload", "most"),
+    [
+        (made(strategy=limited(maxUnavailable="25%"), replicas=9), 2),
+        (made(strategy=limited(maxUnavailable=0, maxSurge=1), replicas=9), 1),
+        (made(strategy={"type": "Recreate"}, replicas=3), 3),
+        (made(strategy={"type": "RollingUpdate"}, replicas=8), 2),
+        (made("StatefulSet", updateStrategy=limited(maxUnavailable=3), replicas=9), 3),
+        (made("StatefulSet", updateStrategy={"type": "RollingUpdate"}, replicas=9), 1),
+        (
+            made(
+                "DaemonSet",
+                updateStrategy=limited(maxUnavailable="25%"),
+                status={"desiredNumberScheduled": 9},
+            ),
+            3,
+        ),
+    ],
+)
+def test_a_restart_disrupts_as_many_pods_as_its_strategy_allows(workload, most):
+    assert disruptions(workload) == most
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        (made(paused=True), "paused"),
+        (made("DaemonSet", updateStrategy={"type": "OnDelete"}), "OnDelete"),
+        (made("StatefulSet", updateStrategy=limited(partition=2)), "partition"),
+        (made(strategy=limited(maxUnavailable=1)), ""),
+        (made("StatefulSet", updateStrategy=limited(partition=0)), ""),
+    ],
+)
+def test_workloads_that_would_not_replace_their_pods_are_not_restarted(workload, words):
+    found = why_not(workload)
+    assert words in found
+    assert bool(words) == bool(found)
+
+
+DONE = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("workload", "is_so"),
+    [
+        (made(replicas=2, status=DONE), True),
+        (made(replicas=2, status=DONE, generation=2), False),
+        (made(replicas=2, status={**DONE, "replicas": 3}), False),
+        (made(replicas=2, status={**DONE, "availableReplicas": 1}), False),
+        (made("StatefulSet", replicas=2, status={**DONE, "updatedReplicas": 1}), False),
+        (
+            made(
+                "DaemonSet",
+                status={
+                    "observedGeneration": 1,
+                    "desiredNumberScheduled": 2,
+                    "updatedNumberScheduled": 2,
+                    "numberAvailable": 1,
+                },
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_rollout_is_complete_when_all_pods_are_new_and_available(workload, is_so):
+    assert is_complete(workload) == is_so
+
+
+def budget(allowed=1, desired=2, name="cart", **status):
+    spec = {"selector": {"matchLabels": {"app": "cart"}}}
+    counts = {"disruptionsAllowed": allowed, "desiredHealthy": desired, "currentHealthy": 3}
+    metadata = {"name": name, "namespace": "ns1", "generation": 1}
+    status = {**counts, "observedGeneration": 1, **status}
+    return decode_budget(
+        msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status})
+    )
+
+
+THREE = (stored("a"), stored("b"), stored("c"))
+
+
+@pytest.mark.parametrize(
+    ("pods", "budgets", "needed", "is_allowed"),
+    [
+        pytest.param(THREE, (), 3, True, id="no budget"),
+        pytest.param(THREE, (budget(),), 1, True, id="one allowed"),
+        pytest.param(THREE, (budget(),), 2, False, id="the strategy disrupts more"),
+        pytest.param(THREE, (budget(0),), 1, False, id="none allowed"),
+        pytest.param(
+            (*THREE[:2], stored("c", ready=False)), (budget(),), 1, False, id="unready, not counted"
+        ),
+        pytest.param(
+            (*THREE[:2], stored("c", deleted=True)), (budget(),), 1, False, id="just deleted"
+        ),
+        pytest.param(
+            (stored("a", node="", ready=False),), (budget(0),), 1, True, id="only pending pods"
+        ),
+        pytest.param(THREE, (budget(observedGeneration=0),), 1, False, id="status outdated"),
+        pytest.param(THREE, (budget(), budget(name="two")), 1, False, id="two budgets"),
+        pytest.param(THREE, (budget(2, 1),), 9, False, id="all pods at one time"),
+    ],
+)
+def test_budgets_hold_although_another_disruption_has_just_begun(pods, budgets, needed, is_allowed):
+    found = exceeded(seen(*pods, budgets=budgets), [each.pod for each in pods], needed)
+    assert bool(found) != is_allowed
+    assert is_allowed or found.startswith("PodDisruptionBudget cart")
+
+
+def test_changes_begin_at_the_rate_that_is_asked_for():
+    async def spend():
+        pace, loop = Pace(60), asyncio.get_running_loop()
+        begin = loop.time()
+        for _ in range(4):
+            await pace.turn()
+        return loop.time() - begin
+
+    assert run_virtually(spend()) == pytest.approx(3)
