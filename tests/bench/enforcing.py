@@ -56,7 +56,7 @@ def policies(count, namespaces=None):
 def compiled(folder, count):
     """What ``harbourmaster compile`` prints of so many, and a binding to a namespace of its own."""
     file = write_policies(folder / f"compiled-{count}", asking(policies(count)))
-    command = [COMMAND, "compile", "-f", str(file), "--part", "policies"]
+    command = [COMMAND, "compile", "-f", str(file), "--step", "policies"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = [
         each

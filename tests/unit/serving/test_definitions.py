@@ -44,7 +44,7 @@ def test_all_fields_of_the_metadata_are_known():
     found = {"apiVersion": API_VERSION, "kind": POLICY, "metadata": metadata}
     assert unknown_fields(found) == []
     metadata |= {"lables": {}, "labels": {"any": "key"}}
-    assert unknown_fields({**found, "status": {}}) == ["metadata.lables", "status"]
+    assert unknown_fields({**found, "statu": {}}) == ["metadata.lables", "statu"]
 
 
 @pytest.mark.parametrize(
