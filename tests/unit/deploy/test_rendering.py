@@ -15,7 +15,6 @@ from harbourmaster.controller.registry import (
     CONTROLLERS,
     NAMESPACES,
     PLACEMENT,
-    POLICIES,
     REGISTRATION,
     RESCHEDULING,
 )
@@ -98,7 +97,7 @@ def test_everything_stands_in_the_one_namespace_and_is_labelled(found, combinati
     assert len(of_kind(found, "Deployment")) >= 2
     for each in found:
         metadata = each["metadata"]
-        if each["kind"].startswith(("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")):
+        if each["kind"].startswith("ValidatingAdmissionPolicy"):
             # kustomize takes them for namespaced ones; the API server takes that off again.
             assert metadata.get("namespace", namespace) == namespace
         elif not is_address(each) or "gardener" in combination:
@@ -125,8 +124,8 @@ def test_rights_are_given_to_accounts_that_exist(found):
 @each_combination
 def test_pods_run_as_accounts_that_exist(found):
     accounts = {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
-    # That of the component repair is for Jobs that people create.
-    accounts -= {"harbourmaster-repair"}
+    # The component is for Jobs that administrators make.
+    accounts.discard("harbourmaster-repair")
     assert {pod_of(each)["serviceAccountName"] for each in of_kind(found, "Deployment")} == accounts
 
 
@@ -247,17 +246,10 @@ def test_the_readable_configurations_are_those_that_the_controller_makes():
     assert shown == list(desired(RegistrationSettings(), Home(NAMESPACE), None).values())
 
 
-@pytest.mark.parametrize(
-    ("component", "expected"),
-    [
-        ("api-server-gate", RegistrationSettings(api_server_gate=True)),
-        ("pods-only", RegistrationSettings(templates=False)),
-    ],
-)
-def test_a_component_changes_settings_and_configurations_alike(component, expected):
-    found = objects("with-certmanager", component)
+def test_pods_only_takes_the_templates_out_of_settings_and_configurations():
+    found = objects("with-certmanager", "pods-only")
     settings = controller_settings(found).webhook
-    assert settings == expected
+    assert settings == RegistrationSettings(templates=False)
     for wanted in desired(settings, Home(NAMESPACE), None).values():
         assert one(found, wanted["kind"])["webhooks"] == wanted["webhooks"]
 
@@ -287,7 +279,7 @@ def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
     )
     controller = ("Deployment", "harbourmaster-controller")
     settings = settings_of(found[controller])
-    assert settings.running == (REGISTRATION, NAMESPACES, POLICIES)
+    assert settings.running == (REGISTRATION, NAMESPACES)
     # By default two are off.
     usually = tuple(name for name in CONTROLLERS if name not in {RESCHEDULING, PLACEMENT})
     assert settings_of(usual[controller]).running == usually
