@@ -134,7 +134,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
 
 
 def too_early(policies: Iterable[AskedPolicy], now: datetime) -> Iterator[str]:
-    """Policies that left the API server so recently that webhooks may not enforce them yet."""
+    """Policies that left the API server so recently that a webhook can still leave them out."""
     for policy in policies:
         condition = policy.condition
         if not condition or (policy.enforcement != WEBHOOK and not policy.is_audited):
