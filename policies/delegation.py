@@ -82,11 +82,15 @@ class Objects(Struct, frozen=True):
 
 
 def select(
-    policies: Iterable[CompiledPolicy], *, namespaces: Collection[str], waiting_scheduler: str
+    policies: Iterable[CompiledPolicy],
+    *,
+    namespaces: Collection[str],
+    waiting_scheduler: str,
+    has_gates: bool = True,
 ) -> Selection:
     """Choose; ``namespaces`` are those whose own policies may be compiled.
 
-    ``waiting_scheduler`` is the one in which pods wait for their checks.
+    ``waiting_scheduler`` is the one in which pods wait for their checks, all without ``has_gates``.
     """
     chosen: list[CompiledPolicy] = []
     others: list[CompiledPolicy] = []
@@ -97,9 +101,12 @@ def select(
         if policy.enforcement == WEBHOOK:
             others.append(policy)
             continue
-        reason = next(_reasons(policy, namespaces, waiting_scheduler), "") or _out_of_order(
-            policy, others
-        )
+        reason = next(_reasons(policy, namespaces), "")
+        # A pod that names another scheduler would not wait at all.
+        is_apart = has_gates and policy.scheduler_name != waiting_scheduler
+        if policy.scheduler_name and not is_apart:
+            reason = f"spec.schedulerName: pods wait for their checks in {waiting_scheduler}"
+        reason = reason or _out_of_order(policy, others)
         if reason:
             refusals.append(Refusal(policy.reference, reason))
             others.append(policy)
@@ -108,9 +115,7 @@ def select(
     return Selection(tuple(chosen), tuple(refusals))
 
 
-def _reasons(
-    policy: CompiledPolicy, namespaces: Collection[str], waiting_scheduler: str
-) -> Iterator[str]:
+def _reasons(policy: CompiledPolicy, namespaces: Collection[str]) -> Iterator[str]:
     """Why a policy can't be compiled, whatever others there are."""
     if policy.fault is not None:
         yield f"it is invalid: {policy.fault}"
@@ -118,8 +123,6 @@ def _reasons(
         yield f"namespace {policy.namespace} is not one of --policy-namespaces"
     if policy.node_name:
         yield "spec.nodeName: a gate that is added later would be refused beside it"
-    if policy.scheduler_name == waiting_scheduler:
-        yield f"spec.schedulerName: pods wait for their checks in {waiting_scheduler}"
     for slot, found in policy.lists:
         if len({cel.ITEMS[slot].key(item) for item, _ in found}) < len(found):
             yield f"spec.affinity.{slot[0]}.{slot[1]}: the same entry stands there twice"

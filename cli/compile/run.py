@@ -210,6 +210,7 @@ class _Compilation:
             policies,
             namespaces=frozenset(filter(None, map(str.strip, named))),
             waiting_scheduler=settings.gate_scheduler_name,
+            has_gates=settings.gating != "schedulerName",
         )
         options = settings.merge_options(node_name_as_field=False)
         fault = ""

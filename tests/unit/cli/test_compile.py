@@ -72,6 +72,15 @@ def test_settings_that_the_api_server_cannot_follow_leave_all_to_the_webhook(
     assert f"the setting {setting} can't be compiled" in errors[0]
 
 
+def test_a_scheduler_stays_with_the_webhook_where_pods_wait_in_another(compiled):
+    named = cluster_policy("a", schedulerName="bin-packer")
+    assert compiled(named)[0] == 0
+    # The pod would come to the webhook as one of another scheduler, and would not wait.
+    code, found, [line] = compiled(named, options=("--gating=schedulerName",))
+    assert (code, found) == (1, [])
+    assert "a stays with the webhook: spec.schedulerName: pods wait for their checks in" in line
+
+
 def test_policies_come_from_files_or_from_a_cluster(capsys):
     assert cli.main(["compile"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

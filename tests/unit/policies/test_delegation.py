@@ -45,10 +45,9 @@ def asking(name, spec, enforcement="Both", make=cluster_policy, **annotations):
     return make({**ALL, **spec}, name=name, annotations=annotations)
 
 
-def chosen(*policies, namespaces=()):
-    return select(
-        map(compile_policy, policies), namespaces=namespaces, waiting_scheduler="keptn-scheduler"
-    )
+def chosen(*policies, namespaces=(), **options):
+    options = {"waiting_scheduler": "keptn-scheduler", **options}
+    return select(map(compile_policy, policies), namespaces=namespaces, **options)
 
 
 def reasons(*policies, **options):
