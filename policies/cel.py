@@ -144,7 +144,7 @@ def pod_term(item: Json) -> str:
             *(
                 part
                 for name in _POD_TERM_SETS
-                for part in (name, *sorted(set(item.get(name) or ())))
+                for part in (f"#{name}", *sorted(set(item.get(name) or ())))
             ),
         )
     )
@@ -153,7 +153,7 @@ def pod_term(item: Json) -> str:
 def pod_term_of(x: Cel) -> Cel:
     """The same, of a pod's."""
     sets = (
-        f'["{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}'
+        f'["#{name}"] + {_set(f"{x}.?{name}.orValue([]).map(v, string(v))")}'
         for name in _POD_TERM_SETS
     )
     selectors = (_selector_of(f"{x}.{name}") for name in _SELECTORS)

@@ -38,7 +38,6 @@ from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import (
     SET_KEY,
     Registered,
-    Selection,
     compile_objects,
     select,
 )
@@ -51,6 +50,7 @@ from harbourmaster.registration.desired import (
     desired,
 )
 from harbourmaster.serving.documents import Document, Problem
+from harbourmaster.serving.settings import StartError
 from harbourmaster.webhook.sources import policies_in, read_policy
 
 if TYPE_CHECKING:
@@ -60,7 +60,10 @@ if TYPE_CHECKING:
     from harbourmaster.controller.enforcement import AskedPolicy
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.delegation import Objects
+    from harbourmaster.policies.delegation import (
+        Objects,
+        Selection,
+    )
     from harbourmaster.registration.settings import RegistrationSettings
     from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
@@ -218,10 +221,13 @@ class _Compilation:
             fault = "onRequiredAffinityConflict: skip"
         elif not options.treat_default_scheduler_as_unset:
             fault = "treatDefaultSchedulerAsUnset: false"
-        if fault and found.policies:
-            text = f"the setting {fault} can't be compiled: the webhook enforces all policies"
-            complain(text)
-            return Selection((), found.refusals)
+        elif "policies" not in settings.features:
+            fault = "features without policies"
+        if fault:
+            raise StartError(
+                f"the setting {fault} can't be compiled: the API server would do what the webhook "
+                "does not"
+            )
         for refusal in found.refusals:
             complain(f"{refusal.reference} stays with the webhook: {refusal.reason}")
         return found

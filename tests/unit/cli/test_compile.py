@@ -62,14 +62,15 @@ def test_nothing_to_compile_says_what_to_do(compiled):
     [
         ("--on-required-affinity-conflict=skip", "onRequiredAffinityConflict: skip"),
         ("--treat-default-scheduler-as-unset=false", "treatDefaultSchedulerAsUnset: false"),
+        ("--features=gates", "features without policies"),
     ],
 )
 def test_settings_that_the_api_server_cannot_follow_leave_all_to_the_webhook(
     compiled, flag, setting
 ):
-    code, found, errors = compiled(cluster_policy("a", **SSD), options=(flag,))
-    assert (code, found) == (1, [])
-    assert f"the setting {setting} can't be compiled" in errors[0]
+    code, found, [error] = compiled(cluster_policy("a", **SSD), options=(flag,))
+    assert (code, found) == (2, [])
+    assert f"the setting {setting} can't be compiled" in error
 
 
 def test_a_scheduler_stays_with_the_webhook_where_pods_wait_in_another(compiled):
