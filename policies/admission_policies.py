@@ -8,33 +8,51 @@ What exceeds a bound is left as it is, and a ValidatingAdmissionPolicy reports o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies import cel
-from harbourmaster.policies.cel import MAX_ITEMS, Cel, literal
+from harbourmaster.policies.cel import (
+    MAX_REQUIREMENTS,
+    MAX_TERMS,
+    OWN_ITEMS,
+    OWN_TERMS,
+    Cel,
+    Limits,
+    literal,
+)
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from harbourmaster.policies.compiled import CompiledPolicy
 
     Json = dict[str, Any]
+    Terms = Sequence[Json]
 
 PROBE_NAMESPACE: Final = "harbourmaster-probe"
 """Where objects are tried by dry run; their annotations count as labels of the namespace."""
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+MAX_TOLERATIONS: Final = 64
+"""Of a pod."""
+MAX_FACTOR_VALUES: Final = 512
+"""Values of a pod's required terms, after the product."""
+MAX_ADDED_VALUES: Final = 64
+"""About the values that policies add to each of these terms."""
 MAX_EXPRESSION: Final = 90_000
 """Characters; the API server's parser takes 100,000."""
 
-_COMPARABLE: Final = 4
 _MATCHES: Final = "variables.matches"
 _LABELS: Final = "variables.labels"
 _NAMESPACE_LABELS: Final = "variables.namespaceLabels"
 _TERMS: Final = "nodeSelectorTerms"
+_SCOPES: Final = (("e", "matchExpressions"), ("f", "matchFields"))
+_IS_NEW: Final = "x.n && !(x.k in p.k)"
+"""Of an entry of the term ``t``, beside the policy's term ``p``."""
 _DEFAULT_SCHEDULERS: Final = literal(["", "default-scheduler"])
 
 
@@ -95,7 +113,11 @@ class _Generator:
     def __init__(self, policies: Sequence[CompiledPolicy], part: Part) -> None:
         self._policies = policies
         self._part = part
-        self._required = [index for index, policy in enumerate(policies) if policy.required]
+        self._required = {
+            index: policy.required.terms.terms
+            for index, policy in enumerate(policies)
+            if policy.required
+        }
 
     def expressions(self) -> Expressions:
         part = self._part
@@ -124,10 +146,11 @@ class _Generator:
             ("scheduler", self._scheduler()),
             # An empty list is null in the API server's own form of the object.
             ("nodeTerms", f"[{terms}.orValue([])].filter(l, dyn(l) != null).flatten()"),
+            ("termKeys", self._term_keys()),
             ("terms", self._own_terms()),
             ("fits", self._fits()),
-            # What policies added can exceed the bounds for what comes.
-            ("comparable", self._is_small(_COMPARABLE)),
+            # What policies added can exceed the limits for what comes.
+            ("comparable", self._is_comparable()),
             *self._products(),
         )
         return Expressions(conditions, variables, self._mutation(), tuple(self._lacking()))
@@ -204,37 +227,41 @@ class _Generator:
         own = self._own(SCHEDULER_NAME, '""')
         return f'!({own} in {_DEFAULT_SCHEDULERS}) ? "" : {" : ".join((*named, literal("")))}'
 
-    # Required node affinity: terms as {"e": [...], "f": [...]} of {"k": key, "r": requirement}
+    # Required node affinity. A term is {"k": keys, "e": entries, "f": entries}, of expressions and
+    # of fields; an entry is {"k": key, "r": requirement, "n": whether none before it is the same}.
 
-    def _own_terms(self) -> Cel:
+    def _term_keys(self) -> Cel:
         scopes = ", ".join(
-            f'"{short}": t.?{scope}.orValue([]).map(x, '
-            f'{{"k": dyn("{scope}|" + {cel.requirement_of("x")}), "r": dyn(x)}})'
-            for short, scope in (("e", "matchExpressions"), ("f", "matchFields"))
+            f'"{short}": t.?{scope}.orValue([]).map(x, "{scope}|" + {cel.requirement_of("x")})'
+            for short, scope in _SCOPES
         )
         return f"variables.nodeTerms.map(t, {{{scopes}}})"
+
+    def _own_terms(self) -> Cel:
+        keys = "variables.termKeys[i]"
+        entries = ", ".join(
+            f'"{short}": dyn(lists.range({keys}.{short}.size()).map(j, '
+            f'{{"k": dyn({keys}.{short}[j]), "r": dyn(variables.nodeTerms[i].{scope}[j]), '
+            f'"n": dyn({keys}.{short}.indexOf({keys}.{short}[j]) == j)}}))'
+            for short, scope in _SCOPES
+        )
+        every_key = f'"k": dyn(({keys}.e + {keys}.f).distinct())'
+        return f"lists.range(variables.nodeTerms.size()).map(i, {{{every_key}, {entries}}})"
 
     def _products(self) -> Iterator[tuple[str, Cel]]:
         """Of each policy with required terms: the product, its keys, and the terms after it."""
         before = "variables.terms"
-        for index in self._required:
-            required = self._policies[index].required
-            if required is None:
-                continue
-            terms = required.terms.terms
-            asked = literal([cel.term(each) for each in terms])
+        for index, terms in self._required.items():
             ours = f"[{', '.join(map(_state, terms))}]"
-            absorbed = f"{asked}.exists(a, a.all(k, k in (t.e + t.f).map(x, x.k)))"
+            absorbed = _absorbed(terms)
             product, keys = f"variables.product{index}", f"variables.keys{index}"
-            merged = ", ".join(f'"{scope}": p.{scope} + {_fresh(scope)}' for scope in "ef")
+            fresh = (f'"{scope}": p.{scope} + t.{scope}.filter(x, {_IS_NEW})' for scope in "ef")
+            merged = ", ".join(('"k": p.k + t.k.filter(k, !(k in p.k))', *fresh))
             yield (
                 f"product{index}",
                 f"{before}.map(t, {absorbed} ? [t] : {ours}.map(p, {{{merged}}})).flatten()",
             )
-            yield (
-                f"keys{index}",
-                f'{product}.map(t, (t.e + t.f).map(x, x.k).distinct().sort().join("|"))',
-            )
+            yield f"keys{index}", f'{product}.map(t, t.k.sort().join("|"))'
             once = f"{keys}.indexOf({keys}[i]) == i"
             same = f"!{_MATCHES}[{index}] || {before}.size() > 0 && {before}.all(t, {absorbed})"
             new = f"lists.range({keys}.size()).filter(i, {once}).map(i, {product}[i])"
@@ -245,36 +272,76 @@ class _Generator:
             before = f"variables.terms{index}"
 
     def _lacks_required(self, index: int) -> Cel:
-        required = self._policies[index].required
-        if required is None:
+        terms = self._required.get(index)
+        if terms is None:
             return "false"
-        asked = literal([cel.term(each) for each in required.terms.terms])
-        absorbed = f"{asked}.exists(a, a.all(k, k in (t.e + t.f).map(x, x.k)))"
-        return f"variables.terms.size() == 0 || !variables.terms.all(t, {absorbed})"
+        return f"variables.terms.size() == 0 || !variables.terms.all(t, {_absorbed(terms)})"
 
     def _fits(self) -> Cel:
-        return cel.every((self._is_small(1), *self._small_product()))
-
-    def _is_small(self, times: int) -> Cel:
-        """Whether what is compared is within so many times the bounds; only sizes are read."""
-        terms = cel.are_few("variables.nodeTerms", cel.requirements_of, times)
+        """Whether what policies do to the pod is cheap; it is first asked how much there is."""
         return cel.every(
             (
-                f"variables.tolerations.size() <= {MAX_ITEMS * times}",
-                *(cel.ITEMS[slot].are_few(self._items(slot), times) for slot in self._slots()),
-                *((terms,) if self._required else ()),
+                f"variables.tolerations.size() <= {MAX_TOLERATIONS}",
+                *(cel.ITEMS[slot].are_few(self._items(slot), OWN_ITEMS) for slot in self._slots()),
+                *self._small_product(),
             )
         )
 
     def _small_product(self) -> Iterator[Cel]:
-        factors = [
-            f"({_MATCHES}[{index}] ? {len(required.terms.terms)} : 1)"
-            for index in self._required
-            if (required := self._policies[index].required)
+        if not self._required:
+            return
+        yield cel.are_few("variables.nodeTerms", cel.requirements_of, OWN_TERMS)
+        factor = " * ".join(self._of_matching(len, 1))
+        own = "(variables.nodeTerms.size() == 0 ? 1 : variables.nodeTerms.size())"
+        yield f"{own} * {factor} <= {MAX_TERMS}"
+        requirements = cel.requirements_of("t")
+        values = f"({requirements}).map(r, r.?values.orValue([])).flatten()"
+        yield (
+            f"variables.nodeTerms.map(t, {values}).flatten().size() * {factor} "
+            f"<= {MAX_FACTOR_VALUES}"
+        )
+        for number, most in ((0, MAX_REQUIREMENTS), (1, MAX_ADDED_VALUES)):
+            added = " + ".join(self._of_matching(partial(_most, number), 0))
+            yield f"{added} <= {most}"
+
+    def _of_matching(self, count: Callable[[Terms], int], default: int) -> Iterator[Cel]:
+        for index, terms in self._required.items():
+            yield f"({_MATCHES}[{index}] ? {count(terms)} : {default})"
+
+    def _is_comparable(self) -> Cel:
+        """The same of a pod that has all that policies add."""
+        requirements = 2 * MAX_TERMS * MAX_REQUIREMENTS
+        final = Limits(MAX_TERMS, requirements, MAX_FACTOR_VALUES + MAX_TERMS * MAX_ADDED_VALUES)
+        added = sum(len(policy.tolerations) for policy in self._policies)
+        return cel.every(
+            (
+                f"variables.tolerations.size() <= {MAX_TOLERATIONS + added}",
+                *(
+                    cel.ITEMS[slot].are_few(self._items(slot), self._final(slot))
+                    for slot in self._slots()
+                ),
+                *(
+                    (cel.are_few("variables.nodeTerms", cel.requirements_of, final, twice=True),)
+                    if self._required
+                    else ()
+                ),
+            )
+        )
+
+    def _final(self, slot: tuple[str, str]) -> Limits:
+        items = [
+            item
+            for policy in self._policies
+            for found, entries in policy.lists
+            if found == slot
+            for item, _ in entries
         ]
-        if factors:
-            own = "(variables.nodeTerms.size() == 0 ? 1 : variables.nodeTerms.size())"
-            yield f"{' * '.join((own, *factors))} <= {MAX_ITEMS}"
+        requirements, values = cel.counted(items)
+        return Limits(
+            OWN_ITEMS.items + len(items),
+            OWN_ITEMS.requirements + requirements,
+            OWN_ITEMS.values + values,
+        )
 
     def _items(self, slot: tuple[str, str]) -> Cel:
         return f"{self._part.spec}.?affinity.?{slot[0]}.?{slot[1]}.orValue([])"
@@ -319,7 +386,7 @@ class _Generator:
             absent = f"({cel.some(found)}) && !{at}.?{name}.hasValue()"
             yield f"{absent} ? [{_add(literal(f'{pointer}/{name}'), '{}')}] : []"
         if self._required:
-            last = f"variables.terms{self._required[-1]}"
+            last = f"variables.terms{max(self._required)}"
             scopes = '"matchExpressions": t.e.map(x, x.r), "matchFields": t.f.map(x, x.r)'
             terms = f"{last}.map(t, {{{scopes}}})"
             path = literal(f"{pointer}/nodeAffinity/{REQUIRED}")
@@ -378,25 +445,32 @@ def _name(slot: tuple[str, str]) -> str:
 
 
 def _state(term: Json) -> Cel:
-    scopes = []
-    for short, scope in (("e", "matchExpressions"), ("f", "matchFields")):
-        entries = (
-            f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(each)})}})'
-            for each in term.get(scope) or ()
-            for key in (f"{scope}|{cel.requirement(each)}",)
-        )
-        scopes.append(f'"{short}": [{", ".join(entries)}]')
-    return f"{{{', '.join(scopes)}}}"
-
-
-def _fresh(scope: str) -> Cel:
-    """What the pod's term ``t`` requires besides the policy's term ``p``, each once."""
-    own = f"t.{scope}"
-    keys = f"{own}.map(x, x.k)"
-    return (
-        f"lists.range({own}.size()).filter(i, !p.{scope}.exists(y, y.k == {own}[i].k) "
-        f"&& {keys}.indexOf({own}[i].k) == i).map(i, {own}[i])"
+    keys: dict[str, list[str]] = {
+        short: [f"{scope}|{cel.requirement(each)}" for each in term.get(scope) or ()]
+        for short, scope in _SCOPES
+    }
+    entries = (
+        f'"{short}": dyn([{", ".join(_entries(keys[short], term.get(scope) or ()))}])'
+        for short, scope in _SCOPES
     )
+    every_key = literal(list(dict.fromkeys((*keys["e"], *keys["f"]))))
+    return f'{{"k": dyn({every_key}), {", ".join(entries)}}}'
+
+
+def _entries(keys: Sequence[str], requirements: Sequence[Json]) -> Iterator[Cel]:
+    for index, (key, each) in enumerate(zip(keys, requirements, strict=True)):
+        is_new = literal(keys.index(key) == index)
+        yield f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(each)}), "n": dyn({is_new})}})'
+
+
+def _absorbed(terms: Terms) -> Cel:
+    """Whether the term ``t`` requires all that one of the terms requires."""
+    return f"{literal([cel.term(each) for each in terms])}.exists(a, a.all(k, k in t.k))"
+
+
+def _most(number: int, terms: Terms) -> int:
+    """The most requirements (0) or texts (1) that one of the terms has."""
+    return max(cel.counted(each)[number] for each in terms)
 
 
 def _container(changed: Cel, spec: Cel, name: str, path: str, empty: Cel) -> Cel:

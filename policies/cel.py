@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 Json: TypeAlias = "dict[str, Any]"
 Cel: TypeAlias = str
 """An expression."""
-MAX_ITEMS: Final = 32
-"""Of each list of a pod: tolerations, node selector terms, terms of affinity."""
-MAX_REQUIREMENTS: Final = 256
-"""Of all items of a list."""
-MAX_VALUES: Final = 1024
-"""Of all requirements of a list."""
-MAX_STRINGS: Final = 32
-"""Labels or namespaces of a term of pod affinity."""
+MAX_TERMS: Final = 16
+"""Required node selector terms of a pod, before and after the product with those of policies."""
+MAX_REQUIREMENTS: Final = 16
+"""Of a term."""
+MAX_VALUES: Final = 32
+"""Of a requirement; also labels or namespaces of a term of pod affinity."""
 _SEPARATOR: Final = "|"
 _EXPRESSIONS: Final = "matchExpressions"
 _FIELDS: Final = "matchFields"
@@ -82,6 +80,18 @@ def requirement(item: Json) -> str:
     # With their lengths, so that no two different lists give the same text.
     values = sorted({f"{len(each)}:{each}" for each in item.get("values") or ()})
     return _joined((item.get("key") or "", item.get("operator") or "", *values))
+
+
+def counted(item: Any) -> tuple[int, int]:  # noqa: ANN401 - any JSON
+    """How many requirements an item of a policy has, and how many values, labels and names."""
+    if not isinstance(item, dict | list | tuple):
+        return 0, int(isinstance(item, str))
+    inner = list(item.values() if isinstance(item, dict) else item)
+    counts = list(map(counted, inner))
+    return (
+        sum(found for found, _ in counts) + (isinstance(item, dict) and "operator" in item),
+        sum(found for _, found in counts),
+    )
 
 
 def requirement_of(x: Cel) -> Cel:
@@ -191,23 +201,46 @@ def _weighted_requirements_of(x: Cel) -> Cel:
     return _pod_term_requirements_of(f"{x}.podAffinityTerm")
 
 
-def are_few(items: Cel, requirements: Callable[[Cel], Cel], times: int) -> Cel:
-    """Whether the items of a pod's list are within so many times the bounds."""
+class Limits(NamedTuple):
+    """How much of a list is compared: what follows is cheap enough for the API server then."""
+
+    items: int
+    requirements: int
+    """Of all items."""
+    values: int
+    """Of all requirements."""
+
+
+OWN_TERMS: Final = Limits(MAX_TERMS, 64, 256)
+OWN_ITEMS: Final = Limits(32, 64, 256)
+"""Of a pod's node selector terms, and of its other lists of affinity."""
+
+
+def are_few(
+    items: Cel, requirements: Callable[[Cel], Cel], limits: Limits, *, twice: bool = False
+) -> Cel:
+    """Whether the items of a pod's list are within the limits; what is cheap to count is first.
+
+    With ``twice`` each item may have what a policy adds to it, too.
+    """
+    each = MAX_REQUIREMENTS * (1 + twice)
     found = f"{items}.map(x, {requirements('x')}).flatten()"
-    values = f"{found}.map(r, {_listed('r', 'values')}).flatten()"
+    values = _listed("r", "values")
     return every(
         (
-            f"{items}.size() <= {MAX_ITEMS * times}",
-            f"{found}.size() <= {MAX_REQUIREMENTS * times}",
-            f"{values}.size() <= {MAX_VALUES * times}",
+            f"{items}.size() <= {limits.items}",
+            f"{items}.all(x, ({requirements('x')}).size() <= {each})",
+            f"{found}.size() <= {limits.requirements}",
+            f"{found}.all(r, {values}.size() <= {MAX_VALUES})",
+            f"{found}.map(r, {values}).flatten().size() <= {limits.values}",
         )
     )
 
 
-def _few_strings(x: Cel, times: int) -> Cel:
+def _few_strings(x: Cel) -> Cel:
     sets = (_listed(x, name) for name in _POD_TERM_SETS)
     labels = (f"{x}.?{name}.?matchLabels.orValue({{}})" for name in _SELECTORS)
-    return every(f"{each}.size() <= {MAX_STRINGS * times}" for each in (*sets, *labels))
+    return every(f"{each}.size() <= {MAX_VALUES}" for each in (*sets, *labels))
 
 
 class Item(NamedTuple):
@@ -219,12 +252,12 @@ class Item(NamedTuple):
     pod_term: str | None = None
     """Where it has a term of pod affinity, after the item; None for none."""
 
-    def are_few(self, items: Cel, times: int) -> Cel:
-        """Whether the items of a pod's list are within so many times the bounds."""
-        found = are_few(items, self.requirements_of, times)
+    def are_few(self, items: Cel, limits: Limits) -> Cel:
+        """Whether the items of a pod's list are within the limits."""
+        found = are_few(items, self.requirements_of, limits)
         if self.pod_term is None:
             return found
-        return f"{found} && {items}.all(x, {_few_strings(f'x{self.pod_term}', times)})"
+        return f"{found} && {items}.all(x, {_few_strings(f'x{self.pod_term}')})"
 
 
 _POD_TERM_SETS: Final = ("namespaces", "matchLabelKeys", "mismatchLabelKeys")

@@ -39,8 +39,10 @@ HASHES_KEY: Final = "harbourmaster.dev/policy-hashes"
 """Annotation: a JSON object of policy references and hashes."""
 SET_KEY: Final = "harbourmaster.dev/compiled-set"
 PARTS_KEY: Final = "harbourmaster.dev/compiled-parts"
-MAX_REQUIRED: Final = 4096
-"""Bytes of a policy's required terms as JSON."""
+MAX_ITEMS: Final = 32
+"""Tolerations and affinity terms of a policy."""
+MAX_ALL_ITEMS: Final = 256
+"""Of all policies of a set."""
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 _PREFIX: Final = "harbourmaster-compiled"
 _SET_DIGITS: Final = 8
@@ -133,13 +135,18 @@ def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
     lists = (*dict(policy.lists).values(), policy.tolerations)
     items = [item for found in lists for item, _ in found]
     terms = policy.required.terms.terms if policy.required else ()
-    at = "spec.affinity.nodeAffinity"
-    if len(terms) > cel.MAX_ITEMS:
-        yield f"{at}: more than {cel.MAX_ITEMS} required terms"
-    if len(_encode(terms)) > MAX_REQUIRED:
-        yield f"{at}: required terms of more than {MAX_REQUIRED} bytes"
-    if len(items) > cel.MAX_ITEMS:
-        yield f"spec: more than {cel.MAX_ITEMS} tolerations and affinity terms"
+    if len(terms) > cel.MAX_TERMS:
+        yield f"spec.affinity.nodeAffinity: more than {cel.MAX_TERMS} required terms"
+    for each in (*terms, *items):
+        requirements, texts = cel.counted(each)
+        # Each requirement has a key and an operator, each item a few texts more.
+        if requirements > cel.MAX_REQUIREMENTS or texts - 2 * requirements > cel.MAX_VALUES:
+            yield (
+                f"spec: a term of more than {cel.MAX_REQUIREMENTS} requirements or of about "
+                f"{cel.MAX_VALUES} values, labels and names"
+            )
+    if len(items) > MAX_ITEMS:
+        yield f"spec: more than {MAX_ITEMS} tolerations and affinity terms"
     selectors = (policy.pods, policy.namespaces)
     content = (items, terms, policy.node_selector, policy.scheduler_name, selectors)
     if not msgspec.json.encode(content).isascii():
@@ -203,6 +210,12 @@ def _common(one: CompiledPolicy, other: CompiledPolicy) -> str:
 
 def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) -> Objects:
     """The objects of policies that were selected. Raises ValueError if they are too many."""
+    count = sum(
+        len(each.tolerations) + sum(len(found) for _, found in each.lists) for each in policies
+    )
+    if count > MAX_ALL_ITEMS:
+        text = f"{count} tolerations and affinity terms in all, more than {MAX_ALL_ITEMS}"
+        raise ValueError(f"{text}: let the webhook enforce some of the policies")
     parts = [part for part in PARTS if registered.rules.get(part.name)]
     found = {part.name: expressions(policies, part) for part in parts}
     specs = {

@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.cli.compile.probe import owned
 from harbourmaster.cli.reviews import pod_in
-from harbourmaster.policies.admission_policies import NAMESPACE_NAME, PROBE_NAMESPACE
-from harbourmaster.policies.cel import MAX_ITEMS, MAX_REQUIREMENTS, MAX_VALUES
-from harbourmaster.policies.model import REQUIRED
+from harbourmaster.policies.admission_policies import (
+    MAX_FACTOR_VALUES,
+    MAX_TOLERATIONS,
+    NAMESPACE_NAME,
+    PROBE_NAMESPACE,
+)
+from harbourmaster.policies.cel import (
+    MAX_REQUIREMENTS,
+    MAX_TERMS,
+    MAX_VALUES,
+    OWN_ITEMS,
+    OWN_TERMS,
+)
+from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
 from helpers.compiler_faults import FAULTS
 from helpers.delegated import (
     ASKS,
@@ -131,15 +141,26 @@ async def test_most_observed_policies_compile_and_have_the_same_effect(delegatio
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("excess", ["terms", "values", "tolerations", "none"])
-async def test_a_pod_beyond_a_bound_stays_as_it_is(delegation, excess):
-    more = {"affinity": required({"p": "1"}), "tolerations": [{"key": "p", "operator": "Exists"}]}
-    [policy] = of_set([cluster_policy("p", nodeSelector={"a": "b"}, **more)], "large")
-    await delegation.bind(delegation.compiled("large", [policy]))
-    pod = {"metadata": {"labels": {SET: "large"}}, "spec": largest(excess)}
-    tried = await delegation.tried("large", "pods", {}, pod)
-    assert tried.theirs == (tried.ours if excess == "none" else owned(tried.sent))
-    assert tried.ours["nodeSelector"] == {"a": "b"}
+@pytest.mark.parametrize(
+    "excess",
+    ["none", "terms", "requirements", "values", "all values", "tolerations", "preferences", "many"],
+)
+async def test_exactly_the_pods_beyond_a_bound_are_refused_by_a_policy_that_denies_them(
+    delegation, excess
+):
+    policies = of_set([*largest_policies(), *multiplying()], "large")
+    for each in policies:
+        each["metadata"]["annotations"] = {**ASKS, ON_TOO_LARGE: "Deny"}
+    await delegation.bind(delegation.compiled("large", policies, PODS_ONLY), PODS_ONLY)
+    for labels, spec in (({"few": "no"}, largest(excess)), ({"few": "yes"}, smaller(excess))):
+        pod = {"metadata": {"labels": {SET: "large", **labels}}, "spec": spec}
+        tried = await delegation.tried("large", "pods", {}, pod)
+        assert tried.ours["nodeSelector"] == {"a": "b"}
+        is_small = labels == {"few": "yes"} and excess not in {"many", "tolerations"}
+        if is_small or excess == "none":
+            assert tried.theirs == tried.ours
+        else:
+            assert "pod is too large for ClusterPodSchedulingPolicy" in tried.theirs[REFUSED]
 
 
 @pytest.mark.full
@@ -202,24 +223,80 @@ def observed(given, number):
     )
 
 
+def requirements(count, values=1, prefix="k"):
+    """So many requirements with so many values each."""
+    found = [f"v{index}" for index in range(values)]
+    return [{"key": f"{prefix}{i}", "operator": "In", "values": found} for i in range(count)]
+
+
+def largest_policies():
+    """As much as policies can ask of a pod that has as much as it can have."""
+    wanted = [
+        {"weight": 1, "preference": {"matchExpressions": requirements(4, 4, f"p{index}-")}}
+        for index in range(16)
+    ]
+    near = [
+        {"topologyKey": f"t{index}", "labelSelector": {"matchExpressions": requirements(4, 4)}}
+        for index in range(16)
+    ]
+    for index in range(2):
+        affinity = required({f"r{index}-{each}": "v" for each in range(8)})
+        affinity["nodeAffinity"][PREFERRED] = wanted[index * 8 :][:8]
+        affinity["podAffinity"] = {REQUIRED: near[index * 8 :][:8]}
+        pods = {"few": "no"}
+        yield cluster_policy(f"p{index}", pods=pods, nodeSelector={"a": "b"}, affinity=affinity)
+
+
+def multiplying():
+    """Policies that together make as many terms as there can be."""
+    for index in range(3):
+        affinity = required({f"m{index}": "a"}, {f"m{index}": "b"})
+        pods = {"few": "yes"}
+        yield cluster_policy(f"m{index}", pods=pods, nodeSelector={"a": "b"}, affinity=affinity)
+
+
 def largest(excess):
     """A pod spec at the bounds, or with one more of something."""
-    each = MAX_REQUIREMENTS // MAX_ITEMS
-    values = [f"v{index}" for index in range(MAX_VALUES // MAX_REQUIREMENTS)]
-    expressions = [
-        {"key": f"k{index}", "operator": "In", "values": values} for index in range(each)
+    each = OWN_TERMS.requirements // MAX_TERMS
+    terms = [
+        {"matchExpressions": requirements(each, 4, f"own{index}-")} for index in range(MAX_TERMS)
     ]
-    terms = [{"matchExpressions": copy.deepcopy(expressions)} for _ in range(MAX_ITEMS)]
-    for index, term in enumerate(terms):
-        term["matchExpressions"][0]["key"] = f"own{index}"
     if excess == "terms":
-        terms[-1]["matchExpressions"].pop()
-        terms.append({"matchExpressions": expressions[:1]})
+        terms.append({"matchExpressions": requirements(1)})
+    elif excess == "requirements":
+        terms = [{"matchExpressions": requirements(MAX_REQUIREMENTS + 1)}]
     elif excess == "values":
-        terms[0]["matchExpressions"][0]["values"] = [*values, "more"]
+        terms = [{"matchExpressions": requirements(1, MAX_VALUES + 1)}]
+    elif excess == "all values":
+        terms[0]["matchExpressions"][0]["values"] = [f"v{index}" for index in range(5)]
+    preferences = [
+        {"weight": 1, "preference": {"matchExpressions": requirements(2, 4, f"w{index}-")}}
+        for index in range(OWN_ITEMS.items + (excess == "preferences"))
+    ]
+    near = [
+        {"topologyKey": f"n{index}", "labelSelector": {"matchExpressions": requirements(2, 4)}}
+        for index in range(OWN_ITEMS.items)
+    ]
     # Two more come from the API server.
-    tolerations = MAX_ITEMS - 2 + (excess == "tolerations")
+    count = MAX_TOLERATIONS - 2 + (excess in {"tolerations", "many"})
+    return {
+        "affinity": {
+            "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}, PREFERRED: preferences},
+            "podAffinity": {REQUIRED: near},
+        },
+        "tolerations": [{"key": f"t{index}", "operator": "Exists"} for index in range(count)],
+    }
+
+
+def smaller(excess):
+    """A pod spec of two terms, or three, which policies multiply by eight."""
+    count = 2 + (excess == "many")
+    values = MAX_FACTOR_VALUES // 8 // 2 // 2
+    terms = [
+        {"matchExpressions": requirements(2, values, f"own{index}-")} for index in range(count)
+    ]
+    more = largest(excess)["tolerations"] if excess == "tolerations" else []
     return {
         "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}},
-        "tolerations": [{"key": f"t{index}", "operator": "Exists"} for index in range(tolerations)],
+        "tolerations": more,
     }

@@ -110,8 +110,8 @@ FAULTS = {
     ),
     "the pod's requirements stand first": Fault(
         POLICIES,
-        "f'\"{scope}\": p.{scope} + {_fresh(scope)}'",
-        "f'\"{scope}\": {_fresh(scope)} + p.{scope}'",
+        "p.{scope} + t.{scope}.filter(x, {_IS_NEW})",
+        "t.{scope}.filter(x, {_IS_NEW}) + p.{scope}",
     ),
     "fields of nodes are left out": Fault(
         POLICIES, '"matchFields": t.f.map(x, x.r)', '"matchFields": []'

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned
 from harbourmaster.cli.compile.run import registered_by
-from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
+from harbourmaster.policies.admission_policies import MAX_ADDED_VALUES, PROBE_NAMESPACE
 from harbourmaster.policies.affinity import required_terms
-from harbourmaster.policies.cel import MAX_ITEMS
+from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, counted
 from harbourmaster.policies.delegation import compile_objects, select
 from harbourmaster.policies.enforcement import COMPILED_KEY
 from harbourmaster.policies.index import policy_set
@@ -218,7 +218,7 @@ class Delegation:
         if not chosen:
             return []
         objects = compile_objects(chosen, registered)
-        found = [each for each in objects.policies + objects.probe if each["kind"].startswith("M")]
+        found = [each for each in objects.policies + objects.probe if "Policy" in each["kind"]]
         for each in found:
             # Groups of equal content have equal names.
             each["metadata"]["name"] += f"-{len(self._groups)}"
@@ -233,8 +233,10 @@ class Delegation:
     async def create(self, objects):
         """Create admission policies and bindings. Raises AssertionError with what was wrong."""
         for each in objects:
-            path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic"
-            path += "ybindings" if each["kind"].endswith("Binding") else "ies"
+            plural = each["kind"].lower().removesuffix("y") + "ies"
+            if each["kind"].endswith("Binding"):
+                plural = each["kind"].lower() + "s"
+            path = f"/apis/admissionregistration.k8s.io/v1/{plural}"
             async with self._session.post(path, json=each) as answer:
                 assert answer.status == 201, await answer.text()
 
@@ -251,8 +253,16 @@ class Delegation:
         labels = pod["metadata"]["labels"]
         matching = policy_set(policies).match("", namespace, labels)
         own = required_terms(pod["spec"].get("affinity"))
-        factors = [len(each.required.terms.terms) for each in matching if each.required]
-        is_large = max(1, len(own)) * prod(factors) > MAX_ITEMS and bool(factors)
+        factors = [each.required.terms.terms for each in matching if each.required]
+        added = [
+            sum(max(counted(term)[number] for term in terms) for terms in factors)
+            for number in (0, 1)
+        ]
+        is_large = bool(factors) and (
+            max(1, len(own)) * prod(map(len, factors)) > MAX_TERMS
+            or added[0] > MAX_REQUIREMENTS
+            or added[1] > MAX_ADDED_VALUES
+        )
         return Tried(obj, expected(obj, policies), theirs, is_large)
 
     async def bind(self, objects, registered=REGISTERED):
@@ -270,8 +280,9 @@ class Delegation:
 
     async def remove(self):
         """Delete all that is compiled, and return when it has no effect."""
-        for kind in ("policybindings", "policies"):
-            path = f"/apis/admissionregistration.k8s.io/v1/mutatingadmission{kind}"
+        kinds = [f"{each}admissionpolic" for each in ("mutating", "validating")]
+        for kind in (*(f"{each}ybindings" for each in kinds), *(f"{each}ies" for each in kinds)):
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
             async with self._session.delete(f"{path}?labelSelector={COMPILED_KEY}") as answer:
                 assert answer.status == 200, await answer.text()
 
