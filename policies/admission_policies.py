@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from harbourmaster.api.selectors import Matcher
 from harbourmaster.policies import cel
 from harbourmaster.policies.cel import (
     MAX_REQUIREMENTS,
@@ -25,18 +24,17 @@ from harbourmaster.policies.cel import (
     literal,
 )
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
+from harbourmaster.policies.parts import matching, namespace_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from harbourmaster.policies.compiled import CompiledPolicy
+    from harbourmaster.policies.parts import Part
 
     Json = dict[str, Any]
     Terms = Sequence[Json]
 
-PROBE_NAMESPACE: Final = "harbourmaster-probe"
-"""Where objects are tried by dry run; their annotations count as labels of the namespace."""
-NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 MAX_TOLERATIONS: Final = 64
 """Of a pod."""
 MAX_FACTOR_VALUES: Final = 512
@@ -47,50 +45,10 @@ MAX_EXPRESSION: Final = 90_000
 """Characters; the API server's parser takes 100,000."""
 
 _MATCHES: Final = "variables.matches"
-_LABELS: Final = "variables.labels"
-_NAMESPACE_LABELS: Final = "variables.namespaceLabels"
 _TERMS: Final = "nodeSelectorTerms"
-_SCOPES: Final = (("e", "matchExpressions"), ("f", "matchFields"))
 _IS_NEW: Final = "x.n && !(x.k in p.k)"
 """Of an entry of the term ``t``, beside the policy's term ``p``."""
 _DEFAULT_SCHEDULERS: Final = literal(["", "default-scheduler"])
-
-
-class Part(Struct, frozen=True):
-    """Kinds whose pod spec stands at the same place."""
-
-    name: str
-    spec: Cel
-    """Where it stands."""
-    metadata: Cel
-    pointer: str
-    """The same as a JSON Pointer."""
-    condition: Cel
-    """Whether an object has a pod spec that policies may change."""
-
-
-PODS: Final = Part(
-    "pods",
-    "object.spec",
-    "object.metadata",
-    "/spec",
-    '!("kubernetes.io/config.mirror" in object.metadata.?annotations.orValue({}))',
-)
-TEMPLATES: Final = Part(
-    "templates",
-    "object.spec.template.spec",
-    "object.spec.template.?metadata",
-    "/spec/template/spec",
-    "has(object.spec.template)",
-)
-CRON_JOBS: Final = Part(
-    "cronjobs",
-    "object.spec.jobTemplate.spec.template.spec",
-    "object.spec.jobTemplate.spec.template.?metadata",
-    "/spec/jobTemplate/spec/template/spec",
-    "true",
-)
-PARTS: Final = (CRON_JOBS, PODS, TEMPLATES)
 
 
 class Expressions(Struct, frozen=True):
@@ -135,8 +93,8 @@ class _Generator:
         )
         variables = (
             ("labels", f"{part.metadata}.?labels.orValue({{}})"),
-            ("namespaceLabels", _namespace_labels()),
-            ("matches", f"[{', '.join(map(_matching, self._policies))}]"),
+            ("namespaceLabels", namespace_labels()),
+            ("matches", f"[{', '.join(map(matching, self._policies))}]"),
             ("nodeLabels", self._own(NODE_SELECTOR, "{}")),
             ("tolerations", self._own(TOLERATIONS, "[]")),
             ("tolerationKeys", f"variables.tolerations.map(x, {cel.toleration_of('x')})"),
@@ -233,7 +191,7 @@ class _Generator:
     def _term_keys(self) -> Cel:
         scopes = ", ".join(
             f'"{short}": t.?{scope}.orValue([]).map(x, "{scope}|" + {cel.requirement_of("x")})'
-            for short, scope in _SCOPES
+            for short, scope in cel.SHORT_SCOPES
         )
         return f"variables.nodeTerms.map(t, {{{scopes}}})"
 
@@ -243,7 +201,7 @@ class _Generator:
             f'"{short}": dyn(lists.range({keys}.{short}.size()).map(j, '
             f'{{"k": dyn({keys}.{short}[j]), "r": dyn(variables.nodeTerms[i].{scope}[j]), '
             f'"n": dyn({keys}.{short}.indexOf({keys}.{short}[j]) == j)}}))'
-            for short, scope in _SCOPES
+            for short, scope in cel.SHORT_SCOPES
         )
         every_key = f'"k": dyn(({keys}.e + {keys}.f).distinct())'
         return f"lists.range(variables.nodeTerms.size()).map(i, {{{every_key}, {entries}}})"
@@ -252,8 +210,8 @@ class _Generator:
         """Of each policy with required terms: the product, its keys, and the terms after it."""
         before = "variables.terms"
         for index, terms in self._required.items():
-            ours = f"[{', '.join(map(_state, terms))}]"
-            absorbed = _absorbed(terms)
+            ours = f"[{', '.join(map(cel.state, terms))}]"
+            absorbed = cel.absorbed(terms)
             product, keys = f"variables.product{index}", f"variables.keys{index}"
             fresh = (f'"{scope}": p.{scope} + t.{scope}.filter(x, {_IS_NEW})' for scope in "ef")
             merged = ", ".join(('"k": p.k + t.k.filter(k, !(k in p.k))', *fresh))
@@ -275,7 +233,7 @@ class _Generator:
         terms = self._required.get(index)
         if terms is None:
             return "false"
-        return f"variables.terms.size() == 0 || !variables.terms.all(t, {_absorbed(terms)})"
+        return f"variables.terms.size() == 0 || !variables.terms.all(t, {cel.absorbed(terms)})"
 
     def _fits(self) -> Cel:
         """Whether what policies do to the pod is cheap; it is first asked how much there is."""
@@ -416,56 +374,8 @@ class _Generator:
             yield f"{_MATCHES}[{index}] && (!variables.comparable || {cel.some(lacks)})"
 
 
-def _namespace_labels() -> Cel:
-    return (
-        f"request.namespace == {literal(PROBE_NAMESPACE)} && request.?dryRun.orValue(false) "
-        "? object.metadata.?annotations.orValue({}) "
-        ": namespaceObject.metadata.?labels.orValue({})"
-    )
-
-
-def _matching(policy: CompiledPolicy) -> Cel:
-    namespaces = policy.namespaces
-    if policy.namespace is not None:
-        namespaces = Matcher(one_of=((NAMESPACE_NAME, frozenset((policy.namespace,))),))
-    if namespaces is None or policy.pods is None:
-        return "false"
-    return cel.every(
-        each
-        for each in (
-            cel.selects(namespaces, _NAMESPACE_LABELS),
-            cel.selects(policy.pods, _LABELS),
-        )
-        if each != "true"
-    )
-
-
 def _name(slot: tuple[str, str]) -> str:
     return f"{slot[0]}{'Required' if slot[1] == REQUIRED else 'Preferred'}"
-
-
-def _state(term: Json) -> Cel:
-    keys: dict[str, list[str]] = {
-        short: [f"{scope}|{cel.requirement(each)}" for each in term.get(scope) or ()]
-        for short, scope in _SCOPES
-    }
-    entries = (
-        f'"{short}": dyn([{", ".join(_entries(keys[short], term.get(scope) or ()))}])'
-        for short, scope in _SCOPES
-    )
-    every_key = literal(list(dict.fromkeys((*keys["e"], *keys["f"]))))
-    return f'{{"k": dyn({every_key}), {", ".join(entries)}}}'
-
-
-def _entries(keys: Sequence[str], requirements: Sequence[Json]) -> Iterator[Cel]:
-    for index, (key, each) in enumerate(zip(keys, requirements, strict=True)):
-        is_new = literal(keys.index(key) == index)
-        yield f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(each)}), "n": dyn({is_new})}})'
-
-
-def _absorbed(terms: Terms) -> Cel:
-    """Whether the term ``t`` requires all that one of the terms requires."""
-    return f"{literal([cel.term(each) for each in terms])}.exists(a, a.all(k, k in t.k))"
 
 
 def _most(number: int, terms: Terms) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from harbourmaster.policies.model import PREFERRED, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from harbourmaster.api.selectors import Matcher
 
@@ -26,6 +26,7 @@ MAX_REQUIREMENTS: Final = 16
 """Of a term."""
 MAX_VALUES: Final = 32
 """Of a requirement; also labels or namespaces of a term of pod affinity."""
+SHORT_SCOPES: Final = (("e", "matchExpressions"), ("f", "matchFields"))
 _SEPARATOR: Final = "|"
 _EXPRESSIONS: Final = "matchExpressions"
 _FIELDS: Final = "matchFields"
@@ -178,6 +179,31 @@ def weighted(item: Json) -> str:
 def weighted_of(x: Cel) -> Cel:
     """The same, of a pod's."""
     return _cel_joined(f"[{_weight(x)}, {pod_term_of(f'{x}.podAffinityTerm')}]")
+
+
+def state(item: Json) -> Cel:
+    """A policy's term as ``absorbed`` and the product of terms take it."""
+    keys: dict[str, list[str]] = {
+        short: [f"{scope}|{requirement(each)}" for each in item.get(scope) or ()]
+        for short, scope in SHORT_SCOPES
+    }
+    entries = (
+        f'"{short}": dyn([{", ".join(_entries(keys[short], item.get(scope) or ()))}])'
+        for short, scope in SHORT_SCOPES
+    )
+    every_key = literal(list(dict.fromkeys((*keys["e"], *keys["f"]))))
+    return f'{{"k": dyn({every_key}), {", ".join(entries)}}}'
+
+
+def _entries(keys: Sequence[str], requirements: Sequence[Json]) -> Iterator[Cel]:
+    for index, (key, each) in enumerate(zip(keys, requirements, strict=True)):
+        is_new = literal(keys.index(key) == index)
+        yield f'dyn({{"k": dyn({literal(key)}), "r": dyn({literal(each)}), "n": dyn({is_new})}})'
+
+
+def absorbed(terms: Sequence[Json]) -> Cel:
+    """Whether the term ``t`` requires all that one of the terms requires."""
+    return f"{literal([term(each) for each in terms])}.exists(a, a.all(k, k in t.k))"
 
 
 # Requirements and other strings of an item, whose number is bounded before keys are made

@@ -10,16 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.policies import cel
-from harbourmaster.policies.admission_policies import (
-    MAX_EXPRESSION,
-    NAMESPACE_NAME,
-    PARTS,
-    PODS,
-    PROBE_NAMESPACE,
-    expressions,
-)
+from harbourmaster.policies.admission_policies import MAX_EXPRESSION, expressions
 from harbourmaster.policies.compiled import CompiledPolicy
-from harbourmaster.policies.enforcement import COMPILED_KEY, WEBHOOK
+from harbourmaster.policies.enforcement import BOUND_KEY, COMPILED_KEY, WEBHOOK
+from harbourmaster.policies.parts import NAMESPACE_NAME, PARTS, PODS, PROBE_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -226,16 +220,17 @@ def compile_objects(policies: Sequence[CompiledPolicy], registered: Registered) 
         _check_length(name, spec)
     content = _encode((specs, checks, registered.namespaces, registered.objects))
     digest = hashlib.sha256(content).hexdigest()[:_SET_DIGITS]
+    selected = {
+        "namespaceSelector": _beside_probe(registered.namespaces),
+        "objectSelector": registered.objects,
+    }
     annotations = {
+        BOUND_KEY: _encode(selected).decode(),
         HASHES_KEY: _encode({each.reference: each.hash for each in policies}).decode(),
         SET_KEY: digest,
         PARTS_KEY: ",".join(part.name for part in parts),
     }
     result = Objects([], [_probe_namespace()], [], digest)
-    selected = {
-        "namespaceSelector": _beside_probe(registered.namespaces),
-        "objectSelector": registered.objects,
-    }
     tried = {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: PROBE_NAMESPACE}}}
     for kind, mark, named in (("Mutating", POLICY, specs), ("Validating", CHECK, checks)):
         for name, spec in named.items():

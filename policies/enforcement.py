@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from harbourmaster.api.selectors import LabelSelector
 from harbourmaster.policies.model import ON_TOO_LARGE
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ QUIET: Final = 30.0
 
 Enforced: TypeAlias = "frozenset[tuple[str, str]]"
 """References of policies, each with a hash as ``policy_hash``."""
+
+BOUND_KEY: Final = "harbourmaster.dev/bound"
+"""Annotation of a compiled policy: the ``matchResources`` of its final binding, as JSON."""
 
 CONDITION: Final = "EnforcedByAPIServer"
 """The condition of a policy: the API server enforces it, and the webhook leaves it out."""
@@ -102,6 +106,7 @@ class _Annotations(Struct, frozen=True, gc=False):
     hashes: str = msgspec.field(default="", name="harbourmaster.dev/policy-hashes")
     set: str = msgspec.field(default="", name="harbourmaster.dev/compiled-set")
     parts: str = msgspec.field(default="", name="harbourmaster.dev/compiled-parts")
+    bound: str = msgspec.field(default="", name=BOUND_KEY)
 
 
 class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
@@ -113,8 +118,25 @@ class _Metadata(Struct, frozen=True, gc=False, rename="camel"):
     annotations: _Annotations | None = None
 
 
+class _Matched(Struct, frozen=True, gc=False, rename="camel"):
+    """For what a binding counts; an empty selector, which the API server adds, is as none."""
+
+    namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
+    resource_rules: list[Any] | None = None
+    exclude_resource_rules: list[Any] | None = None
+
+    @property
+    def selectors(self) -> tuple[LabelSelector, LabelSelector] | None:
+        """Those of namespaces and objects; None for a binding that leaves out more."""
+        if self.resource_rules or self.exclude_resource_rules:
+            return None
+        return self.namespace_selector or LabelSelector(), self.object_selector or LabelSelector()
+
+
 class _Spec(Struct, frozen=True, gc=False, rename="camel"):
     policy_name: str = ""
+    match_resources: _Matched | None = None
 
 
 class CompiledObject(Struct, frozen=True, gc=False):
@@ -135,6 +157,7 @@ class CompiledObject(Struct, frozen=True, gc=False):
             return {}
 
 
+_decode_matched: Final = msgspec.json.Decoder(_Matched).decode
 _decode_hashes: Final = msgspec.json.Decoder(dict[str, str]).decode
 decode_compiled: Final = msgspec.json.Decoder(CompiledObject).decode
 """From the JSON of either kind."""
@@ -185,13 +208,21 @@ def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObj
 
     Objects that are being deleted do not count.
     """
-    bound = {each.spec.policy_name for each in bindings if _counts(each, "final")}
+    bound = {
+        each.spec.policy_name: (each.spec.match_resources or _Matched()).selectors
+        for each in bindings
+        if _counts(each, "final")
+    }
     sets: defaultdict[str, dict[str, CompiledObject]] = defaultdict(dict)
     for each in mutations:
         name = each.metadata.name
         found, _, part = name.removeprefix(_PREFIX).partition("-")
         annotations = each.metadata.annotations
-        if name in bound and _counts(each, "policy") and annotations and annotations.set == found:
+        # Each set has names of its own, so whoever changes the spec of one is a person.
+        if annotations is None or each.metadata.generation > 1 or not _counts(each, "policy"):
+            continue
+        selectors = _selectors_in(annotations.bound)
+        if annotations.set == found and selectors is not None and bound.get(name) == selectors:
             sets[found][part] = each
     together: set[tuple[str, str]] = set()
     for parts in sets.values():
@@ -199,6 +230,14 @@ def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObj
         if named == {",".join(sorted(parts))}:
             together |= set.intersection(*(set(each.hashes.items()) for each in parts.values()))
     return frozenset(together)
+
+
+def _selectors_in(annotation: str) -> tuple[LabelSelector, LabelSelector] | None:
+    """The selectors that the final binding was compiled with; None where that can't be read."""
+    try:
+        return _decode_matched(annotation).selectors
+    except msgspec.MsgspecError:
+        return None
 
 
 def _counts(found: CompiledObject, label: str) -> bool:

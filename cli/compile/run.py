@@ -18,6 +18,8 @@ from harbourmaster.api.resources import (
     CLUSTER_POLICIES,
     CRON_JOBS,
     DEPLOYMENTS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
     MUTATING_WEBHOOKS,
     PODS,
     POLICIES,
@@ -34,14 +36,14 @@ from harbourmaster.controller.enforcement import decode
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import ServerVersion, server_version
-from harbourmaster.policies.admission_policies import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import (
     SET_KEY,
     Registered,
     compile_objects,
     select,
 )
-from harbourmaster.policies.enforcement import QUIET, WEBHOOK
+from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced
+from harbourmaster.policies.parts import PROBE_NAMESPACE
 from harbourmaster.registration.desired import (
     GATES_LABEL,
     PODS_ENTRY,
@@ -55,7 +57,7 @@ from harbourmaster.webhook.sources import policies_in, read_policy
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from harbourmaster.controller.enforcement import AskedPolicy
     from harbourmaster.kube.client import Client
@@ -122,7 +124,12 @@ async def _live(arguments: Arguments, client: Client) -> int:
                 )
             ]
             policies = [read_policy(value)[0] for _, value in found]
-            early = list(too_early((policy for policy, _ in found), datetime.now(UTC)))
+            mutations, bindings = [
+                await live.items(resource, decode_compiled)
+                for resource in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
+            ]
+            bound = {reference for reference, _ in enforced(mutations, bindings)}
+            early = list(too_early((each for each, _ in found), bound, datetime.now(UTC)))
             if early and arguments.step in {None, "final"}:
                 for line in early:
                     complain(line)
@@ -136,15 +143,19 @@ async def _live(arguments: Arguments, client: Client) -> int:
     return compilation.print(policies)
 
 
-def too_early(policies: Iterable[AskedPolicy], now: datetime) -> Iterator[str]:
+def too_early(
+    policies: Iterable[AskedPolicy], bound: Collection[str], now: datetime
+) -> Iterator[str]:
     """Policies that left the API server so recently that a webhook can still leave them out."""
     for policy in policies:
         condition = policy.condition
-        if not condition or (policy.enforcement != WEBHOOK and not policy.is_audited):
+        if policy.reference not in bound or (
+            policy.enforcement != WEBHOOK and not policy.is_audited
+        ):
             continue
         since = moment(condition.get("lastTransitionTime"))
         left = QUIET if since is None else QUIET - (now - since).total_seconds()
-        if condition["status"] != "False":
+        if condition.get("status") != "False":
             text = "webhooks can still leave it out: wait until its status says Webhook"
             yield f"{policy.reference} must stay compiled: {text}"
         elif left > 0:

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from harbourmaster.cli.reviews import pod_in
-from harbourmaster.policies.admission_policies import (
-    MAX_FACTOR_VALUES,
-    MAX_TOLERATIONS,
-    NAMESPACE_NAME,
-    PROBE_NAMESPACE,
-)
+from harbourmaster.policies.admission_policies import MAX_FACTOR_VALUES, MAX_TOLERATIONS
 from harbourmaster.policies.cel import (
     MAX_REQUIREMENTS,
     MAX_TERMS,
@@ -23,6 +18,7 @@ from harbourmaster.policies.cel import (
     OWN_TERMS,
 )
 from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
+from harbourmaster.policies.parts import NAMESPACE_NAME, PROBE_NAMESPACE
 from helpers.compiler_faults import FAULTS
 from helpers.delegated import (
     ASKS,

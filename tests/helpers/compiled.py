@@ -60,6 +60,7 @@ def mutation(hashes, found=FIRST, part="pods", parts="pods", **metadata):
                 "harbourmaster.dev/policy-hashes": json.dumps(hashes),
                 "harbourmaster.dev/compiled-set": found,
                 "harbourmaster.dev/compiled-parts": parts,
+                "harbourmaster.dev/bound": "{}",
             },
             **metadata,
         },
@@ -67,8 +68,8 @@ def mutation(hashes, found=FIRST, part="pods", parts="pods", **metadata):
     }
 
 
-def binding(found=FIRST, part="pods", label="final", **metadata):
-    """A binding of that part to that set."""
+def binding(found=FIRST, part="pods", label="final", matched=None, **metadata):
+    """A binding of that part to that set; ``matched`` is for what it counts."""
     probe = "" if label == "final" else f"{label}-"
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -78,5 +79,8 @@ def binding(found=FIRST, part="pods", label="final", **metadata):
             "labels": {"app.kubernetes.io/name": "harbourmaster", KEY: label},
             **metadata,
         },
-        "spec": {"policyName": f"harbourmaster-compiled-{found}-{part}"},
+        "spec": {
+            "policyName": f"harbourmaster-compiled-{found}-{part}",
+            "matchResources": matched,
+        },
     }

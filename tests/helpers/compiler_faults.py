@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harbourmaster.policies import admission_policies, cel, delegation
+from harbourmaster.policies import admission_policies, cel, delegation, parts
 
 
 class Fault(NamedTuple):
@@ -23,7 +23,7 @@ class Fault(NamedTuple):
         """Compile with the fault."""
         kept = cel, delegation.expressions
         try:
-            for module in (cel, admission_policies):
+            for module in (cel, parts, admission_policies):
                 text = _text(module)
                 if module.__name__.endswith(f".{self.module}"):
                     assert text.count(self.old) == 1, self
@@ -33,10 +33,11 @@ class Fault(NamedTuple):
             delegation.cel = sys.modules[cel.__name__]
             yield
         finally:
-            sys.modules[cel.__name__] = delegation.cel = cel
-            sys.modules[admission_policies.__name__] = admission_policies
+            delegation.cel = cel
             package = sys.modules["harbourmaster.policies"]
-            package.cel, package.admission_policies = cel, admission_policies
+            for module in (cel, parts, admission_policies):
+                sys.modules[module.__name__] = module
+                setattr(package, module.__name__.rpartition(".")[2], module)
             delegation.expressions = kept[1]
 
 
@@ -52,7 +53,7 @@ def _load(name, text):
     exec(compile(text, name, "exec"), module.__dict__)  # noqa: S102 - our own text
 
 
-CEL, POLICIES = "cel", "admission_policies"
+CEL, PARTS, POLICIES = "cel", "parts", "admission_policies"
 FAULTS = {
     "In ignores all values but one": Fault(
         CEL, "{literal(sorted(values))}", "{literal(sorted(values)[:1])}"
@@ -120,10 +121,10 @@ FAULTS = {
         POLICIES, 'before = f"variables.terms{index}"', "pass"
     ),
     "the selector of namespaces is not asked": Fault(
-        POLICIES, "cel.selects(namespaces, _NAMESPACE_LABELS),", '"true",'
+        PARTS, "cel.selects(namespaces, _NAMESPACE_LABELS),", '"true",'
     ),
     "a selector of pods is not asked": Fault(
-        POLICIES, "cel.selects(policy.pods, _LABELS),", '"true",'
+        PARTS, "cel.selects(policy.pods, _LABELS),", '"true",'
     ),
     "an entry that is there is appended": Fault(
         POLICIES, 'f"!({literal(key)} in variables.{name}Keys)"', '"true"'

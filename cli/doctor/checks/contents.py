@@ -22,6 +22,7 @@ from harbourmaster.policies.enforcement import (
     REASONS,
     UNFULFILLED,
     WEBHOOK,
+    decode_compiled,
     enforcement_of,
 )
 from harbourmaster.policies.metadata_validation import SUPPORTED_VALUES
@@ -56,6 +57,34 @@ async def check_policies(live: Installation) -> AsyncIterator[Finding]:
         pick = partial(_policy, kind=resource.kind, namespaces=namespaces, excluded=excluded)
         for one in await live.items(resource, pick):
             yield one
+    for one in await _left_behind(live):
+        yield one
+
+
+async def _left_behind(live: Installation) -> list[Finding]:
+    """Compiled objects of policies that are gone, and those that nothing uses."""
+    mutations, bindings = [
+        await live.items(resource, decode_compiled)
+        for resource in (resources.MUTATING_POLICIES, resources.MUTATING_POLICY_BINDINGS)
+    ]
+    references = {
+        f"{resource.kind} {'/'.join(filter(None, (each.namespace, each.name)))}"
+        for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
+        for each in await live.items(resource, metadata_in, metadata_only=True)
+    }
+    bound = {each.spec.policy_name for each in bindings}
+    found = []
+    for each in mutations:
+        name, gone = each.metadata.name, sorted(each.hashes.keys() - references)
+        subject = f"MutatingAdmissionPolicy {name}"
+        if each.hashes and name not in bound:
+            text = "is left from a former set: no binding uses it"
+            found.append(note(subject, text, f"kubectl delete mutatingadmissionpolicy {name}"))
+        elif gone:
+            text = f"the API server still enforces {shown(gone)}, which does not exist any more"
+            remedy = "apply what harbourmaster compile --cluster prints, or delete what is compiled"
+            found.append(warning(subject, text, remedy))
+    return found
 
 
 def _policy(

@@ -12,6 +12,8 @@ from harbourmaster.api.resources import (
     JOBS,
     KEPTN_METRICS,
     METRICS_PROVIDERS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
@@ -23,7 +25,9 @@ from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.gates.release import CHECKS_KEY, HELD_BY_KEY, NONE
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from helpers.broken_installations import ASKED, policy
+from helpers.compiled import FIRST, SECOND, binding, mutation
 from helpers.examined import HOME, NAME, ExaminedCluster, examined
+from helpers.objects import cluster_policy
 
 CHECKS = {
     "keptn.sh/workload": "cart",
@@ -292,3 +296,16 @@ async def test_a_kind_that_the_controller_may_not_watch_is_a_fault(cluster):
     container["args"] = [*container.get("args", []), *flags]
     cluster.refused.add(("watch", "widgets"))
     assert "watch widgets.example.com" in str(await warned(cluster, "rights"))
+
+
+async def test_compiled_policies_that_are_gone_or_unused_are_reported(cluster):
+    cluster.put(CLUSTER_POLICIES, cluster_policy("here", nodeSelector={"a": "b"}))
+    hashes = {"ClusterPodSchedulingPolicy here": "1", "ClusterPodSchedulingPolicy gone": "2"}
+    for found in (FIRST, SECOND):
+        cluster.put(MUTATING_POLICIES, mutation(hashes, found))
+    cluster.put(MUTATING_POLICY_BINDINGS, binding())
+    found = {subject: text for subject, text, _ in await warned(cluster, "policies")}
+    name = "MutatingAdmissionPolicy harbourmaster-compiled"
+    still = "the API server still enforces ClusterPodSchedulingPolicy gone, "
+    assert found[f"{name}-{FIRST}-pods"].startswith(still)
+    assert found[f"{name}-{SECOND}-pods"] == "is left from a former set: no binding uses it"

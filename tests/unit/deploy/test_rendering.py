@@ -15,6 +15,7 @@ from harbourmaster.controller.registry import (
     CONTROLLERS,
     NAMESPACES,
     PLACEMENT,
+    POLICIES,
     REGISTRATION,
     RESCHEDULING,
 )
@@ -97,7 +98,7 @@ def test_everything_stands_in_the_one_namespace_and_is_labelled(found, combinati
     assert len(of_kind(found, "Deployment")) >= 2
     for each in found:
         metadata = each["metadata"]
-        if each["kind"].startswith("ValidatingAdmissionPolicy"):
+        if each["kind"].startswith(("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")):
             # kustomize takes them for namespaced ones; the API server takes that off again.
             assert metadata.get("namespace", namespace) == namespace
         elif not is_address(each) or "gardener" in combination:
@@ -279,7 +280,7 @@ def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
     )
     controller = ("Deployment", "harbourmaster-controller")
     settings = settings_of(found[controller])
-    assert settings.running == (REGISTRATION, NAMESPACES)
+    assert settings.running == (REGISTRATION, NAMESPACES, POLICIES)
     # By default two are off.
     usually = tuple(name for name in CONTROLLERS if name not in {RESCHEDULING, PLACEMENT})
     assert settings_of(usual[controller]).running == usually

@@ -24,6 +24,7 @@ from helpers.compiled import FIRST, SECOND, binding, mutation
 
 ASKED = ("ClusterPodSchedulingPolicy web", "0123456789abcdef")
 HASHES = dict([ASKED])
+NARROW = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
 ENDING = {"deletionTimestamp": "2026-11-28T08:00:00Z"}
 
 
@@ -47,6 +48,9 @@ BOTH_BOUND = [binding(), binding(part="templates")]
 def test_a_bound_set_enforces_its_policies():
     assert enforces([mutation(HASHES)], [binding()])
     assert enforces(both_parts(), BOTH_BOUND)
+    # As the API server stores it.
+    defaults = {"namespaceSelector": {}, "objectSelector": {}, "matchPolicy": "Equivalent"}
+    assert enforces([mutation(HASHES, generation=1)], [binding(matched=defaults)])
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,9 @@ def test_a_bound_set_enforces_its_policies():
         ([mutation({})], [binding()]),
         ([mutation(HASHES, labels={})], [binding()]),
         ([mutation(HASHES, annotations={})], [binding()]),
+        ([mutation(HASHES, generation=2)], [binding()]),
+        ([mutation(HASHES)], [binding(matched=NARROW)]),
+        ([mutation(HASHES)], [binding(matched={"excludeResourceRules": [{}]})]),
         (both_parts(), BOTH_BOUND[:1]),
         (both_parts()[:1], BOTH_BOUND),
         (both_parts(other={}), BOTH_BOUND),
@@ -76,6 +83,9 @@ def test_a_bound_set_enforces_its_policies():
         "without the policy",
         "without the label",
         "without annotations",
+        "changed by hand",
+        "with a binding for other namespaces than compiled",
+        "with a binding that leaves kinds out",
         "with one part of two bound",
         "with one part of two",
         "with the policy in one part of two",

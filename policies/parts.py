@@ -1,0 +1,83 @@
+"""Where a pod spec stands for an expression, and whether a policy selects the pod."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from harbourmaster.api.selectors import Matcher
+from harbourmaster.policies import cel
+from harbourmaster.policies.cel import Cel, literal
+
+if TYPE_CHECKING:
+    from harbourmaster.policies.compiled import CompiledPolicy
+
+PROBE_NAMESPACE: Final = "harbourmaster-probe"
+"""Where objects are tried by dry run; their annotations count as labels of the namespace."""
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+_LABELS: Final = "variables.labels"
+_NAMESPACE_LABELS: Final = "variables.namespaceLabels"
+
+
+class Part(Struct, frozen=True):
+    """Kinds whose pod spec stands at the same place."""
+
+    name: str
+    spec: Cel
+    """Where it stands."""
+    metadata: Cel
+    pointer: str
+    """The same as a JSON Pointer."""
+    condition: Cel
+    """Whether an object has a pod spec that policies may change."""
+
+
+PODS: Final = Part(
+    "pods",
+    "object.spec",
+    "object.metadata",
+    "/spec",
+    '!("kubernetes.io/config.mirror" in object.metadata.?annotations.orValue({}))',
+)
+TEMPLATES: Final = Part(
+    "templates",
+    "object.spec.template.spec",
+    "object.spec.template.?metadata",
+    "/spec/template/spec",
+    "has(object.spec.template)",
+)
+CRON_JOBS: Final = Part(
+    "cronjobs",
+    "object.spec.jobTemplate.spec.template.spec",
+    "object.spec.jobTemplate.spec.template.?metadata",
+    "/spec/jobTemplate/spec/template/spec",
+    "true",
+)
+PARTS: Final = (CRON_JOBS, PODS, TEMPLATES)
+
+
+def namespace_labels() -> Cel:
+    """The labels of the namespace of the object: a map."""
+    return (
+        f"request.namespace == {literal(PROBE_NAMESPACE)} && request.?dryRun.orValue(false) "
+        "? object.metadata.?annotations.orValue({}) "
+        ": namespaceObject.metadata.?labels.orValue({})"
+    )
+
+
+def matching(policy: CompiledPolicy) -> Cel:
+    """Whether the policy selects the pod, by the variables ``namespaceLabels`` and ``labels``."""
+    namespaces = policy.namespaces
+    if policy.namespace is not None:
+        namespaces = Matcher(one_of=((NAMESPACE_NAME, frozenset((policy.namespace,))),))
+    if namespaces is None or policy.pods is None:
+        return "false"
+    return cel.every(
+        each
+        for each in (
+            cel.selects(namespaces, _NAMESPACE_LABELS),
+            cel.selects(policy.pods, _LABELS),
+        )
+        if each != "true"
+    )
