@@ -218,7 +218,7 @@ def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObj
         name = each.metadata.name
         found, _, part = name.removeprefix(_PREFIX).partition("-")
         annotations = each.metadata.annotations
-        # Each set has names of its own, so whoever changes the spec of one is a person.
+        # Each set has names of its own, so only a person changes the spec of one.
         if annotations is None or each.metadata.generation > 1 or not _counts(each, "policy"):
             continue
         selectors = _selectors_in(annotations.bound)

@@ -77,12 +77,12 @@ def test_unknown_fields_are_those_that_strict_validation_rejects(kubectl, make):
         affinity={"podAffinity": {REQUIRED: [term]}},
     )
     found["metadata"] |= {"lables": {}, "uid": "u", "creationTimestamp": "2026-03-01T12:00:00Z"}
-    manifest = json.dumps({**found, "status": {}})
+    manifest = json.dumps({**found, "statu": {}})
     created = kubectl("create", "--dry-run=server", "-f=-", stdin=manifest, check=False)
     assert created.returncode == 1
     rejected = re.findall(r'unknown field "([^"]+)"', created.stderr)
     assert sorted(rejected) == sorted(unknown_fields(json.loads(manifest)))
-    assert {"spec.podSelectr", "spec.nodeSelecto", "status"} <= set(rejected)
+    assert {"spec.podSelectr", "spec.nodeSelecto", "statu"} <= set(rejected)
 
 
 def test_an_update_to_an_invalid_policy_is_denied(kubectl, make):

@@ -279,6 +279,14 @@ class Delegation:
                 while (await self.tried("bound", part, {}, pod)).differs:
                     pass
 
+    async def await_refused(self, group, pod):
+        """Return when a pod is refused. Raises TimeoutError."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                tried = await self.tried(group, "pods", {}, pod)
+                if REFUSED in tried.theirs:
+                    return tried
+
     async def remove(self):
         """Delete all that is compiled, and return when it has no effect."""
         kinds = [f"{each}admissionpolic" for each in ("mutating", "validating")]
