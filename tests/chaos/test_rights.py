@@ -27,6 +27,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.gates.waits import WAIT_FOR_KEY
 from harbourmaster.playground.installation import Installation
+from harbourmaster.policies.enforcement import ENFORCEMENT_KEY
 from helpers import previous
 from helpers.cluster import eventually
 from helpers.controller import connected
@@ -48,7 +49,7 @@ from helpers.flow.manifests import (
 )
 from helpers.flow.namespace import WATCHED
 from helpers.manifests import DEPLOY, objects
-from helpers.objects import cluster_policy
+from helpers.objects import cluster_policy, policy
 from helpers.patience import PATIENCE
 from helpers.rescheduling.case_cluster import CaseCluster
 from helpers.rescheduling.cases import Case, Plane, ready_field
@@ -464,7 +465,10 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         assert {right[0] for right in granted(kubectl)} == set(ACCOUNTS.values())
         assert plugin_refuses(kubectl)
         kubectl("apply", "-f=-", stdin=json.dumps(open_definition(RESOURCES["Rollout"])))
-        kubectl("apply", "-f=-", stdin=json.dumps(cluster_policy(pods={"a": "b"}, nodeName="n")))
+        for each in (cluster_policy(pods={"a": "b"}, nodeName="n"), policy(namespace="default")):
+            # Their status says that nothing is compiled.
+            each["metadata"]["annotations"] = {ENFORCEMENT_KEY: "Both"}
+            kubectl("apply", "-f=-", stdin=json.dumps(each))
         undone(kubectl)
         measured(kubectl)
         installation.await_answer()
