@@ -30,24 +30,23 @@ from helpers.planes import plane_for
 from helpers.prometheus import scraped
 from helpers.schemas import apply_definitions
 from helpers.server import Server
+from helpers.shards import Recorder
 from helpers.stalls import Stalls
-from helpers.workers import ByModule
 
 HERE = Path(__file__).parent
-
-
-def pytest_xdist_make_scheduler(config, log):
-    return ByModule(config, log)
 
 
 def pytest_addoption(parser):
     parser.addoption("--gate", action="store_true", help="run only the tests of the gate")
     parser.addoption("--stalls", metavar="SEED", help="stand still between turns of event loops")
+    parser.addoption("--report", metavar="FILE", help="write which tests ran, and how they ended")
 
 
 def pytest_configure(config):
     if config.option.stalls:
         config.pluginmanager.register(Stalls(config.option.stalls))
+    if config.option.report:
+        config.pluginmanager.register(Recorder(Path(config.option.report), config.rootpath))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,9 @@
 """Runs the tests in stages: ``stages.py gate|full [STAGE...]``, all stages where none is named.
 
 ``gate`` is ``make test``: short, and the same in each run. ``full`` is ``make test-all``: every
-test at full depth, with a random seed that is printed. Exits with 1 if a stage failed.
+test at full depth, with a random seed that is printed. Each stage is one or more pytest processes
+on disjoint files, and stages overlap as long as the cores suffice. Exits with 1 if a test failed,
+or if one did not run exactly once.
 """
 
 from __future__ import annotations
@@ -9,57 +11,155 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
-CONTROL_PLANE = ("build", "control-plane")
-NODE = ("build", "node")
-EVERYTHING = ("build",)
-BROWSER = ("build-browser",)
+import msgspec
+
+from helpers.shards import Report, find_omissions, split_files, weigh_files
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+LOGS = ROOT / "build/tests"
+WEIGHTS = TESTS / "weights.json"
+"""Seconds by file, written by ``--weigh`` after a whole run of the gate."""
+UNLISTED = {"gate": 0.1, "full": 10.0}
+"""The weight of files that the table lacks: light ones, or those of the full run alone."""
+PROGRESS_SECONDS = 20
+FAILURES = re.compile(r"^=+ (FAILURES|ERRORS) =+$", re.MULTILINE)
+PERCENT = re.compile(r"\[ *(\d+)%\]")
+
+
+class Budget(NamedTuple):
+    """What a stage may take on two idle cores: minutes from its start to its end, CPU seconds."""
+
+    minutes: float
+    cpu_seconds: float
 
 
 class Stage(NamedTuple):
-    """Folders of tests, with the minutes that they may take on two idle cores, by run."""
+    """Folders of tests, the processes that run them, and how many cores each process keeps busy.
+
+    A stage with an infinite load runs alone, because its tests judge time.
+    """
 
     folders: tuple[str, ...]
-    minutes: dict[str, float]
-    workers: int = 2
+    budgets: dict[str, Budget]
+    processes: int = 1
+    load: float = 1.0
     needs_binaries: bool = False
     shows: bool = False
 
 
+TOTAL_MINUTES = {"gate": 8, "full": 90}
 STAGES = {
-    "unit": Stage(("unit", "conformance"), {"gate": 3, "full": 5}),
-    "security": Stage(("security",), {"gate": 1, "full": 2}),
-    "property": Stage(("property", "simulation"), {"gate": 1, "full": 15}),
-    "bench": Stage(("bench",), {"full": 2}, workers=0),
-    "cluster": Stage(("cluster",), {"gate": 5, "full": 30}, workers=4, needs_binaries=True),
-    "chaos": Stage(("chaos",), {"gate": 1.5, "full": 20}, needs_binaries=True),
+    "unit": Stage(
+        ("unit", "conformance"), {"gate": Budget(3, 200), "full": Budget(5, 500)}, 3, 0.8
+    ),
+    "property": Stage(
+        ("property", "simulation"), {"gate": Budget(1, 60), "full": Budget(15, 1800)}, 2, 0.8
+    ),
+    "security": Stage(("security",), {"gate": Budget(1, 40), "full": Budget(2, 120)}, 1, 0.6),
+    "cluster": Stage(
+        ("cluster",),
+        {"gate": Budget(5, 450), "full": Budget(30, 3600)},
+        4,
+        0.5,
+        needs_binaries=True,
+    ),
+    "chaos": Stage(
+        ("chaos",), {"gate": Budget(2, 90), "full": Budget(20, 1200)}, 2, 0.4, needs_binaries=True
+    ),
+    "browser": Stage(
+        ("browser",), {"gate": Budget(1, 20), "full": Budget(3, 60)}, 1, 0.4, needs_binaries=True
+    ),
+    "bench": Stage(("bench",), {"full": Budget(2, 120)}, load=inf),
     # One node for all of its tests, which show what they count.
-    "node": Stage(("node",), {"full": 10}, workers=0, needs_binaries=True, shows=True),
-    "browser": Stage(("browser",), {"gate": 0.5, "full": 3}, needs_binaries=True),
+    "node": Stage(("node",), {"full": Budget(10, 900)}, 1, inf, needs_binaries=True, shows=True),
 }
-# Otherwise each worker and each process of a test would compile all modules again.
-COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 ENVIRONMENT = {
-    "gate": COMPILED,
-    "full": COMPILED | {"HARBOURMASTER_CHAOS_LONG": "1", "HARBOURMASTER_PROPERTY_CASES": "20000"},
+    # Otherwise each process would compile all modules again.
+    "PYTHONDONTWRITEBYTECODE": "",
+    # The control plane's garbage collector would take a sixth of its time.
+    "GOGC": "400",
+}
+DEPTH = {
+    "gate": {},
+    "full": {"HARBOURMASTER_CHAOS_LONG": "1", "HARBOURMASTER_PROPERTY_CASES": "20000"},
 }
 
 
-def build(run, names):
-    """Start to build what is not in the cache, one after the other; return the process."""
+class Job(NamedTuple):
+    """One process of a stage, with its command and the cores that it keeps busy."""
+
+    name: str
+    stage: str
+    command: tuple[str, ...]
+    load: float
+    needs_binaries: bool = False
+    shows: bool = False
+
+    @property
+    def log(self):
+        return LOGS / f"{self.name}.log"
+
+    @property
+    def report(self):
+        return LOGS / f"{self.name}.json"
+
+
+class Result(NamedTuple):
+    """How a process ended: exit code, when it ran, CPU seconds with its children, its report."""
+
+    code: int
+    start: float
+    end: float
+    cpu_seconds: float
+    report: Report
+
+
+def build_job(run, names):
+    """Return the job that builds what is not in the cache, one suite after the other."""
     playground = [sys.executable, "-m", "harbourmaster.playground"]
-    wanted = [CONTROL_PLANE, BROWSER] if run == "gate" else [EVERYTHING, BROWSER]
+    suites = [["build", "control-plane"]] if run == "gate" or names == ["node"] else [["build"]]
     if names == ["node"]:
-        wanted = [CONTROL_PLANE, NODE]
-    commands = [shlex.join([*playground, *one]) for one in wanted]
-    return subprocess.Popen(["sh", "-c", " && ".join(commands)])
+        suites.append(["build", "node"])
+    elif "browser" in names:
+        suites.append(["build-browser"])
+    script = " && ".join(shlex.join([*playground, *suite]) for suite in suites)
+    return Job("build", "build", ("sh", "-c", script), 0.5, shows=True)
+
+
+def list_files(name):
+    """Return the test files of a stage, as paths from the root of the repository."""
+    paths = (
+        path for folder in STAGES[name].folders for path in (TESTS / folder).rglob("test_*.py")
+    )
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths)
+
+
+def jobs_of(name, run, seed):
+    """Return the jobs of a stage: pytest on disjoint files."""
+    stage = STAGES[name]
+    options = [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
+    options += ["--capture=no"] if stage.shows else []
+    options += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
+    weights = msgspec.json.decode(WEIGHTS.read_bytes())
+    shards = split_files(list_files(name), stage.processes, weights, UNLISTED[run])
+    jobs = []
+    for number, files in enumerate(shards, 1):
+        job = f"{name}-{number}" if stage.processes > 1 else name
+        command = (sys.executable, "-m", "pytest", *options, f"--report={LOGS / job}.json", *files)
+        jobs.append(Job(job, name, command, stage.load, stage.needs_binaries, stage.shows))
+    return jobs
 
 
 def why_not(name):
@@ -69,69 +169,163 @@ def why_not(name):
     """
     if name != "node":
         return ""
-    images = HERE.parent / "build/images"
-    asked = [sys.executable, "-m", "harbourmaster.playground", "check-node", str(images)]
-    checked = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if not checked.returncode:
+    command = [sys.executable, "-m", "harbourmaster.playground", "check-node"]
+    check = subprocess.run(
+        [*command, str(ROOT / "build/images")], capture_output=True, text=True, check=False
+    )
+    if not check.returncode:
         return ""
-    reason = checked.stderr.strip().rpartition("\n")[2]
+    reason = check.stderr.strip().rpartition("\n")[2]
     # A traceback ends with 1 too.
-    if checked.returncode != 1 or not reason.startswith("playground: "):
-        sys.exit(f"check of the stage {name} failed with {checked.returncode}: {checked.stderr}")
+    if check.returncode != 1 or not reason.startswith("playground: "):
+        sys.exit(f"check of the stage {name} failed with {check.returncode}: {check.stderr}")
     return reason.removeprefix("playground: ")
 
 
-def command(name, run, seed):
-    """Return pytest's command for a stage."""
-    stage = STAGES[name]
-    found = [sys.executable, "-m", "pytest", f"--numprocesses={stage.workers}"]
-    found += [f"--hypothesis-profile={run}", f"--randomly-seed={seed}"]
-    found += ["--capture=no"] if stage.shows else []
-    found += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
-    return [*found, *(str(HERE / folder) for folder in stage.folders)]
+def choose_jobs(pending, running, *, is_built, cores):
+    """Return the pending jobs to start now, in their order: as many as keep the cores busy."""
+    load = sum(job.load for job in running)
+    chosen = []
+    for job in pending:
+        fits = load + job.load <= cores + 0.5 or not load
+        if fits and (is_built or not job.needs_binaries):
+            chosen.append(job)
+            load += job.load
+    return chosen
+
+
+def run_job(job, environment):
+    """Run a job to its end, and return its Result."""
+    job.report.unlink(missing_ok=True)
+    start = time.monotonic()
+    with job.log.open("wb") as log:
+        streams = {} if job.shows else {"stdout": log, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(
+            job.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, **streams
+        )
+        # Of one child, with the children that it waited for.
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = code = os.waitstatus_to_exitcode(status)
+    content = job.report.read_bytes() if job.report.exists() else b"{}"
+    report = msgspec.json.decode(content, type=Report)
+    # pytest's code where the run has no test of the files.
+    code = 0 if code == 5 and not report.selected else code
+    return Result(code, start, time.monotonic(), usage.ru_utime + usage.ru_stime, report)
+
+
+def run_jobs(jobs, environment, say):
+    """Run all jobs, and return their Results; print progress, and the output of what failed."""
+    pending, futures, results = list(jobs), {}, {}
+    cores = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        while pending or futures:
+            builds = [job for job in (*pending, *futures.values()) if job.stage == "build"]
+            for job in choose_jobs(pending, futures.values(), is_built=not builds, cores=cores):
+                pending.remove(job)
+                futures[pool.submit(run_job, job, environment)] = job
+            done, _ = wait(futures, PROGRESS_SECONDS, FIRST_COMPLETED)
+            for future in done:
+                job = futures.pop(future)
+                results[job] = result = future.result()
+                say(describe(job, result))
+                if result.code and job.stage == "build":
+                    say("error: the binaries could not be built: see above")
+                    pending = [job for job in pending if not job.needs_binaries]
+            if not done:
+                say(", ".join(f"{job.name} {progress(job)}" for job in futures.values()))
+    return results
+
+
+def progress(job):
+    """Return how far a job is, by the last percentage that pytest printed."""
+    percentages = PERCENT.findall(job.log.read_text(errors="replace"))
+    return f"{percentages[-1]}%" if percentages else "runs"
+
+
+def describe(job, result):
+    """Return one line on a job that ended, after what pytest printed of its failures."""
+    line = f"{job.name} {'FAILED' if result.code else 'passed'}"
+    if job.stage == "build":
+        return line
+    text = job.log.read_text(errors="replace")
+    if not result.code:
+        return f"{line}: {text.strip().rpartition(chr(10))[2].strip('= ')}"
+    failures = FAILURES.search(text)
+    return f"{text[failures.start() if failures else 0 :]}\n{line}: {job.log.relative_to(ROOT)}"
+
+
+def summarise(names, run, results, minutes):
+    """Return the table of what each stage took beside its budget, and the exit code."""
+    lines = ["stage     tests  minutes  budget  CPU seconds  budget"]
+    outcomes, failed, used = Counter(), False, 0.0
+    for name in names:
+        stage = [result for job, result in results.items() if job.stage == name]
+        reports = [result.report for result in stage]
+        has_ended_well = len(stage) == STAGES[name].processes and not any(
+            result.code for result in stage
+        )
+        omissions = list(find_omissions(list_files(name), reports)) if has_ended_well else []
+        counts = Counter(outcome for report in reports for outcome in report.outcomes.values())
+        is_right = has_ended_well and not omissions and counts.total() > 0
+        taken = max((result.end for result in stage), default=0)
+        taken -= min((result.start for result in stage), default=0)
+        cpu_seconds = sum(result.cpu_seconds for result in stage)
+        budget = STAGES[name].budgets[run]
+        lines.append(
+            f"{name:8} {counts.total():6}  {taken / 60:7.1f}  {budget.minutes:6.1f}"
+            f"  {cpu_seconds:11.0f}  {budget.cpu_seconds:6}  {'passed' if is_right else 'FAILED'}"
+        )
+        lines[0:0] = omissions[:10]
+        outcomes += counts
+        failed |= not is_right
+        used += cpu_seconds
+    budget = f"{TOTAL_MINUTES[run]:6.1f}  {used:11.0f}" if len(names) > 1 else ""
+    lines.append(f"{'total':8} {outcomes.total():6}  {minutes:7.1f}  {budget}")
+    lines.append(
+        f"{outcomes['passed']} passed, {outcomes['failed']} failed, {outcomes['skipped']} skipped"
+    )
+    return lines, int(failed)
 
 
 def main():
     """Run the stages, print what each took, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition(".")[0])
-    parser.add_argument("run", choices=tuple(ENVIRONMENT))
+    parser.add_argument("run", choices=tuple(DEPTH))
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
-    chosen = parser.parse_args()
-    run = chosen.run
-    known = [name for name in STAGES if run in STAGES[name].minutes]
-    names = chosen.stages or known
+    parser.add_argument("--weigh", action="store_true", help="write how long each file takes")
+    options = parser.parse_args()
+    run = options.run
+    known = [name for name, stage in STAGES.items() if run in stage.budgets]
+    names = options.stages or known
     if set(names) - set(known):
         parser.error(f"unknown stage in {' '.join(names)}: choose from {', '.join(known)}")
     impossible = {name: reason for name in names if (reason := why_not(name))}
-    not_run = "".join(f"{name}: not run: {reason}\n" for name, reason in impossible.items())
-    print(not_run, end="", flush=True)
+    not_run = [f"{name}: not run: {reason}" for name, reason in impossible.items()]
+    print(*not_run, sep="\n", end="\n" * bool(not_run), flush=True)
     names = [name for name in names if name not in impossible]
     if not names:
         return 2
     seed = 1 if run == "gate" else random.SystemRandom().getrandbits(32)
-    print(f"== {run} run, seed {seed}, load {os.getloadavg()[0]:.1f}", flush=True)
-    builder = build(run, names) if any(STAGES[name].needs_binaries for name in names) else None
-    rows = []
-    for number, name in enumerate(names, 1):
-        budget = STAGES[name].minutes[run]
-        print(f"== {number} of {len(names)}: {name}, about {budget:g} minutes", flush=True)
-        begun = time.monotonic()
-        if STAGES[name].needs_binaries and builder.wait():
-            print("the binaries could not be built: see above", file=sys.stderr)
-            return 1
-        waited = time.monotonic() - begun
-        code = subprocess.run(
-            command(name, run, seed), env={**os.environ, **ENVIRONMENT[run]}, check=False
-        ).returncode
-        minutes = (time.monotonic() - begun) / 60
-        rows.append((name, minutes, waited / 60, budget, "passed" if code == 0 else "FAILED"))
-    print("\nstage      minutes  of which building  budget")
-    for name, minutes, waited, budget, outcome in rows:
-        print(f"{name:10} {minutes:7.1f}  {waited:17.1f}  {budget:6.1f}  {outcome}")
-    total, budget = (sum(row[column] for row in rows) for column in (1, 3))
-    print(f"{'total':10} {total:7.1f}  {'':17}  {budget:6.1f}")
-    print(not_run, end="")
-    return int(any(row[-1] != "passed" for row in rows))
+    start = time.monotonic()
+
+    def say(text):
+        seconds = round(time.monotonic() - start)
+        print(f"{seconds // 60}:{seconds % 60:02} {text}", flush=True)
+
+    budget = sum(STAGES[name].budgets[run].minutes for name in names)
+    about = min(budget, TOTAL_MINUTES[run])
+    say(f"{run} run of {', '.join(names)}, seed {seed}, about {about:g} minutes on two idle cores")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    jobs = [job for name in names for job in jobs_of(name, run, seed)]
+    if any(job.needs_binaries for job in jobs):
+        jobs.insert(0, build_job(run, names))
+    results = run_jobs(jobs, {**os.environ, **ENVIRONMENT, **DEPTH[run]}, say)
+    lines, code = summarise(names, run, results, (time.monotonic() - start) / 60)
+    print("", *lines, *not_run, sep="\n", flush=True)
+    if options.weigh:
+        reports = (result.report for result in results.values())
+        WEIGHTS.write_bytes(msgspec.json.format(msgspec.json.encode(weigh_files(reports))) + b"\n")
+    return code
 
 
 if __name__ == "__main__":

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import stages
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers.assertions import faults
 from helpers.gate import divide
-from helpers.workers import group
+from helpers.shards import Recorder, Report, find_omissions, split_files
 
 TESTS = Path(__file__).parents[1]
 REASON = "runc not found: apt-get install --yes runc"
@@ -50,16 +54,116 @@ def test_every_folder_of_tests_is_in_one_stage():
     assert sorted(folders) == sorted(staged)
 
 
-def test_the_gate_stays_below_twelve_minutes():
-    assert 0 < sum(stage.minutes.get("gate", 0) for stage in stages.STAGES.values()) <= 12
+def test_the_gate_stays_within_eight_minutes_of_two_cores():
+    budgets = [stage.budgets["gate"] for stage in stages.STAGES.values() if "gate" in stage.budgets]
+    assert stages.TOTAL_MINUTES["gate"] <= 8
+    assert 0 < sum(budget.cpu_seconds for budget in budgets) <= 2 * 60 * 8
+    assert all(0 < budget.minutes <= 8 for budget in budgets)
 
 
 def test_the_gate_tries_the_same_in_each_run_and_the_full_run_prints_its_seed():
-    gate = stages.command("unit", "gate", 1)
-    assert {"--gate", "--hypothesis-profile=gate", "--randomly-seed=1"} <= set(gate)
-    full = stages.command("unit", "full", 7)
-    assert {"--hypothesis-profile=full", "--randomly-seed=7", "--hypothesis-seed=7"} <= set(full)
-    assert "--gate" not in full
+    gate, *_ = stages.jobs_of("unit", "gate", 1)
+    assert {"--gate", "--hypothesis-profile=gate", "--randomly-seed=1"} <= set(gate.command)
+    full, *_ = stages.jobs_of("unit", "full", 7)
+    seeds = {"--hypothesis-profile=full", "--randomly-seed=7", "--hypothesis-seed=7"}
+    assert seeds <= set(full.command)
+    assert "--gate" not in full.command
+
+
+def test_the_table_of_weights_names_files_that_exist():
+    weights = json.loads(stages.WEIGHTS.read_text())
+    files = {file for name in stages.STAGES for file in stages.list_files(name)}
+    assert weights.keys() <= files
+
+
+@given(st.dictionaries(st.text("ab", min_size=1), st.floats(0, 100), min_size=1), st.integers(1, 4))
+def test_each_file_goes_to_one_process_and_all_have_about_the_same_to_do(weights, count):
+    shards = split_files(weights, count, weights, 0)
+    assert len(shards) == count
+    assert sorted(file for shard in shards for file in shard) == sorted(weights)
+    loads = [sum(map(weights.get, shard)) for shard in shards]
+    assert max(loads) - min(loads) <= max(weights.values()) + 1e-6
+
+
+def test_modules_that_share_an_installation_stay_together():
+    names = ["flow_app", "flow_names", "hardened", "sizes", "client", "chart"]
+    files = [f"tests/cluster/test_{name}.py" for name in names]
+    weights = dict.fromkeys(files[:2], 1.0)
+    together = [files[0], files[1], files[3]]
+    assert together in split_files(files, 4, weights, 0.1)
+    assert [file.replace("cluster", "unit") for file in together] not in split_files(
+        [file.replace("cluster", "unit") for file in files], 4, {}, 0.1
+    )
+
+
+def report(*files, selected=("a.py::test_1",), ran=("a.py::test_1",)):
+    return Report(list(files), list(selected), {}, dict.fromkeys(ran, "passed"))
+
+
+NOTHING = {"selected": (), "ran": ()}
+
+
+@pytest.mark.parametrize(
+    ("reports", "omissions"),
+    [
+        ([report("a.py"), report("b.py", **NOTHING)], []),
+        ([report("a.py")], ["b.py: 0 processes collected it, instead of one"]),
+        (
+            [report("a.py", "b.py"), report("b.py", **NOTHING)],
+            ["b.py: 2 processes collected it, instead of one"],
+        ),
+        (
+            [report("a.py", ran=()), report("b.py", **NOTHING)],
+            ["a.py::test_1: 0 processes ran it, instead of one"],
+        ),
+        (
+            [report("a.py"), report("b.py")],
+            ["a.py::test_1: 2 processes ran it, instead of one"],
+        ),
+    ],
+)
+def test_a_test_that_no_process_or_two_ran_is_reported(reports, omissions):
+    assert list(find_omissions(["a.py", "b.py"], reports)) == omissions
+
+
+def test_the_report_of_a_process_has_what_it_collected_and_how_it_ended(tmp_path):
+    recorder = Recorder(tmp_path / "report", TESTS)
+    recorder.pytest_collection_modifyitems([item("unit/test_a.py"), item("unit/test_b.py")])
+    recorder.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid="test_1")]))
+    for outcome in ("passed", "failed", "passed"):
+        phase = SimpleNamespace(nodeid="test_1", outcome=outcome, duration=2)
+        recorder.pytest_runtest_logreport(phase)
+    recorder.pytest_sessionfinish()
+    assert json.loads((tmp_path / "report").read_text()) == {
+        "files": ["unit/test_a.py", "unit/test_b.py"],
+        "selected": ["test_1"],
+        "seconds": {"test_1": 6},
+        "outcomes": {"test_1": "failed"},
+    }
+
+
+def job(name, load=1.0, *, needs_binaries=False):
+    return stages.Job(name, name, ("true",), load, needs_binaries)
+
+
+UNIT, CLUSTER, BENCH = job("unit"), job("cluster", 0.5, needs_binaries=True), job("bench", inf)
+
+
+@pytest.mark.parametrize(
+    ("pending", "running", "is_built", "chosen"),
+    [
+        ([UNIT, UNIT, UNIT, CLUSTER], [], True, [UNIT, UNIT, CLUSTER]),
+        ([UNIT, CLUSTER], [UNIT, UNIT], True, [CLUSTER]),
+        ([CLUSTER, UNIT], [], False, [UNIT]),
+        # A stage whose tests judge time runs alone, when the others have ended.
+        ([BENCH, UNIT], [], True, [BENCH]),
+        ([UNIT, BENCH], [], True, [UNIT]),
+        ([BENCH, CLUSTER], [UNIT], True, [CLUSTER]),
+        ([UNIT], [BENCH], True, []),
+    ],
+)
+def test_jobs_overlap_as_long_as_the_cores_suffice(pending, running, is_built, chosen):
+    assert stages.choose_jobs(pending, running, is_built=is_built, cores=2) == chosen
 
 
 def test_every_test_can_fail():
@@ -106,30 +210,40 @@ def test_what_makes_a_test_one_that_cannot_fail(body, fault):
     assert list(faults(constants + test)) == expected
 
 
-def test_a_module_stays_on_one_worker_and_flows_share_an_installation():
-    groups = {
-        group(f"tests/{path}::test_a")
-        for path in ("cluster/test_flow_app.py", "cluster/test_flow_names.py")
-    }
-    assert groups == {"the first installation"}
-    assert group("tests/cluster/test_hardened.py::test_a[1]") == "tests/cluster/test_hardened.py"
-    assert group("tests/unit/test_flow_app.py::test_a") == "tests/unit/test_flow_app.py"
+@pytest.fixture
+def run_stages(monkeypatch, capsys):
+    """Return a function that runs stages as one command each, without a node.
+
+    It returns the exit code and the lines that are printed.
+    """
+
+    def run_stages(*names, command="true"):
+        monkeypatch.setattr(stages, "why_not", lambda name: REASON if name == "node" else "")
+        monkeypatch.setattr(
+            stages, "jobs_of", lambda name, *_: [stages.Job(name, name, (command,), 1)]
+        )
+        monkeypatch.setattr(stages, "LOGS", stages.LOGS / "none")
+        monkeypatch.setattr("sys.argv", ["stages.py", "full", *names])
+        return stages.main(), capsys.readouterr().out.splitlines()
+
+    return run_stages
 
 
-def test_a_stage_that_this_machine_cannot_run_is_named_and_alone_ends_with_2(monkeypatch, capsys):
-    monkeypatch.setattr(stages, "why_not", lambda name: REASON if name == "node" else "")
-    monkeypatch.setattr("sys.argv", ["stages.py", "full", "node"])
-    assert stages.main() == 2
-    assert capsys.readouterr().out == f"node: not run: {REASON}\n"
+def test_a_stage_that_this_machine_cannot_run_is_named_and_alone_ends_with_2(run_stages):
+    assert run_stages("node") == (2, [f"node: not run: {REASON}"])
 
 
-def test_a_stage_that_did_not_run_is_named_again_after_the_others(monkeypatch, capsys):
-    monkeypatch.setattr(stages, "why_not", lambda name: REASON if name == "node" else "")
-    monkeypatch.setattr(stages, "command", lambda *_: ["true"])
-    monkeypatch.setattr("sys.argv", ["stages.py", "full", "unit", "node"])
-    assert stages.main() == 0
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first == last == f"node: not run: {REASON}"
+def test_a_stage_that_did_not_run_is_named_again_after_the_others(run_stages):
+    _, lines = run_stages("security", "node")
+    assert lines[0] == lines[-1] == f"node: not run: {REASON}"
+
+
+@pytest.mark.parametrize("command", ["true", "false"])
+def test_a_stage_that_ran_no_test_fails_however_its_process_ended(run_stages, command):
+    code, lines = run_stages("security", command=command)
+    assert code == 1
+    assert any(line.startswith("security") and line.endswith("FAILED") for line in lines)
+    assert lines[-1] == "0 passed, 0 failed, 0 skipped"
 
 
 @pytest.fixture
