@@ -152,8 +152,8 @@ UNIT, CLUSTER, BENCH = job("unit"), job("cluster", 0.5, needs_binaries=True), jo
 @pytest.mark.parametrize(
     ("pending", "running", "is_built", "chosen"),
     [
-        ([UNIT, UNIT, UNIT, CLUSTER], [], True, [UNIT, UNIT, CLUSTER]),
-        ([UNIT, CLUSTER], [UNIT, UNIT], True, [CLUSTER]),
+        ([UNIT, UNIT, UNIT, UNIT, CLUSTER], [], True, [UNIT, UNIT, UNIT]),
+        ([UNIT, CLUSTER, CLUSTER], [UNIT, UNIT, CLUSTER], True, [CLUSTER]),
         ([CLUSTER, UNIT], [], False, [UNIT]),
         # A stage whose tests judge time runs alone, when the others have ended.
         ([BENCH, UNIT], [], True, [BENCH]),
