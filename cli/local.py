@@ -8,13 +8,10 @@ import shlex
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from harbourmaster.cli.arguments import add_command, add_flags, add_path
+from harbourmaster.cli.arguments import add_flags, add_path, set_command
 from harbourmaster.serving.settings import StartError
-
-if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
 
 _CAPABILITIES: Final = ("dashboard", "monitoring", "placement", "rescheduling")
 _EXAMPLES: Final = """examples:
@@ -27,10 +24,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``local`` with its three actions; the command takes no settings."""
-    text = "run Harbourmaster on this machine, on a real control plane with simulated or real nodes"
-    local = add_command(commands, "local", text, run="local:run", examples=_EXAMPLES)
+def add_local(local: argparse.ArgumentParser) -> None:
+    """Add the three actions of ``local``; the command takes no settings."""
+    set_command(local, run="local:run", examples=_EXAMPLES)
     actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
     up = actions.add_parser(
         "up", help="start all processes, or those that ended, and return when they are ready"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.cli.arguments import (
-    add_command,
     add_flags,
     add_installation,
     add_manifests,
+    set_command,
 )
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 STEPS: Final = ("policies", "probe", "final")
 _EXAMPLES: Final = """examples:
@@ -25,13 +25,10 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``compile``."""
-    text = "print the admission policies by which the API server enforces policies"
-    parser = add_command(
-        commands,
-        "compile",
-        text,
+def add_compile(parser: ArgumentParser) -> None:
+    """Add those of ``compile``."""
+    set_command(
+        parser,
         run="compile.run:compile_policies",
         examples=_EXAMPLES,
         settings=AdmissionSettings,

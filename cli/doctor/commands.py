@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import add_command, add_installation, add_output, reason
+from harbourmaster.cli.arguments import add_installation, add_output, reason, set_command
 
 if TYPE_CHECKING:
     import argparse
-
-    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster doctor
@@ -19,10 +17,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``doctor``."""
-    text = "check the installation and print what to do about problems"
-    parser = add_command(commands, "doctor", text, run="doctor.commands:run", examples=_EXAMPLES)
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """Add those of ``doctor``."""
+    set_command(parser, run="doctor.commands:run", examples=_EXAMPLES)
     add_installation(parser, "--namespace")
     parser.add_argument(
         "--canary-namespace",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster gate list
@@ -36,10 +35,9 @@ RELEASED: Final = {name: each for name, each in KINDS.items() if each in {*RESOU
 """Types whose pods can be released, by every name."""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``gate`` with its actions, each with the function that does it."""
-    text = "list pods that wait for checks or objects, or release one"
-    gate = add_command(commands, "gate", text, examples=_EXAMPLES)
+def add_gate(gate: ArgumentParser) -> None:
+    """Add the actions of ``gate``, each with the function that does it."""
+    gate.epilog = _EXAMPLES
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "list waiting pods with their age and reason"
     show = add_command(actions, "list", text, run="gate.show:show")

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.cli.arguments import (
     DEFAULT_NAMESPACE,
-    add_command,
     add_connection,
     add_flags,
     add_manifests,
     add_output,
     add_path,
     add_several,
+    set_command,
 )
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 EXCLUDED: Final = (*RegistrationSettings().excluded_namespaces, DEFAULT_NAMESPACE)
 KINDS: Final = (
@@ -35,13 +35,10 @@ _EXAMPLES: Final = f"""examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``preview``."""
-    text = "show what policies would change in a cluster; changes nothing"
-    preview = add_command(
-        commands,
-        "preview",
-        text,
+def add_preview(preview: ArgumentParser) -> None:
+    """Add those of ``preview``."""
+    set_command(
+        preview,
         run="preview.run:preview",
         examples=_EXAMPLES,
         settings=AdmissionSettings,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.cli.arguments import add_command, add_flags, add_installation, positive
+from harbourmaster.cli.arguments import add_flags, add_installation, positive, set_command
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
-    text = "remove Harbourmaster from a cluster, even if it does not work any more"
-    parser = add_command(commands, "uninstall", text, run="uninstall.run:run")
+def add_uninstall(parser: ArgumentParser) -> None:
+    """Add those of ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
+    set_command(parser, run="uninstall.run:run")
     add_installation(parser, "--namespace")
     add_flags(
         parser,
