@@ -13,8 +13,8 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
 from harbourmaster.cli import program
-from harbourmaster.cli.live.cluster import print_out
 from harbourmaster.cli.main import create_parser, main, plugin
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves
