@@ -19,7 +19,8 @@ from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookS
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-_set_offline: Final = partial(set_command, settings=AdmissionSettings, of_file=WebhookSettings)
+set_admission: Final = partial(set_command, settings=AdmissionSettings, of_file=WebhookSettings)
+"""What ``set_command`` does, for a command that admits as the webhook does."""
 
 
 def add_serve(serve: ArgumentParser) -> None:
@@ -37,14 +38,14 @@ def add_webhook(webhook: ArgumentParser) -> None:
 
 def add_review(review: ArgumentParser) -> None:
     """Add those of ``review``."""
-    _set_offline(review, run="offline:review")
+    set_admission(review, run="offline:review")
     add_sources(review)
     add_lines(review)
 
 
 def add_render(render: ArgumentParser) -> None:
     """Add those of ``render``."""
-    _set_offline(render, run="render:render")
+    set_admission(render, run="render:render")
     add_sources(render)
     add_manifests(render, "--filename", "manifests", "manifests to render", required=True)
     add_flags(render, diff="print only the differences")
@@ -52,21 +53,21 @@ def add_render(render: ArgumentParser) -> None:
 
 def add_validate(validate: ArgumentParser) -> None:
     """Add those of ``validate``."""
-    _set_offline(validate, run="checking:validate")
+    set_admission(validate, run="checking:validate")
     validate.add_argument("-k", "--kustomize", metavar="DIR", help="check an overlay, too")
     add_checked(validate)
 
 
 def add_test(tests: ArgumentParser) -> None:
     """Add those of ``test``."""
-    _set_offline(tests, run="checking:test")
+    set_admission(tests, run="checking:test")
     add_flags(tests, update="correct what the files expect")
     add_checked(tests)
 
 
 def add_replay(replay: ArgumentParser) -> None:
     """Add those of ``replay``."""
-    _set_offline(replay, run="offline:replay")
+    set_admission(replay, run="offline:replay")
     add_lines(replay)
     text = "print only cases whose answer differs from the recorded one, and exit with 1 if there"
     add_flags(replay, check=f"{text} are any")

@@ -36,12 +36,8 @@ def add_local(local: argparse.ArgumentParser) -> None:
         "status", help="print the state of each process; exit with 1 if one is not ready"
     )
     for action in (up, down, status):
-        action.add_argument(
-            "--dir",
-            type=Path,
-            default=_directory(),
-            help="directory for all files [~/.local/state/harbourmaster/local]",
-        )
+        text = "directory for all files [~/.local/state/harbourmaster/local]"
+        action.add_argument("--dir", type=Path, default=_directory(), help=text)
     up.add_argument(
         "--nodes", type=_count, metavar="N", help="number of nodes [2 simulated, or 1 real]"
     )
@@ -64,18 +60,11 @@ def add_local(local: argparse.ArgumentParser) -> None:
         const="dashboard",
         help="the same as --with dashboard",
     )
-    up.add_argument(
-        "--members",
-        type=_count,
-        metavar="N",
-        help="number of member clusters for placement [2 with placement, or 0]",
-    )
-    up.add_argument(
-        "--gating",
-        choices=("schedulingGates", "schedulerName"),
-        default="schedulingGates",
-        help="how pods wait; schedulerName also starts keptn-scheduler [schedulingGates]",
-    )
+    text = "number of member clusters for placement [2 with placement, or 0]"
+    up.add_argument("--members", type=_count, metavar="N", help=text)
+    text = "how pods wait; schedulerName also starts keptn-scheduler [schedulingGates]"
+    forms = ("schedulingGates", "schedulerName")
+    up.add_argument("--gating", choices=forms, default=forms[0], help=text)
     add_flags(up, audit="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):
         up.add_argument(

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.decoding import describe
 from harbourmaster.cli import program
-from harbourmaster.cli.arguments import (
-    add_flags,
-    add_installation,
-    add_output,
-    set_command,
-)
+from harbourmaster.cli.arguments import add_flags, add_installation, add_output, set_command
 from harbourmaster.serving.options import settings_from
 from harbourmaster.serving.process import Parser, exit_code
 
@@ -114,10 +109,8 @@ def plugin(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.settings_type is not None:
-        arguments.settings = settings_from(
-            arguments, arguments.settings_type, describe, arguments.of_file
-        )
+    if (kind := arguments.settings_type) is not None:
+        arguments.settings = settings_from(arguments, kind, describe, arguments.of_file)
     # Each command loads only what it needs: the server's libraries take half a second.
     code: int = resolve_name(arguments.command)(arguments)
     return code
@@ -139,8 +132,10 @@ def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
     return parser
 
 
-parser_of: Final = cache(create_parser)
-"""The parser for all calls by a name; nobody may change it."""
+@cache
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser for all calls by a name, which nobody may change."""
+    return create_parser(name)
 
 
 def _fill(command: str, parser: argparse.ArgumentParser) -> None:
@@ -164,17 +159,11 @@ def add_help(helping: argparse.ArgumentParser) -> None:
 
 def add_completion(completion: argparse.ArgumentParser) -> None:
     """Add those of ``completion``."""
-    set_command(
-        completion,
-        run="completion:completion",
-        description="Print a script that completes commands, options and values when you press Tab."
-        "\nSave the script for kubectl on PATH as kubectl_complete-harbourmaster.",
-    )
-    completion.add_argument(
-        "shell",
-        choices=("bash", "zsh", "fish", "kubectl"),
-        help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
-    )
+    text = "Print a script that completes commands, options and values when you press Tab.\n"
+    text += "Save the script for kubectl on PATH as kubectl_complete-harbourmaster."
+    set_command(completion, run="completion:completion", description=text)
+    text = "the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell"
+    completion.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help=text)
 
 
 if __name__ == "__main__":

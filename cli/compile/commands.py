@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import (
-    add_flags,
-    add_installation,
-    add_manifests,
-    set_command,
-)
-from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
+from harbourmaster.cli.admission import set_admission
+from harbourmaster.cli.arguments import add_flags, add_installation, add_manifests
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -27,13 +22,7 @@ _EXAMPLES: Final = """examples:
 
 def add_compile(parser: ArgumentParser) -> None:
     """Add those of ``compile``."""
-    set_command(
-        parser,
-        run="compile.run:compile_policies",
-        examples=_EXAMPLES,
-        settings=AdmissionSettings,
-        of_file=WebhookSettings,
-    )
+    set_admission(parser, run="compile.run:compile_policies", examples=_EXAMPLES)
     add_manifests(parser, "--filename", "policies", "all policies of a cluster")
     add_flags(parser, cluster="compile the policies of a live cluster, with its settings")
     parser.add_argument("--step", choices=STEPS, help="print the objects of one step [all]")

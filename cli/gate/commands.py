@@ -57,13 +57,8 @@ def add_gate(gate: ArgumentParser) -> None:
         help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
     )
     add_namespace(release)
-    release.add_argument(
-        "--reason",
-        type=reason,
-        required=True,
-        metavar="TEXT",
-        help="reason for the release; recorded with your name on the pod and in an event",
-    )
+    text = "reason for the release; recorded with your name on the pod and in an event"
+    release.add_argument("--reason", type=reason, required=True, metavar="TEXT", help=text)
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate.show:clear")
     add_connection(clear)
@@ -78,9 +73,5 @@ def _released(text: str) -> tuple[Resource, tuple[str, str]]:
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--scheduler",
-        default=SCHEDULER_NAME,
-        metavar="NAME",
-        help=f"scheduler in which pods without a gate wait [{SCHEDULER_NAME}]",
-    )
+    text = f"scheduler in which pods without a gate wait [{SCHEDULER_NAME}]"
+    parser.add_argument("--scheduler", default=SCHEDULER_NAME, metavar="NAME", help=text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.cli.admission import set_admission
 from harbourmaster.cli.arguments import (
     DEFAULT_NAMESPACE,
     add_connection,
@@ -12,10 +13,8 @@ from harbourmaster.cli.arguments import (
     add_output,
     add_path,
     add_several,
-    set_command,
 )
 from harbourmaster.registration.settings import RegistrationSettings
-from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -37,13 +36,7 @@ _EXAMPLES: Final = f"""examples:
 
 def add_preview(preview: ArgumentParser) -> None:
     """Add those of ``preview``."""
-    set_command(
-        preview,
-        run="preview.run:preview",
-        examples=_EXAMPLES,
-        settings=AdmissionSettings,
-        of_file=WebhookSettings,
-    )
+    set_admission(preview, run="preview.run:preview", examples=_EXAMPLES)
     add_manifests(preview, "--filename", "policies", "policies to add, or to replace by name")
     text = "policy to delete; can be repeated"
     add_several(preview, "--delete", metavar="[NAMESPACE/]NAME", help=text)

@@ -21,17 +21,8 @@ def add_uninstall(parser: ArgumentParser) -> None:
         dry_run="only print what would be removed",
         yes="do not ask for confirmation",
     )
-    parser.add_argument(
-        "--timeout",
-        type=positive,
-        default=60.0,
-        metavar="SECONDS",
-        help="time limit for each deletion [60]",
-    )
-    parser.add_argument(
-        "--scheduler",
-        default=SCHEDULER_NAME,
-        metavar="NAME",
-        help="scheduler in which pods without a gate wait; they are deleted, and their owners"
-        f" recreate them; empty deletes none [{SCHEDULER_NAME}]",
-    )
+    text = "time limit for each deletion [60]"
+    parser.add_argument("--timeout", type=positive, default=60.0, metavar="SECONDS", help=text)
+    text = "scheduler in which pods without a gate wait; they are deleted, and their owners"
+    text += f" recreate them; empty deletes none [{SCHEDULER_NAME}]"
+    parser.add_argument("--scheduler", default=SCHEDULER_NAME, metavar="NAME", help=text)

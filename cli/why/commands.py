@@ -158,10 +158,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     """Arguments that stand before or after what is asked about."""
     add_namespace(parser, all_too=True)
     add_output(parser)
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        dest="has_all",
-        help="list all policies that do not match",
-    )
+    text = "list all policies that do not match"
+    parser.add_argument("--all", action="store_true", dest="has_all", help=text)
     add_installation(parser)

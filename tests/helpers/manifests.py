@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 from harbourmaster.api.decoding import describe
+from harbourmaster.cli import program
 from harbourmaster.cli.main import parser_of
 from harbourmaster.playground.build import find_kubectl
 from harbourmaster.serving.options import settings_from
@@ -251,7 +252,7 @@ def bound_to(found, role):
 def settings_of(deployment):
     """The settings that a Deployment's arguments give, by the real parser."""
     given = container(deployment)["args"]
-    parser = parser_of()
+    parser = parser_of(program.OWN)
     (commands,) = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from harbourmaster.cli import program
 from harbourmaster.cli.main import parser_of
 from helpers.manual_commands import PAGES, ROOT, blocks
 
@@ -153,7 +154,7 @@ def test_the_commands_of_runbooks_can_be_pasted():
 def assert_known(command):
     """Every command, action and flag in it is known; values are not judged."""
     words = iter(shlex.split(command.partition(" | ")[0], comments=True)[1:])
-    parser = parser_of()
+    parser = parser_of(program.OWN)
     for word in words:
         below = {
             name: each
