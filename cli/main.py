@@ -54,7 +54,7 @@ _COMMANDS: Final = {
     "help": "print the help of a command",
     "completion": "print a completion script for a shell, or for kubectl harbourmaster",
 }
-"""What each does; the function ``add_NAME`` adds the arguments of NAME to its parser."""
+"""What each command does; a function ``add_NAME`` adds the arguments of NAME to its parser."""
 _MODULES: Final = {
     **dict.fromkeys(("serve", "webhook"), "admission"),
     "controller": "overview",
@@ -63,7 +63,7 @@ _MODULES: Final = {
     **dict.fromkeys(("review", "render", "validate", "test", "replay"), "admission"),
     **dict.fromkeys(("version", "help", "completion"), "main"),
 }
-"""Where that function is, if not in ``NAME.commands``; only that of the called one is imported."""
+"""Modules of functions that are not in ``NAME.commands``; a call imports that of its command."""
 
 
 class _Version(argparse._VersionAction):  # noqa: SLF001 - it has no other name
@@ -73,7 +73,7 @@ class _Version(argparse._VersionAction):  # noqa: SLF001 - it has no other name
 
 
 class _Parser(Parser):
-    """A parser of commands; with an option ``fill``, it is built and filled when it is used."""
+    """A parser that is built when it is first used, if ``fill`` is to add its arguments."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         if "fill" in options:
@@ -82,7 +82,7 @@ class _Parser(Parser):
             super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Build it: until then it has no attributes."""
+        """Build the parser, which has no attributes until then."""
         if "_later" not in vars(self):
             raise AttributeError(name)
         options = vars(self).pop("_later")
@@ -128,7 +128,7 @@ def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command, text in _COMMANDS.items():
-        commands.add_parser(command, help=text, fill=partial(_fill, command))
+        commands.add_parser(command, help=text, fill=partial(_add_arguments, command))
     return parser
 
 
@@ -138,13 +138,13 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     return create_parser(name)
 
 
-def _fill(command: str, parser: argparse.ArgumentParser) -> None:
+def _add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     module = _MODULES.get(command, f"{command}.commands")
     resolve_name(f"harbourmaster.cli.{module}:add_{command}")(parser)
 
 
 def add_version(versions: argparse.ArgumentParser) -> None:
-    """Add those of ``version``."""
+    """Add the arguments of ``version``."""
     set_command(versions, run="version:run")
     add_flags(versions, client="ask no cluster")
     add_installation(versions)
@@ -152,13 +152,13 @@ def add_version(versions: argparse.ArgumentParser) -> None:
 
 
 def add_help(helping: argparse.ArgumentParser) -> None:
-    """Add those of ``help``."""
+    """Add the arguments of ``help``."""
     set_command(helping, run="overview:show_help")
     helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all]")
 
 
 def add_completion(completion: argparse.ArgumentParser) -> None:
-    """Add those of ``completion``."""
+    """Add the arguments of ``completion``."""
     text = "Print a script that completes commands, options and values when you press Tab.\n"
     text += "Save the script for kubectl on PATH as kubectl_complete-harbourmaster."
     set_command(completion, run="completion:completion", description=text)

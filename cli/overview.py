@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_controller(controller: argparse.ArgumentParser) -> None:
-    """Add those of ``controller``."""
+    """Add the arguments of ``controller``."""
     set_command(
         controller,
         run="harbourmaster.controller.process:run",

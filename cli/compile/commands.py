@@ -21,7 +21,7 @@ _EXAMPLES: Final = """examples:
 
 
 def add_compile(parser: ArgumentParser) -> None:
-    """Add those of ``compile``."""
+    """Add the arguments of ``compile``."""
     set_admission(parser, run="compile.run:compile_policies", examples=_EXAMPLES)
     add_manifests(parser, "--filename", "policies", "all policies of a cluster")
     add_flags(parser, cluster="compile the policies of a live cluster, with its settings")

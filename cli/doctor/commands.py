@@ -18,7 +18,7 @@ _EXAMPLES: Final = """examples:
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
-    """Add those of ``doctor``."""
+    """Add the arguments of ``doctor``."""
     set_command(parser, run="doctor.commands:run", examples=_EXAMPLES)
     add_installation(parser, "--namespace")
     text = "namespace for the dry run of a pod [default, or another one that our webhooks select]"

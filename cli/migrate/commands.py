@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_migrate(parser: ArgumentParser) -> None:
-    """Add those of ``migrate``."""
+    """Add the arguments of ``migrate``."""
     set_command(parser, run="migrate.run:run")
     add_installation(parser, "--namespace")
     add_output(parser, "text", "json", "yaml", more="; yaml is an overlay with Keptn's settings")

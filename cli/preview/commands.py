@@ -35,7 +35,7 @@ _EXAMPLES: Final = f"""examples:
 
 
 def add_preview(preview: ArgumentParser) -> None:
-    """Add those of ``preview``."""
+    """Add the arguments of ``preview``."""
     set_admission(preview, run="preview.run:preview", examples=_EXAMPLES)
     add_manifests(preview, "--filename", "policies", "policies to add, or to replace by name")
     text = "policy to delete; can be repeated"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_uninstall(parser: ArgumentParser) -> None:
-    """Add those of ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
+    """Add the arguments of ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
     set_command(parser, run="uninstall.run:run")
     add_installation(parser, "--namespace")
     add_flags(

@@ -95,7 +95,7 @@ KINDS: Final = {
 
 
 def add_why(why: argparse.ArgumentParser) -> None:
-    """Add those of ``why``."""
+    """Add the arguments of ``why``."""
     set_command(why, run="why.run:why", description=_DESCRIPTION, examples=_EXAMPLES)
     why.add_argument(
         "-f",
