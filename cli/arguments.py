@@ -28,35 +28,38 @@ LONGEST_REASON: Final = 512
 """Characters of a reason, which is stored in an annotation and in an event."""
 
 
-def add_command(  # noqa: PLR0913 - what a command has
+def add_command(
     commands: Commands,
     name: str,
     text: str,
+    **more: Any,  # noqa: ANN401
+) -> ArgumentParser:
+    """Add a command to a group; ``more`` is what ``set_command`` takes."""
+    parser = commands.add_parser(name, help=text)
+    set_command(parser, **more)
+    return parser
+
+
+def set_command(
+    parser: ArgumentParser,
     *,
     run: str = "",
     examples: str = "",
     description: str | None = None,
     settings: type[Struct] | None = None,
     of_file: type[Struct] | None = None,
-) -> ArgumentParser:
-    """Add a command; ``run`` is the function that does it, as ``module:function``.
+) -> None:
+    """Say what a command does; ``run`` is its function, as ``module:function``.
 
     The module is one of ``cli``, unless it is given with all its packages. A file of settings may
     have all of ``of_file``, which has those of the command.
     """
-    parser = commands.add_parser(
-        name,
-        help=text,
-        description=description,
-        epilog=examples or None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser.description, parser.epilog = description, examples or None
     if run:
         package = "" if run.startswith("harbourmaster.") else "harbourmaster.cli."
         parser.set_defaults(command=f"{package}{run}", settings_type=settings, of_file=of_file)
     if settings is not None:
         add_settings(parser, settings)
-    return parser
 
 
 def add_connection(parser: ArgumentParser) -> None:

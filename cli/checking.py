@@ -19,7 +19,6 @@ from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import rendered as shown
 from harbourmaster.api.suggestions import did_you_mean
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.live.cluster import DONE, LEFT, print_out
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
 from harbourmaster.cli.render import difference, rendered
 from harbourmaster.cli.reviews import (
@@ -35,6 +34,7 @@ from harbourmaster.cli.reviews import (
     subject_of,
     warnings,
 )
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.gates.metadata import names_of
 from harbourmaster.gates.owners import STATEFUL_SET, SUPPORTED
 from harbourmaster.policies.model import is_policy_kind
@@ -117,7 +117,7 @@ def _conclude(arguments: Arguments, results: Results, program: str) -> int:
         ET.ElementTree(_junit(results, program)).write(arguments.junit, "utf-8", True)
     total = ", ".join(many(number, noun[:-1]) for noun, number in counts.items())
     print_out(arguments, {**counts, "findings": found}, [*_lines(found), total])
-    return LEFT if errors else DONE
+    return int(errors > 0)
 
 
 def _lines(found: list[Finding]) -> Iterator[str | tuple[str, Tone]]:

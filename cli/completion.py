@@ -26,8 +26,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}" :0"""
 def completion(arguments: argparse.Namespace) -> int:
     """Print the script for one shell."""
     # Also if kubectl calls us: the scripts complete our own command.
-    program.name.set(program.OWN)
-    parser = create_parser()
+    parser = create_parser(program.OWN)
     for action in _actions(parser):
         _hint(action)
     if arguments.shell == KUBECTL:

@@ -8,13 +8,10 @@ import shlex
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from harbourmaster.cli.arguments import add_command, add_flags, add_path
+from harbourmaster.cli.arguments import add_flags, add_path, set_command
 from harbourmaster.serving.settings import StartError
-
-if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
 
 _CAPABILITIES: Final = ("dashboard", "monitoring", "placement", "rescheduling")
 _EXAMPLES: Final = """examples:
@@ -27,10 +24,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``local`` with its three actions; the command takes no settings."""
-    text = "run Harbourmaster on this machine, on a real control plane with simulated or real nodes"
-    local = add_command(commands, "local", text, run="local:run", examples=_EXAMPLES)
+def add_local(local: argparse.ArgumentParser) -> None:
+    """Add the three actions of ``local``; the command takes no settings."""
+    set_command(local, run="local:run", examples=_EXAMPLES)
     actions = local.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
     up = actions.add_parser(
         "up", help="start all processes, or those that ended, and return when they are ready"
@@ -40,12 +36,8 @@ def add_parser(commands: Commands) -> None:
         "status", help="print the state of each process; exit with 1 if one is not ready"
     )
     for action in (up, down, status):
-        action.add_argument(
-            "--dir",
-            type=Path,
-            default=_directory(),
-            help="directory for all files [~/.local/state/harbourmaster/local]",
-        )
+        text = "directory for all files [~/.local/state/harbourmaster/local]"
+        action.add_argument("--dir", type=Path, default=_directory(), help=text)
     up.add_argument(
         "--nodes", type=_count, metavar="N", help="number of nodes [2 simulated, or 1 real]"
     )
@@ -68,18 +60,11 @@ def add_parser(commands: Commands) -> None:
         const="dashboard",
         help="the same as --with dashboard",
     )
-    up.add_argument(
-        "--members",
-        type=_count,
-        metavar="N",
-        help="number of member clusters for placement [2 with placement, or 0]",
-    )
-    up.add_argument(
-        "--gating",
-        choices=("schedulingGates", "schedulerName"),
-        default="schedulingGates",
-        help="how pods wait; schedulerName also starts keptn-scheduler [schedulingGates]",
-    )
+    text = "number of member clusters for placement [2 with placement, or 0]"
+    up.add_argument("--members", type=_count, metavar="N", help=text)
+    text = "how pods wait; schedulerName also starts keptn-scheduler [schedulingGates]"
+    forms = ("schedulingGates", "schedulerName")
+    up.add_argument("--gating", choices=forms, default=forms[0], help=text)
     add_flags(up, audit="write an audit log to logs/audit.log")
     for role in ("webhook", "controller"):
         up.add_argument(

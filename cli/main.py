@@ -4,47 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from functools import cache, partial
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.cli import local, program
-from harbourmaster.cli.arguments import (
-    add_checked,
-    add_command,
-    add_flags,
-    add_installation,
-    add_lines,
-    add_manifests,
-    add_output,
-    add_path,
-    add_sources,
-)
-from harbourmaster.cli.compile import commands as compiling
-from harbourmaster.cli.config import commands as config
-from harbourmaster.cli.doctor import commands as doctor
-from harbourmaster.cli.gate import commands as gate
-from harbourmaster.cli.gitops import commands as gitops
-from harbourmaster.cli.grant import commands as grant
-from harbourmaster.cli.migrate import commands as migrate
-from harbourmaster.cli.overview import overview, topic
-from harbourmaster.cli.placement import commands as placement
-from harbourmaster.cli.preview import commands as preview
-from harbourmaster.cli.repair import commands as repair
-from harbourmaster.cli.reschedule import commands as reschedule
-from harbourmaster.cli.uninstall import commands as uninstall
-from harbourmaster.cli.why import commands as why
-from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.cli import program
+from harbourmaster.cli.arguments import add_flags, add_installation, add_output, set_command
 from harbourmaster.serving.options import settings_from
 from harbourmaster.serving.process import Parser, exit_code
-from harbourmaster.webhook.canary import our_version
-from harbourmaster.webhook.settings import AdmissionSettings, Settings, WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster serve --policies deploy/samples
@@ -54,154 +25,145 @@ _EXAMPLES: Final = """examples:
   harbourmaster why pod shop/cart-5d4f8-x7k2p
   harbourmaster doctor
 """
-_COMMANDS: Final = (
-    local,
-    compiling,
-    uninstall,
-    migrate,
-    config,
-    doctor,
-    gate,
-    gitops,
-    grant,
-    placement,
-    repair,
-    reschedule,
-    preview,
-    why,
-)
+_COMMANDS: Final = {
+    "serve": "serve admission reviews over TLS, with policies from files",
+    "webhook": "serve admission reviews in a cluster",
+    "controller": "run the controllers in a cluster",
+    "local": "run Harbourmaster on this machine, on a real control plane with simulated or "
+    "real nodes",
+    "compile": "print the admission policies by which the API server enforces policies",
+    "uninstall": "remove Harbourmaster from a cluster, even if it does not work any more",
+    "migrate": "find objects of kupid and Keptn in a cluster, and print how to migrate",
+    "config": "decide which KeptnConfig counts",
+    "doctor": "check the installation and print what to do about problems",
+    "gate": "list pods that wait for checks or objects, or release one",
+    "gitops": "print rules that make a GitOps tool ignore what policies set",
+    "grant": "give the controller a permission in one namespace, or revoke it",
+    "placement": "parse constraints, select clusters offline, explain decisions",
+    "import": "convert objects of another system",
+    "repair": "find pods that lack what policies set, and repair them",
+    "reschedule": "show how room would be made for a critical add-on; changes nothing",
+    "preview": "show what policies would change in a cluster; changes nothing",
+    "why": "explain which policies set a pod's fields, what it waits for, and where it runs",
+    "review": "answer one AdmissionReview from a file or standard input",
+    "render": "print manifests with the changes that policies make",
+    "validate": "check manifests for mistakes, without a cluster",
+    "test": "compare what admission makes of manifests with what test files expect",
+    "replay": "answer recorded reviews, one JSON object on each line",
+    "version": "print the versions of the command, of the installation and of Kubernetes",
+    "help": "print the help of a command",
+    "completion": "print a completion script for a shell, or for kubectl harbourmaster",
+}
+"""What each command does; a function ``add_NAME`` adds the arguments of NAME to its parser."""
+_MODULES: Final = {
+    **dict.fromkeys(("serve", "webhook"), "admission"),
+    "controller": "overview",
+    "local": "local",
+    "import": "placement.commands",
+    **dict.fromkeys(("review", "render", "validate", "test", "replay"), "admission"),
+    **dict.fromkeys(("version", "help", "completion"), "main"),
+}
+"""Modules of functions that are not in ``NAME.commands``; a call imports that of its command."""
 
 
-class _PluginParser(Parser):
-    """Its examples are commands of kubectl too."""
+class _Version(argparse._VersionAction):  # noqa: SLF001 - it has no other name
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # noqa: ANN401
+        print(resolve_name("harbourmaster.webhook.canary:our_version")())
+        parser.exit()
+
+
+class _Parser(Parser):
+    """A parser that is built when it is first used, if ``fill`` is to add its arguments."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401
+        if "fill" in options:
+            self._later = options
+        else:
+            super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Build the parser, which has no attributes until then."""
+        if "_later" not in vars(self):
+            raise AttributeError(name)
+        options = vars(self).pop("_later")
+        fill = options.pop("fill")
+        _Parser.__init__(self, **options)
+        fill(self)
+        return getattr(self, name)
 
     def format_help(self) -> str:
-        return super().format_help().replace(f"  {program.OWN} ", f"  {program.PLUGIN} ")
+        """Return the help, whose examples are commands of kubectl too."""
+        return super().format_help().replace(f"  {program.OWN} ", f"  {program.name.get()} ")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 some input was bad, 2 can't be used."""
-    return _run(create_parser().parse_args(argv))
+    name = program.name.get()
+    return exit_code(name, partial(_run, parser_of(name).parse_args(argv)))
 
 
 def plugin(argv: Sequence[str] | None = None) -> int:
     """The same for ``kubectl harbourmaster``: kubectl runs kubectl-harbourmaster of the path."""
     program.name.set(program.PLUGIN)
-    return _run(create_parser().parse_args(argv))
+    return main(argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    def command() -> int:
-        if arguments.settings_type is not None:
-            arguments.settings = settings_from(
-                arguments, arguments.settings_type, describe, arguments.of_file
-            )
-        # Each command loads only what it needs: the server's libraries take half a second.
-        module, _, function = arguments.command.partition(":")
-        code: int = getattr(import_module(module), function)(arguments)
-        return code
-
-    return exit_code(program.name.get(), command)
+    if (kind := arguments.settings_type) is not None:
+        arguments.settings = settings_from(arguments, kind, describe, arguments.of_file)
+    # Each command loads only what it needs: the server's libraries take half a second.
+    code: int = resolve_name(arguments.command)(arguments)
+    return code
 
 
-def show_help(arguments: argparse.Namespace) -> int:
-    """Print what ``--help`` prints."""
-    parser = create_parser()
-    if text := topic(parser, arguments.words):
-        print(text, end="")
-    else:
-        parser.parse_args([*arguments.words, "--help"])
-    return 0
-
-
-def create_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    kind = _PluginParser if program.name.get() == program.PLUGIN else Parser
-    parser: argparse.ArgumentParser = kind(
-        prog=program.name.get(),
+def create_parser(name: str = program.OWN) -> argparse.ArgumentParser:
+    """Return a parser of all commands, each of which is built when it is looked up."""
+    parser = _Parser(
+        prog=name,
         description="Decide where Kubernetes pods run, when they may be scheduled, which "
         "cluster runs an\napplication, and which pods make room for critical "
         "add-ons; and explain the decisions.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=our_version())
+    parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    text = "serve admission reviews over TLS, with policies from files"
-    standalone = "harbourmaster.webhook.standalone:serve"
-    serve = add_command(commands, "serve", text, run=standalone, settings=Settings)
-    add_sources(serve)
-    text = "send the AdmissionReview in FILE to the running server and print the answer"
-    add_path(serve, "--try", "FILE", text, dest="example")
-    text = "serve admission reviews in a cluster"
-    process = "harbourmaster.webhook.process:run"
-    add_command(commands, "webhook", text, run=process, settings=WebhookSettings)
-    text = "run the controllers in a cluster"
-    process = "harbourmaster.controller.process:run"
-    controller = add_command(
-        commands,
-        "controller",
-        text,
-        run=process,
-        description="Run the controllers in a cluster; one replica at a time works.",
-        settings=ControllerSettings,
-    )
-    controller.format_help = partial(overview, controller, ControllerSettings)  # type: ignore[method-assign]
-
-    for each in _COMMANDS:
-        each.add_parser(commands)
-
-    text = "answer one AdmissionReview from a file or standard input"
-    admission = partial(add_command, settings=AdmissionSettings, of_file=WebhookSettings)
-    review = admission(commands, "review", text, run="offline:review")
-    add_sources(review)
-    add_lines(review)
-    text = "print manifests with the changes that policies make"
-    render = admission(commands, "render", text, run="render:render")
-    add_sources(render)
-    add_manifests(render, "--filename", "manifests", "manifests to render", required=True)
-    add_flags(render, diff="print only the differences")
-    _add_checks(admission, commands)
-    text = "answer recorded reviews, one JSON object on each line"
-    replay = admission(commands, "replay", text, run="offline:replay")
-    add_lines(replay)
-    text = "print only cases whose answer differs from the recorded one, and exit with 1 if there"
-    add_flags(replay, check=f"{text} are any")
-    text = "print the versions of the command, of the installation and of Kubernetes"
-    versions = add_command(commands, "version", text, run="version:run")
-    add_flags(versions, client="ask no cluster")
-    add_installation(versions)
-    add_output(versions)
-    text = "print the help of a command"
-    helping = add_command(commands, "help", text, run="main:show_help")
-    helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all]")
-    text = "print a completion script for a shell, or for kubectl harbourmaster"
-    completion = add_command(
-        commands,
-        "completion",
-        text,
-        run="completion:completion",
-        description="Print a script that completes commands, options and values when you press Tab."
-        "\nSave the script for kubectl on PATH as kubectl_complete-harbourmaster.",
-    )
-    completion.add_argument(
-        "shell",
-        choices=("bash", "zsh", "fish", "kubectl"),
-        help="the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell",
-    )
+    for command, text in _COMMANDS.items():
+        commands.add_parser(command, help=text, fill=partial(_add_arguments, command))
     return parser
 
 
-def _add_checks(admission: partial[argparse.ArgumentParser], commands: Commands) -> None:
-    text = "check manifests for mistakes, without a cluster"
-    validate = admission(commands, "validate", text, run="checking:validate")
-    validate.add_argument("-k", "--kustomize", metavar="DIR", help="check an overlay, too")
-    add_checked(validate)
-    text = "compare what admission makes of manifests with what test files expect"
-    tests = admission(commands, "test", text, run="checking:test")
-    add_flags(tests, update="correct what the files expect")
-    add_checked(tests)
+@cache
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser for all calls by a name, which nobody may change."""
+    return create_parser(name)
+
+
+def _add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
+    module = _MODULES.get(command, f"{command}.commands")
+    resolve_name(f"harbourmaster.cli.{module}:add_{command}")(parser)
+
+
+def add_version(versions: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``version``."""
+    set_command(versions, run="version:run")
+    add_flags(versions, client="ask no cluster")
+    add_installation(versions)
+    add_output(versions)
+
+
+def add_help(helping: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``help``."""
+    set_command(helping, run="overview:show_help")
+    helping.add_argument("words", nargs="*", metavar="COMMAND", help="the command [all]")
+
+
+def add_completion(completion: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``completion``."""
+    text = "Print a script that completes commands, options and values when you press Tab.\n"
+    text += "Save the script for kubectl on PATH as kubectl_complete-harbourmaster."
+    set_command(completion, run="completion:completion", description=text)
+    text = "the shell that loads it; kubectl, to complete kubectl harbourmaster in each shell"
+    completion.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help=text)
 
 
 if __name__ == "__main__":

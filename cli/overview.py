@@ -1,19 +1,44 @@
-"""The help of the controller, which has many settings: by subject, each on request."""
+"""The controller's arguments, and its help, which has many settings: by subject, on request."""
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import fields
 
 from harbourmaster.cli import program
+from harbourmaster.cli.arguments import set_command
+from harbourmaster.cli.main import parser_of
 from harbourmaster.controller.registry import CONTROLLERS
+from harbourmaster.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from msgspec import Struct
+
+
+def add_controller(controller: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``controller``."""
+    set_command(
+        controller,
+        run="harbourmaster.controller.process:run",
+        description="Run the controllers in a cluster; one replica at a time works.",
+        settings=ControllerSettings,
+    )
+    controller.format_help = partial(overview, controller, ControllerSettings)  # type: ignore[method-assign]
+
+
+def show_help(arguments: argparse.Namespace) -> int:
+    """Print what ``--help`` prints."""
+    parser = parser_of(program.name.get())
+    if text := topic(parser, arguments.words):
+        print(text, end="")
+    else:
+        parser.parse_args([*arguments.words, "--help"])
+    return 0
 
 
 def overview(parser: argparse.ArgumentParser, settings: type[Struct]) -> str:

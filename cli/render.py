@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
-from harbourmaster.cli.live.waits import waits_told
 from harbourmaster.cli.reviews import (
     creation_of,
     kind_of,
@@ -17,6 +16,7 @@ from harbourmaster.cli.reviews import (
     patched,
     pod_in,
     refusals,
+    waits_told,
 )
 from harbourmaster.gates.waits import waits_of
 from harbourmaster.policies.model import POLICY, is_policy_kind

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.durations import format_duration
 from harbourmaster.api.patches import Operation, apply
 from harbourmaster.api.resources import CRON_JOBS, PODS
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import TypeVar
 
+    from harbourmaster.gates.waits import Waits
     from harbourmaster.webhook.engine import Engine, Verdict
     from harbourmaster.webhook.settings import AdmissionSettings
 
@@ -159,3 +161,12 @@ def _readable(manifests: Iterable[Json], kind: type[Kind]) -> Iterator[Kind]:
     for each in manifests:
         with suppress(msgspec.ValidationError):
             yield msgspec.convert(each, kind)
+
+
+def waits_told(waits: Waits, engine: Engine, namespace: str) -> str:
+    """For what admission lets pods wait and how long; empty where it does not."""
+    space = engine.snapshot.namespace(namespace)
+    items = ", ".join(each.text for each in waits.items)
+    limit = f", {format_duration(waits.timeout)} at most, then {waits.on_timeout}"
+    is_allowed = space is None or engine.waits_for_objects(namespace, space)
+    return f"will wait for {items}{limit if waits.timeout else ''}" if is_allowed else ""

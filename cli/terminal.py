@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -16,6 +17,8 @@ import msgspec
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
+    from argparse import Namespace as Arguments
+    from collections.abc import Iterable
     from typing import TextIO
 
 Tone: TypeAlias = Literal["", "good", "bad", "waiting", "dim", "strong"]
@@ -101,3 +104,17 @@ class Terminal:
             return text
         bare = text.lstrip(" ")
         return f"{' ' * (len(text) - len(bare))}\x1b[{_CODES[tone]}m{bare}\x1b[0m"
+
+
+def print_out(
+    arguments: Arguments, report: object, lines: Iterable[str | tuple[str, Tone]]
+) -> None:
+    """Print a report as ``--output`` says: as JSON, as YAML, or as these lines, in their tones."""
+    if arguments.output in FORMATS:
+        sys.stdout.buffer.write(FORMATS[arguments.output](report))
+        return
+    terminal = Terminal.of(sys.stdout)
+    # Columns stay columns on a narrow terminal.
+    terminal.width = 0
+    for line in lines:
+        print(terminal.line(line) if isinstance(line, str) else terminal.line(*line), flush=True)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import (
-    add_command,
-    add_flags,
-    add_installation,
-    add_manifests,
-)
-from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
+from harbourmaster.cli.admission import set_admission
+from harbourmaster.cli.arguments import add_flags, add_installation, add_manifests
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 STEPS: Final = ("policies", "probe", "final")
 _EXAMPLES: Final = """examples:
@@ -25,18 +20,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``compile``."""
-    text = "print the admission policies by which the API server enforces policies"
-    parser = add_command(
-        commands,
-        "compile",
-        text,
-        run="compile.run:compile_policies",
-        examples=_EXAMPLES,
-        settings=AdmissionSettings,
-        of_file=WebhookSettings,
-    )
+def add_compile(parser: ArgumentParser) -> None:
+    """Add the arguments of ``compile``."""
+    set_admission(parser, run="compile.run:compile_policies", examples=_EXAMPLES)
     add_manifests(parser, "--filename", "policies", "all policies of a cluster")
     add_flags(parser, cluster="compile the policies of a live cluster, with its settings")
     parser.add_argument("--step", choices=STEPS, help="print the objects of one step [all]")

@@ -8,7 +8,7 @@ from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.cli.arguments import add_command, add_installation, add_subject
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 _EXAMPLES: Final = """examples:
   harbourmaster config adopt
@@ -16,9 +16,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``config`` with its actions."""
-    config = add_command(commands, "config", "decide which KeptnConfig counts", examples=_EXAMPLES)
+def add_config(config: ArgumentParser) -> None:
+    """Add the actions of ``config``."""
+    config.epilog = _EXAMPLES
     actions = config.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "list KeptnConfigs that have no effect because of their namespace, or let one count"
     adopt = add_command(actions, "adopt", text, run="config.adopt:adopt", examples=_EXAMPLES)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.cli.arguments import add_command, add_installation, add_output, reason
+from harbourmaster.cli.arguments import add_installation, add_output, reason, set_command
 
 if TYPE_CHECKING:
     import argparse
-
-    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster doctor
@@ -19,29 +17,17 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``doctor``."""
-    text = "check the installation and print what to do about problems"
-    parser = add_command(commands, "doctor", text, run="doctor.commands:run", examples=_EXAMPLES)
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``doctor``."""
+    set_command(parser, run="doctor.commands:run", examples=_EXAMPLES)
     add_installation(parser, "--namespace")
-    parser.add_argument(
-        "--canary-namespace",
-        metavar="NAME",
-        help="namespace for the dry run of a pod [default, or another one that our webhooks "
-        "select]",
-    )
-    parser.add_argument(
-        "--break-glass",
-        choices=("on", "off"),
-        help="start or end break-glass mode; while it is on, all our webhooks fail open, "
-        "also those for pods with gates",
-    )
-    parser.add_argument(
-        "--reason",
-        type=reason,
-        metavar="TEXT",
-        help="reason for break-glass mode; recorded with your name in an annotation and an event",
-    )
+    text = "namespace for the dry run of a pod [default, or another one that our webhooks select]"
+    parser.add_argument("--canary-namespace", metavar="NAME", help=text)
+    text = "start or end break-glass mode; while it is on, all our webhooks fail open, "
+    text += "also those for pods with gates"
+    parser.add_argument("--break-glass", choices=("on", "off"), help=text)
+    text = "reason for break-glass mode; recorded with your name in an annotation and an event"
+    parser.add_argument("--reason", type=reason, metavar="TEXT", help=text)
     add_output(parser)
 
 

@@ -23,11 +23,11 @@ from harbourmaster.cli.live.cluster import (
     LEFT,
     UNUSABLE,
     complain,
-    print_out,
     run_with_client,
 )
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import raise_unusable
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.webhook.canary import our_version
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.arguments import Commands
 
 _EXAMPLES: Final = """examples:
   harbourmaster gate list
@@ -36,10 +35,9 @@ RELEASED: Final = {name: each for name, each in KINDS.items() if each in {*RESOU
 """Types whose pods can be released, by every name."""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``gate`` with its actions, each with the function that does it."""
-    text = "list pods that wait for checks or objects, or release one"
-    gate = add_command(commands, "gate", text, examples=_EXAMPLES)
+def add_gate(gate: ArgumentParser) -> None:
+    """Add the actions of ``gate``, each with the function that does it."""
+    gate.epilog = _EXAMPLES
     actions = gate.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "list waiting pods with their age and reason"
     show = add_command(actions, "list", text, run="gate.show:show")
@@ -59,13 +57,8 @@ def add_parser(commands: Commands) -> None:
         help=f"a pod, or a workload by TYPE/NAME; TYPE is one of {types}",
     )
     add_namespace(release)
-    release.add_argument(
-        "--reason",
-        type=reason,
-        required=True,
-        metavar="TEXT",
-        help="reason for the release; recorded with your name on the pod and in an event",
-    )
+    text = "reason for the release; recorded with your name on the pod and in an event"
+    release.add_argument("--reason", type=reason, required=True, metavar="TEXT", help=text)
     text = "clear the list of nodes on which a workload version failed"
     clear = add_command(actions, "clear-nodes", text, run="gate.show:clear")
     add_connection(clear)
@@ -80,9 +73,5 @@ def _released(text: str) -> tuple[Resource, tuple[str, str]]:
 
 
 def _add_scheduler(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--scheduler",
-        default=SCHEDULER_NAME,
-        metavar="NAME",
-        help=f"scheduler in which pods without a gate wait [{SCHEDULER_NAME}]",
-    )
+    text = f"scheduler in which pods without a gate wait [{SCHEDULER_NAME}]"
+    parser.add_argument("--scheduler", default=SCHEDULER_NAME, metavar="NAME", help=text)

@@ -20,7 +20,6 @@ from harbourmaster.cli.live.cluster import (
     LEFT,
     complain,
     event_of,
-    print_out,
     run_with_client,
     say,
 )
@@ -28,6 +27,7 @@ from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import ClusterReader, caller_name
 from harbourmaster.cli.live.waits import live_waits, waiting_pod
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY
 from harbourmaster.gates.owners import shown_owner, workload_above

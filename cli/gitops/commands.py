@@ -15,7 +15,7 @@ from harbourmaster.cli.arguments import (
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 _EXAMPLES: Final = """examples:
   harbourmaster gitops argocd
@@ -29,10 +29,9 @@ _TOOLS: Final = (
 )
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``gitops`` with one action for each tool."""
-    text = "print rules that make a GitOps tool ignore what policies set"
-    gitops = add_command(commands, "gitops", text, examples=_EXAMPLES)
+def add_gitops(gitops: ArgumentParser) -> None:
+    """Add one action of ``gitops`` for each tool."""
+    gitops.epilog = _EXAMPLES
     tools = gitops.add_subparsers(title="tools", required=True, metavar="TOOL")
     for tool, what, forms in _TOOLS:
         action = add_command(tools, tool, what, run="gitops.run:run")

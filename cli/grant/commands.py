@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.cli.arguments import add_command, add_flags, add_installation, add_several
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 _EXAMPLES: Final = """examples:
   harbourmaster grant secrets -n shop --name prometheus-login
@@ -16,10 +16,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``grant`` with what can be granted."""
-    text = "give the controller a permission in one namespace, or revoke it"
-    grant = add_command(commands, "grant", text, examples=_EXAMPLES)
+def add_grant(grant: ArgumentParser) -> None:
+    """Add what ``grant`` can grant."""
+    grant.epilog = _EXAMPLES
     kinds = grant.add_subparsers(title="permissions", required=True, metavar="PERMISSION")
     text = "let the controller read Secrets of a namespace, each by its name"
     secrets = add_command(kinds, "secrets", text, run="grant.secrets:run", examples=_EXAMPLES)

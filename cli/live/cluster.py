@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from harbourmaster.api.resources import EVENTS
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
-from harbourmaster.cli.terminal import FORMATS, Terminal
 from harbourmaster.kube.client import PAGE_SIZE, Client
 from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect
 from harbourmaster.kube.errors import (
@@ -33,12 +32,11 @@ from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     import msgspec
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.terminal import Tone
     from harbourmaster.kube.connection import Connection
     from harbourmaster.kube.reading import Metadata as Named
     from harbourmaster.kube.streams import WatchEvent
@@ -99,20 +97,6 @@ async def greet(client: Client) -> None:
 def say(line: str) -> None:
     """Print a line; names of strangers do not reach the terminal as they are."""
     print(clean(line), flush=True)
-
-
-def print_out(
-    arguments: Arguments, report: object, lines: Iterable[str | tuple[str, Tone]]
-) -> None:
-    """Print a report as ``--output`` says: as JSON, as YAML, or as these lines, in their tones."""
-    if arguments.output in FORMATS:
-        sys.stdout.buffer.write(FORMATS[arguments.output](report))
-        return
-    terminal = Terminal.of(sys.stdout)
-    # Columns stay columns on a narrow terminal.
-    terminal.width = 0
-    for line in lines:
-        print(terminal.line(line) if isinstance(line, str) else terminal.line(*line), flush=True)
 
 
 def complain(line: str) -> None:

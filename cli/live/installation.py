@@ -10,18 +10,20 @@ from msgspec import Struct
 from harbourmaster.api import resources
 from harbourmaster.api.times import moment
 from harbourmaster.cli.installed import CONTROLLER, WEBHOOK
+from harbourmaster.cli.live.cluster import DONE
 from harbourmaster.cli.live.kinds import (
     decode_anything,
     decode_secret,
     decode_workload,
     metadata_in,
 )
-from harbourmaster.cli.live.reader import ClusterReader, unreadable
+from harbourmaster.cli.live.reader import ClusterReader, cause, unreadable
 from harbourmaster.cli.live.settings import UnknownSettingsError, running_settings
 from harbourmaster.cli.live.webhooks import decode_configuration
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError, ForbiddenError
 from harbourmaster.kube.lease import decode_lease
+from harbourmaster.kube.server_version import server_version
 from harbourmaster.registration.desired import NAME
 from harbourmaster.webhook.settings import WebhookSettings
 
@@ -163,3 +165,27 @@ class Installation(ClusterReader):
             return None
         age = myself.now - renewed
         return age if age > timedelta(seconds=lease.spec.lease_duration_seconds or 0) else None
+
+
+async def add_versions(namespace: str, found: dict[str, str], client: Client) -> int:
+    """Add the images of our processes and the version of Kubernetes, or why they are unknown."""
+    live = Installation(client, namespace)
+    for name, asking in (
+        ("controller", _image(live, CONTROLLER)),
+        ("webhook", _image(live, WEBHOOK)),
+        ("kubernetes", server_version(client)),
+    ):
+        try:
+            found[name] = str(await asking)
+        except ApiError as error:
+            found[name] = f"unknown: {cause(error)}"
+    return DONE
+
+
+async def _image(live: Installation, name: str) -> str:
+    """The image of a process, and its version where a label says it."""
+    found = await live.deployment(name)
+    if found is None:
+        return f"not found in namespace {live.namespace}"
+    label = found.metadata.labels.get("app.kubernetes.io/version", "")
+    return f"{label} ({found.image})" if label else found.image

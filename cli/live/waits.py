@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.durations import format_duration
 from harbourmaster.api.resources import PODS, SERVICES, SLICES, of_kind
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.reader import is_kind_missing, together, unreadable
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.cli.live.installation import Installation
-    from harbourmaster.gates.waits import WaitItem, Waits
+    from harbourmaster.gates.waits import WaitItem
     from harbourmaster.lifecycle.check_facts import Facts
     from harbourmaster.lifecycle.gated_pods import Pod
-    from harbourmaster.webhook.engine import Engine
 
 
 _ABSENT: Final = "is of a kind that the API server does not have"
@@ -131,15 +129,6 @@ async def live_waits(
 
     reports = dict(zip(items, await together(*map(report, items)), strict=True))
     return WaitFacts(reports, wait_cycles(pods, reports, objects))
-
-
-def waits_told(waits: Waits, engine: Engine, namespace: str) -> str:
-    """For what admission lets pods wait and how long; empty where it does not."""
-    space = engine.snapshot.namespace(namespace)
-    items = ", ".join(each.text for each in waits.items)
-    limit = f", {format_duration(waits.timeout)} at most, then {waits.on_timeout}"
-    is_allowed = space is None or engine.waits_for_objects(namespace, space)
-    return f"will wait for {items}{limit if waits.timeout else ''}" if is_allowed else ""
 
 
 def _items(pods: Iterable[Pod]) -> list[WaitItem]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict
 
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.migrate import shadow
 from harbourmaster.cli.migrate.findings import findings
@@ -20,6 +20,7 @@ from harbourmaster.cli.migrate.model import Command
 from harbourmaster.cli.migrate.overlay import overlay
 from harbourmaster.cli.migrate.plan import plan
 from harbourmaster.cli.migrate.survey import observe
+from harbourmaster.cli.terminal import print_out
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from harbourmaster.api import resources
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, print_out
+from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import unread
 from harbourmaster.cli.live.webhooks import decode_definition
 from harbourmaster.cli.migrate.survey import resource_of
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import supported_owner, workload_above
 from harbourmaster.gates.workload import workload_of

@@ -59,8 +59,7 @@ class _Metric(argparse.Action):
         setattr(namespace, self.dest, found)
 
 
-def add_new(actions: Commands) -> None:
-    """Add ``new`` to the actions of ``placement``."""
+def _add_new(actions: Commands) -> None:
     text = "print an object for kubectl apply, with the options of Krake's command line"
     new = add_command(actions, "new", text, examples=_NEW_EXAMPLES)
     kinds = new.add_subparsers(title="kinds", required=True, metavar="KIND")
@@ -106,9 +105,8 @@ def add_new(actions: Commands) -> None:
     _metrics(project)
 
 
-def add_import(commands: Commands) -> None:
-    """Add ``import`` with what can be imported."""
-    importing = add_command(commands, "import", "convert objects of another system")
+def add_import(importing: ArgumentParser) -> None:
+    """Add what ``import`` can import."""
     systems = importing.add_subparsers(title="systems", required=True, metavar="SYSTEM")
     text = "print Krake's objects as placement objects, and differences on standard error"
     krake = add_command(systems, "krake", text, run="placement.krake_import:import_krake")
@@ -196,10 +194,9 @@ _EXAMPLES: Final = """examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``placement`` with its actions, and ``import``."""
-    text = "parse constraints, select clusters offline, explain decisions"
-    placement = add_command(commands, "placement", text, examples=_EXAMPLES)
+def add_placement(placement: ArgumentParser) -> None:
+    """Add the actions of ``placement``."""
+    placement.epilog = _EXAMPLES
     actions = placement.add_subparsers(title="actions", required=True, metavar="ACTION")
     for name, text in (
         ("parse", "parse constraints, one JSON object on each line"),
@@ -212,5 +209,4 @@ def add_parser(commands: Commands) -> None:
     add_connection(why)
     add_output(why)
     _add_confirm(actions)
-    add_new(actions)
-    add_import(commands)
+    _add_new(actions)

@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.arguments import subject_of
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.reader import ClusterReader
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.placement.model import (
     FALSE,

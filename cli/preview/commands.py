@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from harbourmaster.cli.admission import set_admission
 from harbourmaster.cli.arguments import (
     DEFAULT_NAMESPACE,
-    add_command,
     add_connection,
     add_flags,
     add_manifests,
@@ -15,10 +15,9 @@ from harbourmaster.cli.arguments import (
     add_several,
 )
 from harbourmaster.registration.settings import RegistrationSettings
-from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 EXCLUDED: Final = (*RegistrationSettings().excluded_namespaces, DEFAULT_NAMESPACE)
 KINDS: Final = (
@@ -35,18 +34,9 @@ _EXAMPLES: Final = f"""examples:
 """
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``preview``."""
-    text = "show what policies would change in a cluster; changes nothing"
-    preview = add_command(
-        commands,
-        "preview",
-        text,
-        run="preview.run:preview",
-        examples=_EXAMPLES,
-        settings=AdmissionSettings,
-        of_file=WebhookSettings,
-    )
+def add_preview(preview: ArgumentParser) -> None:
+    """Add the arguments of ``preview``."""
+    set_admission(preview, run="preview.run:preview", examples=_EXAMPLES)
     add_manifests(preview, "--filename", "policies", "policies to add, or to replace by name")
     text = "policy to delete; can be repeated"
     add_several(preview, "--delete", metavar="[NAMESPACE/]NAME", help=text)

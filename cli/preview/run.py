@@ -16,7 +16,6 @@ from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
     complain,
-    print_out,
     run_with_client,
 )
 from harbourmaster.cli.live.files import STANDARD_INPUT, Dump
@@ -31,6 +30,7 @@ from harbourmaster.cli.preview.inputs import (
 )
 from harbourmaster.cli.preview.model import PreviewedPolicies, PreviewReport, Totals
 from harbourmaster.cli.preview.printing import markdown, text
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:

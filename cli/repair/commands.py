@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harbourmaster.cli.arguments import (
-    add_command,
     add_flags,
     add_installation,
     add_namespace,
     add_output,
     positive,
+    set_command,
 )
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``repair``; its function is ``harbourmaster.cli.repair.run:run``."""
-    text = "find pods that lack what policies set, and repair them"
-    parser = add_command(commands, "repair", text, run="repair.run:run")
+def add_repair(parser: ArgumentParser) -> None:
+    """Add the arguments of ``repair``; its function is ``harbourmaster.cli.repair.run:run``."""
+    set_command(parser, run="repair.run:run")
     add_installation(parser)
     add_namespace(parser, all_too=True)
     add_flags(parser, dry_run="only print what would be repaired")

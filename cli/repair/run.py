@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.cli.batches import for_each, many
-from harbourmaster.cli.live.cluster import DONE, LEFT, complain, print_out, run_with_client
+from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import cause
 from harbourmaster.cli.repair.changing import Changes, Pace, observe
 from harbourmaster.cli.repair.plan import RESTART, items_of
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.cli.why.asking import inputs_of
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.policies.index import policy_set

@@ -19,7 +19,7 @@ from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 _EXAMPLES: Final = """examples:
   harbourmaster reschedule plan --pod kube-system/coredns-5d4f8-x7k2p
@@ -35,10 +35,9 @@ class PlanSettings(Struct, frozen=True):
     rescheduling: ReschedulingSettings = ReschedulingSettings()
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``reschedule`` with its actions."""
-    text = "show how room would be made for a critical add-on; changes nothing"
-    reschedule = add_command(commands, "reschedule", text, examples=_EXAMPLES)
+def add_reschedule(reschedule: ArgumentParser) -> None:
+    """Add the actions of ``reschedule``."""
+    reschedule.epilog = _EXAMPLES
     actions = reschedule.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "show which node a waiting pod would get and which pods would be evicted"
     plan = add_command(

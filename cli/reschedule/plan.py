@@ -20,12 +20,12 @@ from harbourmaster.cli.live.cluster import (
     DONE,
     LEFT,
     complain,
-    print_out,
     run_with_client,
 )
 from harbourmaster.cli.live.files import Dump
 from harbourmaster.cli.live.reader import ClusterReader
 from harbourmaster.cli.reschedule.state import ObservedCluster, survey
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.controller.validation import validate

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.cli.arguments import add_command, add_flags, add_installation, positive
+from harbourmaster.cli.arguments import add_flags, add_installation, positive, set_command
 from harbourmaster.gates.gate import SCHEDULER_NAME
 
 if TYPE_CHECKING:
-    from harbourmaster.cli.arguments import Commands
+    from argparse import ArgumentParser
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
-    text = "remove Harbourmaster from a cluster, even if it does not work any more"
-    parser = add_command(commands, "uninstall", text, run="uninstall.run:run")
+def add_uninstall(parser: ArgumentParser) -> None:
+    """Add the arguments of ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
+    set_command(parser, run="uninstall.run:run")
     add_installation(parser, "--namespace")
     add_flags(
         parser,
@@ -22,17 +21,8 @@ def add_parser(commands: Commands) -> None:
         dry_run="only print what would be removed",
         yes="do not ask for confirmation",
     )
-    parser.add_argument(
-        "--timeout",
-        type=positive,
-        default=60.0,
-        metavar="SECONDS",
-        help="time limit for each deletion [60]",
-    )
-    parser.add_argument(
-        "--scheduler",
-        default=SCHEDULER_NAME,
-        metavar="NAME",
-        help="scheduler in which pods without a gate wait; they are deleted, and their owners"
-        f" recreate them; empty deletes none [{SCHEDULER_NAME}]",
-    )
+    text = "time limit for each deletion [60]"
+    parser.add_argument("--timeout", type=positive, default=60.0, metavar="SECONDS", help=text)
+    text = "scheduler in which pods without a gate wait; they are deleted, and their owners"
+    text += f" recreate them; empty deletes none [{SCHEDULER_NAME}]"
+    parser.add_argument("--scheduler", default=SCHEDULER_NAME, metavar="NAME", help=text)

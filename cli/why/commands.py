@@ -25,18 +25,17 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.cli.arguments import (
     Subjects,
-    add_command,
     add_installation,
     add_namespace,
     add_output,
     add_sources,
     names_of,
     reference,
+    set_command,
 )
 
 if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.arguments import Commands
 
 _FILES: Final = "instead of a cluster"
 _UNSET: Final = argparse.SUPPRESS
@@ -95,16 +94,9 @@ KINDS: Final = {
 """Resources by every name that people have for them."""
 
 
-def add_parser(commands: Commands) -> None:
-    """Add ``why``."""
-    why = add_command(
-        commands,
-        "why",
-        "explain which policies set a pod's fields, what it waits for, and where it runs",
-        run="why.run:why",
-        description=_DESCRIPTION,
-        examples=_EXAMPLES,
-    )
+def add_why(why: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``why``."""
+    set_command(why, run="why.run:why", description=_DESCRIPTION, examples=_EXAMPLES)
     why.add_argument(
         "-f",
         "--filename",
@@ -124,10 +116,8 @@ def add_parser(commands: Commands) -> None:
     for resource in (*RESOURCES, *REFERRING):
         kind, *aliases = _names(resource)
         listed: dict[str, Any] = {"help": _HELP[resource]} if resource in _HELP else {}
-        one = subjects.add_parser(kind, aliases=aliases, argument_default=_UNSET, **listed)
-        _add_name(one)
-        one.set_defaults(kind=kind)
-        _add_common(one)
+        fill = partial(_add_kind, kind)
+        subjects.add_parser(kind, fill=fill, aliases=aliases, argument_default=_UNSET, **listed)
     workload = subjects.add_parser(
         "workload", help="a workload of the kind KIND", argument_default=_UNSET
     )
@@ -152,6 +142,12 @@ def add_parser(commands: Commands) -> None:
     add_sources(why.add_argument_group(_FILES), required=False)
 
 
+def _add_kind(kind: str, parser: argparse.ArgumentParser) -> None:
+    _add_name(parser)
+    parser.set_defaults(kind=kind)
+    _add_common(parser)
+
+
 def _add_name(parser: argparse.ArgumentParser) -> None:
     """The name of one object, unless labels select them."""
     named = partial(reference, what="name")
@@ -162,10 +158,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     """Arguments that stand before or after what is asked about."""
     add_namespace(parser, all_too=True)
     add_output(parser)
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        dest="has_all",
-        help="list all policies that do not match",
-    )
+    text = "list all policies that do not match"
+    parser.add_argument("--all", action="store_true", dest="has_all", help=text)
     add_installation(parser)

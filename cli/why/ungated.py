@@ -17,8 +17,8 @@ from harbourmaster.api.selectors import LabelSelector, compile_selector
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.kinds import metadata_in, written_at
 from harbourmaster.cli.live.reader import raise_unusable
-from harbourmaster.cli.live.waits import waits_told
 from harbourmaster.cli.live.webhooks import decode_configuration
+from harbourmaster.cli.reviews import waits_told
 from harbourmaster.cli.why.asking import inputs_of
 from harbourmaster.cli.why.gate_facts import template_of
 from harbourmaster.cli.why.model import State, Subject

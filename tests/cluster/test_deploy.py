@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from harbourmaster.cli.uninstall import run as uninstall
-from harbourmaster.cli.uninstall.commands import add_parser
+from harbourmaster.cli.uninstall.commands import add_uninstall
 from helpers.cluster import eventually
 from helpers.manifests import (
     CLUSTER_WIDE,
@@ -400,9 +400,9 @@ def test_uninstalling_leaves_nothing_of_any_component(
         WAIT,
     )
     parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers())
+    add_uninstall(parser)
     where = [f"--kubeconfig={plane.kubeconfig}", f"--installed-in={namespace}"]
-    arguments = parser.parse_args(["uninstall", "--delete-crds", "--yes", PATIENT, *where])
+    arguments = parser.parse_args(["--delete-crds", "--yes", PATIENT, *where])
     code = uninstall.run(arguments)
     # Of a definition that stays, its conditions say why.
     assert code == 0, plane.kubectl("get", "crd", "-o=yaml").stdout

@@ -1,8 +1,21 @@
-"""What commands are given."""
+"""Commands, and what they are given."""
 
 from __future__ import annotations
 
+import argparse
 import json
+
+from harbourmaster.cli.main import create_parser
+
+
+def parsers(parser=None):
+    """Yield the parser of each command, and of all."""
+    parser = parser or create_parser()
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
 
 
 def kubeconfig(folder, server, **context):

@@ -86,7 +86,8 @@ class ExaminedCluster:
         ).items():
             self.put(resource, one)
         for folder, name in (("controller", CONTROLLER), ("webhook", WEBHOOK)):
-            deployment = yaml.safe_load((DEPLOY / folder / "deployment.yaml").read_text())
+            text = (DEPLOY / folder / "deployment.yaml").read_text()
+            deployment = yaml.load(text, yaml.CSafeLoader)
             replicas = deployment["spec"]["replicas"]
             deployment["status"] = {"readyReplicas": replicas, "updatedReplicas": replicas}
             self.put(DEPLOYMENTS, deployment)

@@ -17,7 +17,8 @@ from pathlib import Path
 import yaml
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.cli.main import create_parser
+from harbourmaster.cli import program
+from harbourmaster.cli.main import parser_of
 from harbourmaster.playground.build import find_kubectl
 from harbourmaster.serving.options import settings_from
 
@@ -248,16 +249,10 @@ def bound_to(found, role):
     ]
 
 
-@functools.cache
-def parser_of_the_command():
-    """The parser of ``harbourmaster``, which takes a while to build."""
-    return create_parser()
-
-
 def settings_of(deployment):
     """The settings that a Deployment's arguments give, by the real parser."""
     given = container(deployment)["args"]
-    parser = parser_of_the_command()
+    parser = parser_of(program.OWN)
     (commands,) = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]

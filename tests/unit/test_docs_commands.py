@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 
 import pytest
 
-from harbourmaster.cli.main import create_parser
+from harbourmaster.cli import program
+from harbourmaster.cli.main import parser_of
 from helpers.manual_commands import PAGES, ROOT, blocks
 
 NOT_RUN = {
@@ -151,15 +151,10 @@ def test_the_commands_of_runbooks_can_be_pasted():
             is_set.update(re.findall(r"^(\w+)=", line))
 
 
-@functools.cache
-def whole_parser():
-    return create_parser()
-
-
 def assert_known(command):
     """Every command, action and flag in it is known; values are not judged."""
     words = iter(shlex.split(command.partition(" | ")[0], comments=True)[1:])
-    parser = whole_parser()
+    parser = parser_of(program.OWN)
     for word in words:
         below = {
             name: each

@@ -8,11 +8,11 @@ import re
 import pytest
 import yaml
 
-from harbourmaster.cli.main import create_parser
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.providers import errors
 from harbourmaster.serving.options import add_settings
 from harbourmaster.webhook.settings import Settings, WebhookSettings
+from helpers.commands import parsers
 from helpers.manual_commands import PAGES, ROOT
 from manual.families import FAMILIES, labels_of, shown_name
 
@@ -89,14 +89,6 @@ def settings():
     return keys, flags
 
 
-def flags_below(parser):
-    for action in parser._actions:
-        yield from action.option_strings
-        if isinstance(action.choices, dict):
-            for each in action.choices.values():
-                yield from flags_below(each)
-
-
 def test_words_that_the_manual_marks_as_code_are_in_the_code(known_words):
     found = named(WORD)
     assert len(found) > 500
@@ -124,7 +116,7 @@ def test_flags_that_the_manual_names_exist(settings):
     _, flags = settings
     found = named(FLAG)
     assert len(found) > 50
-    known = flags | set(flags_below(create_parser())) | FOREIGN_FLAGS
+    known = flags.union(FOREIGN_FLAGS, *(each._option_string_actions for each in parsers()))
     assert not {each for each in found if each[1] not in known}
 
 

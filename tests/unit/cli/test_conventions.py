@@ -13,13 +13,13 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS
 from harbourmaster.cli import program
-from harbourmaster.cli.live.cluster import print_out
 from harbourmaster.cli.main import create_parser, main, plugin
+from harbourmaster.cli.terminal import print_out
 from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves
 from harbourmaster.serving.process import MOST_CHOICES
-from helpers.commands import kubeconfig
+from helpers.commands import kubeconfig, parsers
 from helpers.gated import PROD, pod, put
 
 HOME = "harbourmaster-system"
@@ -36,16 +36,6 @@ def run(api, tmp_path, capsys):
         return code, *capsys.readouterr()
 
     return run
-
-
-def parsers(parser=None):
-    """Each parser, by the words that call it."""
-    parser = parser or create_parser()
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from parsers(below)
 
 
 def test_a_namespace_is_the_objects_and_the_installations_has_one_name():

@@ -412,7 +412,9 @@ def test_a_file_that_is_no_yaml_is_refused(imported):
 
 def test_only_this_command_loads_what_it_needs():
     code = (
-        "import sys; from harbourmaster.cli.main import create_parser; create_parser(); "
+        "import sys; from harbourmaster.cli.main import create_parser; "
+        "[create_parser().parse_args(each) for each in (['import', 'krake', 'a'], "
+        "['placement', 'new', 'project', 'a'])]; "
         "found = ('harbourmaster.cli.placement.krake', 'harbourmaster.cli.placement.new'); "
         "print([each for each in found if each in sys.modules])"
     )

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.cli.local import add_parser
+from harbourmaster.cli.local import add_local
 
 
 @pytest.fixture
 def parse():
     parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(required=True))
-    return lambda *arguments: parser.parse_args(["local", *arguments])
+    add_local(parser)
+    return lambda *arguments: parser.parse_args(arguments)
 
 
 def test_up_simulates_nodes_and_keeps_no_audit_log_by_default(parse):
@@ -34,8 +34,8 @@ def test_the_directory_by_default_is_below_that_of_states(monkeypatch, action, s
     if state is not None:
         monkeypatch.setenv("XDG_STATE_HOME", state)
     parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(required=True))
-    assert parser.parse_args(["local", action]).dir == Path(home, "harbourmaster/local")
+    add_local(parser)
+    assert parser.parse_args([action]).dir == Path(home, "harbourmaster/local")
 
 
 def test_flags_of_the_processes_add_up_and_may_hold_spaces(parse):

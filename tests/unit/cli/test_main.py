@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+import subprocess
+import sys
 
 import pytest
 
-from harbourmaster.cli.main import create_parser, main
+from harbourmaster.cli import program
+from harbourmaster.cli.main import create_parser, main, parser_of
+from helpers.commands import parsers
 
 # They name Secrets, files and a taint, and contain no secret.
 NAMES_OF_SECRETS = {
@@ -19,18 +22,13 @@ NAMES_OF_SECRETS = {
 }
 
 
-def options(parser):
-    """Each option below a parser, with the command that has it."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                yield from options(child)
-        else:
-            yield parser.prog, action.option_strings
-
-
 def test_what_programs_read_is_asked_for_as_kubectl_asks():
-    found = {command: names for command, names in options(create_parser()) if "--output" in names}
+    found = {
+        parser.prog: action.option_strings
+        for parser in parsers()
+        for action in parser._actions
+        if "--output" in action.option_strings
+    }
     assert {"harbourmaster gate list", "harbourmaster doctor"} <= found.keys()
     assert [command for command, names in found.items() if "-o" not in names] == []
 
@@ -38,9 +36,39 @@ def test_what_programs_read_is_asked_for_as_kubectl_asks():
 @pytest.mark.claim("C2")
 def test_no_command_takes_a_secret_as_an_argument():
     # Every process of a machine sees the arguments of the others.
-    names = {name for _, names in options(create_parser()) for name in names}
+    names = {name for parser in parsers() for name in parser._option_string_actions}
     suspect = {name for name in names if re.search(r"token|passw|key|secret|credential", name)}
     assert suspect == NAMES_OF_SECRETS
+
+
+def test_a_parser_gives_every_call_what_a_new_parser_gives():
+    lines = [
+        "render --policies=a -f=a -f=b",
+        "render --policies=a -f=c",
+        "placement new cluster a --metric load 1 --label=a=b -L=a",
+        "placement new cluster a",
+        "local up --with=dashboard --webhook-args=a",
+        "local up",
+        "preview --cluster --delete=a --fail-on=changed",
+        "preview --dump=a",
+        "why -f=a",
+        "why pod/a -A -o=json --installed-in=a",
+        "why pod a",
+    ]
+    for words in map(str.split, [*lines, *reversed(lines)]):
+        assert parser_of(program.OWN).parse_args(words) == create_parser().parse_args(words)
+    assert parser_of(program.PLUGIN).prog == program.PLUGIN
+
+
+def test_only_the_modules_of_the_command_that_is_called_are_loaded():
+    code = (
+        "import sys; from harbourmaster.cli.main import create_parser; "
+        "create_parser().parse_args(['gate', 'list']); print(*sys.modules, sep='\\n')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "harbourmaster.cli.gate.commands" in run.stdout.splitlines()
+    unused = r"harbourmaster\.(cli\.(gate\.show|placement|overview)|controller|webhook)|aiohttp"
+    assert not re.findall(unused, run.stdout)
 
 
 @pytest.mark.parametrize(

@@ -394,6 +394,6 @@ def test_the_manual_lists_every_code_with_its_severity_and_every_step():
 
 def test_the_arguments_name_the_function():
     parser = argparse.ArgumentParser()
-    commands.add_parser(parser.add_subparsers())
-    arguments = parser.parse_args(["migrate", "--output=json"])
+    commands.add_migrate(parser)
+    arguments = parser.parse_args(["--output=json"])
     assert (arguments.command, arguments.output) == ("harbourmaster.cli.migrate.run:run", "json")

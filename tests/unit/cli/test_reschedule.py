@@ -428,7 +428,8 @@ def test_without_a_cluster_that_is_said(tmp_path, capsys):
 
 def test_the_command_line_loads_no_planner_before_it_is_asked_for():
     code = (
-        "import sys; from harbourmaster.cli.main import create_parser; create_parser(); "
+        "import sys; from harbourmaster.cli.main import create_parser; "
+        "create_parser().parse_args(['reschedule', 'fit']); "
         "late = ('aiohttp', 'harbourmaster.cli.reschedule.fit', "
         "'harbourmaster.cli.reschedule.plan', 'harbourmaster.kube.client', "
         "'harbourmaster.rescheduling.accounting', 'harbourmaster.rescheduling.planner'); "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.cli.local import add_parser
+from harbourmaster.cli.local import add_local
 from harbourmaster.playground import local
 from harbourmaster.playground.node import host
 from harbourmaster.playground.pki import write_pki
@@ -21,8 +21,8 @@ ALL = ("etcd", "kube-apiserver", "kubelet", "controller", "webhook")
 
 def run(*arguments):
     parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(required=True))
-    return local.run(parser.parse_args(["local", *map(str, arguments)]))
+    add_local(parser)
+    return local.run(parser.parse_args(list(map(str, arguments))))
 
 
 def me(name, **fields):

@@ -221,8 +221,8 @@ async def test_the_lease_is_taken_and_a_configuration_that_returns_goes_again(
 
 def parsed(*given):
     parser = argparse.ArgumentParser()
-    commands.add_parser(parser.add_subparsers())
-    return parser.parse_args(["uninstall", *given])
+    commands.add_uninstall(parser)
+    return parser.parse_args(given)
 
 
 def test_the_arguments_name_the_function_and_bad_ones_are_refused(capsys):

@@ -30,7 +30,7 @@ CHANGES = ("added", "replaced", "multiplied")
 
 
 def documents(path):
-    return [each for each in yaml.safe_load_all(path.read_text()) if each]
+    return [each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each]
 
 
 def sample_policies():
