@@ -42,10 +42,7 @@ def main(version: str, image: str, folder: Path, *settings: str) -> None:
         "image.digest": digest,
         "controller.settings": dict(each.split("=", 1) for each in settings),
     }
-    renderings = {
-        overlay: [adapted(each, defaults) for each in found]
-        for overlay, found in rendered().items()
-    }
+    renderings = rendered(lambda found: adapted(found, defaults))
     files = {
         "Chart.yaml": filled("Chart.yaml", {"version": version}),
         "values.yaml": filled("values.yaml", defaults),

@@ -11,11 +11,14 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
 from harbourmaster.playground.build import find_kubectl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Overlay = frozenset[str]
 """The components that an overlay has, also those that are part of others."""
@@ -108,22 +111,22 @@ def additions() -> list[tuple[str, Overlay, Overlay]]:
     ]
 
 
-def rendered() -> dict[Overlay, list[dict[str, Any]]]:
-    """The objects of each overlay before and after an addition."""
-    overlays = {each for _, *pair in additions() for each in pair}
+def rendered(adapt: Callable[[dict[str, Any]], Any]) -> dict[Overlay, list[Any]]:
+    """What ``adapt`` makes of the objects of each overlay before and after an addition."""
+    order = sorted({each for _, *pair in additions() for each in pair}, key=size)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         versions = _workspace(Path(folder, "deploy"))
-        order = sorted(overlays, key=size)
-        texts = pool.map(partial(_kustomized, Path(folder)), order)
-        found = {
-            overlay: list(yaml.load_all(text, yaml.CSafeLoader))
-            for overlay, text in zip(order, texts, strict=True)
-        }
-    for objects in found.values():
-        for each in objects:
-            if each["kind"] == "CustomResourceDefinition":
-                each["spec"]["versions"] = versions[each["metadata"]["name"]]
-    return found
+        rendering = pool.map(partial(_kustomized, Path(folder)), order)
+        texts = dict(zip(order, rendering, strict=True))
+
+    @cache  # Most objects are the same in many overlays.
+    def parsed(document: str) -> Any:
+        found = yaml.load(document, yaml.CSafeLoader)
+        if found["kind"] == "CustomResourceDefinition":
+            found["spec"]["versions"] = versions[found["metadata"]["name"]]
+        return adapt(found)
+
+    return {overlay: [*map(parsed, text.split("\n---\n"))] for overlay, text in texts.items()}
 
 
 def size(overlay: Overlay) -> tuple[int, list[str]]:

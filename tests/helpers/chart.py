@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
+import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from functools import cache
 
 from harbourmaster.playground.build import HELM, ensure
-from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, parsed, render_cache
+from helpers.manifests import CLUSTER_WIDE, DEPLOY, VERSION, make_once, parsed
 
 CHART = DEPLOY / "chart"
 # As Python does it for a script.
@@ -24,16 +24,11 @@ KUBERNETES = "--kube-version=1.36"
 HELMS = ("helm", "helm3")
 
 
-@functools.cache
+@cache
 def written():
-    """The folder of the chart of this checkout, made only if ``deploy/`` has changed."""
-    path = render_cache() / "harbourmaster"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder, path.name)
-            chart.main(VERSION, IMAGE, made)
-            made.rename(path)
-    return path
+    """Return the folder of the chart of this checkout."""
+    folder = make_once("chart", lambda path: chart.main(VERSION, IMAGE, path / "harbourmaster"))
+    return folder / "harbourmaster"
 
 
 def helm(*arguments, program="helm", kubeconfig="/dev/null"):
@@ -43,6 +38,7 @@ def helm(*arguments, program="helm", kubeconfig="/dev/null"):
             "HOME": home,
             "KUBECONFIG": str(kubeconfig),
             "PATH": "/usr/bin:/bin",
+            "GOGC": os.environ.get("GOGC", ""),
         }
         return subprocess.run(
             [ensure(HELM) / program, *arguments],

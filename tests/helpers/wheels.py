@@ -24,7 +24,7 @@ def clean():
     }
 
 
-def built(source, directory, target="webhook", umask=0o022):
+def built(source, directory, umask=0o022):
     """Make the wheel in a copy of the sources, of other times, modes and name; return it."""
     before = os.umask(umask)
     try:
@@ -35,6 +35,11 @@ def built(source, directory, target="webhook", umask=0o022):
         os.umask(before)
     (directory / ".venv").mkdir()
     (directory / ".venv/installed").touch()
+    return make_wheel(directory, "webhook", umask)
+
+
+def make_wheel(directory, target, umask=0o022):
+    """Make a wheel in a copy of the sources that ``built`` made; return it."""
     result = subprocess.run(
         ["make", "--no-print-directory", target, f"BIN={Path(sys.executable).parent}"],
         cwd=directory,
@@ -45,6 +50,6 @@ def built(source, directory, target="webhook", umask=0o022):
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    (wheel,) = (directory / "dist").glob("*.whl")
-    assert result.stdout == f"dist/{wheel.name}\n"
+    wheel = directory / result.stdout.removesuffix("\n")
+    assert wheel.suffix == ".whl"
     return wheel

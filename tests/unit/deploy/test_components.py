@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import urlsplit
 
@@ -29,7 +30,6 @@ from helpers.manifests import (
     overlay_of,
     pod_labels,
     pod_of,
-    rendered,
     selects,
     settings_of,
 )
@@ -183,7 +183,7 @@ VALUES = {(kind, "values") for kind in ("Deployment", "NetworkPolicy", "Service"
 @pytest.mark.claim("M2")
 def test_values_are_not_served_without_authentication(base):
     assert not VALUES & ports_of(base, "network-policy")
-    assert "9999" not in rendered(base, "network-policy")
+    assert "9999" not in json.dumps(objects(base, "network-policy"))
     controller = deployment_of(objects(base))
     assert not settings_of(controller).metrics.expose
 

@@ -20,7 +20,7 @@ from harbourmaster.cli.doctor.checks.rights import required
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.definitions import kinds
 from helpers.manifests import ROOT, VERSION, kustomize, rendered
-from helpers.wheels import ADDED, built, clean
+from helpers.wheels import ADDED, built, clean, make_wheel
 
 PLAYGROUND = "harbourmaster.playground"
 PROMETHEUS_RULE = ROOT / "deploy/components/monitoring/prometheusrule.yaml"
@@ -78,8 +78,8 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def playground_wheel(tmp_path_factory):
-    return built(ROOT, tmp_path_factory.mktemp("playground") / "here", "playground")
+def playground_wheel(wheel):
+    return make_wheel(wheel.parents[1], "playground")
 
 
 def installed(home, *wheels):

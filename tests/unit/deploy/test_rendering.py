@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -23,6 +24,7 @@ from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.desired import Home, desired
 from harbourmaster.registration.settings import RegistrationSettings
 from helpers.manifests import (
+    BASES,
     CLUSTER_WIDE,
     CONFIGURATIONS,
     DEPLOY,
@@ -31,12 +33,14 @@ from helpers.manifests import (
     combinations,
     container,
     controller_settings,
+    deploy_without_schemas,
     deployment_of,
-    kustomize,
     objects,
+    objects_of,
     of_kind,
     one,
     overlay_of,
+    parsed,
     pod_labels,
     pod_of,
     rendered,
@@ -76,6 +80,11 @@ each_combination = pytest.mark.parametrize(
 @pytest.fixture
 def found(combination):
     return objects(*combination)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_no_kustomization_changes_a_schema_of_a_crd(base):
+    assert objects(base) == tuple(parsed(rendered(base)))
 
 
 @each_combination
@@ -356,9 +365,8 @@ def test_a_single_replica_of_each_may_be_moved():
 
 @pytest.mark.parametrize("base", ["default", "with-certmanager"])
 def test_in_gardener_nothing_names_our_own_namespace(base):
-    text = rendered(base, "namespace-guard", "network-policy", "monitoring", "gardener")
-    assert NAMESPACE not in text
     found = objects(base, "namespace-guard", "network-policy", "monitoring", "gardener")
+    assert NAMESPACE not in json.dumps(found)
     assert one(found, "Namespace")["metadata"]["name"] == "gardener-extension-kupid"
     assert one(found, "Service", "gardener-extension-kupid")
     guard = one(found, "ValidatingAdmissionPolicy", "harbourmaster-namespace-guard")
@@ -389,10 +397,9 @@ def test_in_gardener_the_authority_of_kupid_may_be_read_and_is():
 
 
 def test_a_namespace_of_ones_own_needs_one_line(tmp_path):
-    (tmp_path / "kustomization.yaml").write_text(
-        f"namespace: placement\nresources: [{os.path.relpath(DEPLOY / 'default', tmp_path)}]\n"
-    )
-    assert NAMESPACE not in kustomize(tmp_path)
+    default = os.path.relpath(deploy_without_schemas() / "default", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(f"namespace: placement\nresources: [{default}]\n")
+    assert NAMESPACE not in json.dumps(objects_of(tmp_path))
 
 
 def test_the_overlay_of_the_manual_renders_and_its_setting_is_one(tmp_path):

@@ -1,26 +1,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from harbourmaster.playground import manifests
-from harbourmaster.playground.build import find_kubectl
 from harbourmaster.playground.errors import PlaygroundError
+from helpers.manifests import DEPLOY, rendered
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
 
-
-def run_kubectl(*arguments, stdin=None):
-    command = [find_kubectl(Path("/none")), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+def kustomize_default(*arguments):
+    assert arguments == ("kustomize", str(manifests.DEFAULT))
+    return CompletedProcess(arguments, 0, rendered("default"))
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return manifests.render(run_kubectl, manifests.DEFAULT)
+    return manifests.render(kustomize_default, manifests.DEFAULT)
 
 
 @pytest.fixture
@@ -100,9 +97,9 @@ def test_a_conversion_names_the_port_of_the_webhook(shipped):
 
 
 def test_what_was_rendered_stays_as_it_is():
-    rendered = [configuration("Mutating")]
-    manifests.adapted(rendered, 21000)
-    assert rendered == [configuration("Mutating")]
+    items = [configuration("Mutating")]
+    manifests.adapted(items, 21000)
+    assert items == [configuration("Mutating")]
 
 
 @pytest.mark.parametrize("role", ["webhook", "controller"])

@@ -67,7 +67,7 @@ def site():
     with HTTPServer(("127.0.0.1", 0), _Site) as server:
         server.pages = {}
         server.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()
