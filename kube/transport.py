@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
@@ -264,6 +265,7 @@ def _payload(body: bytes | None) -> bytes | BytesIO | None:
     return BytesIO(body) if body is not None and len(body) > _PIECE else body
 
 
+@cache
 def _version() -> str:
     try:
         return version("harbourmaster")

@@ -184,7 +184,9 @@ class Objects:
         before = self.get(resource, namespace, name)
         if content_type == "application/json-patch+json":
             try:
-                patched = jsonpatch.apply_patch(before, _without_nulls(before, value))
+                patched = jsonpatch.apply_patch(
+                    copied(before), _without_nulls(before, value), in_place=True
+                )
             except jsonpatch.JsonPatchException as error:
                 raise StatusError(422, f"the server rejected our request: {error}") from None
         elif content_type in {"application/merge-patch+json", "application/apply-patch+yaml"}:

@@ -15,13 +15,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self):
         super().__init__()
         self._now = 0.0
+        self._threads = 0
         self._select = self._selector.select
         self._selector.select = self._jump
 
     def time(self):
         return self._now
 
+    def run_in_executor(self, executor, func, *args):
+        self._threads += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._end_thread)
+        return future
+
+    async def shutdown_default_executor(self, *args):
+        self._threads += 1
+        await super().shutdown_default_executor(*args)
+
+    def _end_thread(self, _future):
+        self._threads -= 1
+
     def _jump(self, timeout):
+        if self._threads and timeout != 0:
+            # Time stands while a thread works, however slow the machine is.
+            return self._select(None)
         if timeout is None:
             raise RuntimeError("everything waits, and no timer is set")
         ready = self._select(0)
@@ -39,6 +56,12 @@ class LoopbackLoop(VirtualLoop):
     """
 
     turn = 1e-6
+
+
+def loop_factories(item, modules):
+    """Virtual time for tests of these modules that are not marked with another loop."""
+    real = item.path.stem not in modules or item.get_closest_marker("asyncio").kwargs
+    return {"asyncio": asyncio.new_event_loop} if real else {"virtual": LoopbackLoop}
 
 
 def run_virtually(coroutine):

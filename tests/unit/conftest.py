@@ -8,6 +8,9 @@ import os
 import pytest
 import structlog
 
+# Rich, which the default takes, spends half a second on the local variables of each failure.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
+
 
 @pytest.fixture(autouse=True)
 def logging_as_before():

@@ -9,6 +9,26 @@ from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
 from helpers.registering import Setting
+from helpers.virtual_time import loop_factories
+
+IN_VIRTUAL_TIME = (
+    "test_controller",
+    "test_deployment",
+    "test_failed_nodes",
+    "test_manager",
+    "test_placement_controller",
+    "test_pods",
+    "test_pods_held",
+    "test_registration",
+    "test_registration_repairs",
+    "test_session",
+    "test_task_pods",
+    "test_tasks",
+)
+
+
+def pytest_asyncio_loop_factories(item):
+    return loop_factories(item, IN_VIRTUAL_TIME)
 
 
 class RecordedEvents:

@@ -6,6 +6,11 @@ import trustme
 from helpers.candidates import Election
 from helpers.fake_api import FakeApi
 from helpers.logs import captured_log
+from helpers.virtual_time import loop_factories
+
+
+def pytest_asyncio_loop_factories(item):
+    return loop_factories(item, ("test_events_wire", "test_reflector_wire", "test_watch_stream"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from harbourmaster.api.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
+from harbourmaster.api.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS, NAMESPACES
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.policies.enforcement import UNKNOWN, UNSUPPORTED
 from harbourmaster.registration.compiled_watch import CompiledWatch
@@ -112,6 +112,10 @@ async def test_nothing_is_left_out_while_the_api_server_is_away(api):
         assert not is_left_out(watch.known)
         away = len(watch.seen)
         await api.start()
+        await api.until_watched(2)
+        # A watch to which nothing comes is sound after a while only.
+        api.put(NAMESPACES, {"metadata": {"name": "other"}})
+        api.bookmark()
         await watch.until(is_left_out)
     assert not is_left_out(watch.seen[away])
 

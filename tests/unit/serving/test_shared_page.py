@@ -25,10 +25,6 @@ class Page:
         return b"%d" % self.count
 
 
-def pytest_asyncio_loop_factories():
-    return {"asyncio": asyncio.new_event_loop}
-
-
 @virtual
 async def test_who_asks_at_the_same_time_gets_one_rendering():
     page = Page()

@@ -9,6 +9,11 @@ import pytest
 from harbourmaster.serving.bodies import read_body
 from helpers.fake_api import FakeApi
 from helpers.logs import captured_log
+from helpers.virtual_time import loop_factories
+
+
+def pytest_asyncio_loop_factories(item):
+    return loop_factories(item, ("test_cluster_state", "test_gating_choice", "test_process"))
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
 from harbourmaster.webhook.recording import line_of
 from harbourmaster.webhook.review import MAX_WARNING, MAX_WARNINGS
 from helpers.admitted import OPT_IN, admit, ask, engine_of, family, keys, owner, pod
+from helpers.manifests import parsed
 from helpers.objects import RESOURCES, cluster_policy, review, workload
 from helpers.recorded import taken
 
@@ -365,7 +365,7 @@ def documents():
     for path in sorted((*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("tests/**/*.yaml"))):
         if path.parent == ROOT / "tests/mistakes":
             continue
-        for each in yaml.safe_load_all(path.read_text()):
+        for each in parsed(path.read_text()):
             for one in each if isinstance(each, list) else [each]:
                 if isinstance(one, dict) and one.get("kind") in RESOURCES:
                     yield path.relative_to(ROOT).as_posix(), one

@@ -187,6 +187,7 @@ async def test_a_dead_cluster_and_its_application_go_together(world, member, lea
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
     world, member, leading_to, host
 ):
@@ -236,6 +237,7 @@ async def test_credentials_that_ended_are_told(world, member, authority, leading
 
 
 @pytest.mark.slow
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_another(
     world, member, leading_to
 ):
@@ -401,6 +403,7 @@ async def test_nodes_make_the_state(world, member, leading_to):
         await world.until_cluster(lambda status: status.state == "Unhealthy", "one")
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_credentials_that_end_close_the_session(world, member, leading_to):
     ends = datetime.now(UTC).timestamp() + 1.5
     claims = base64.urlsafe_b64encode(json.dumps({"exp": ends}).encode()).decode().rstrip("=")
@@ -450,6 +453,7 @@ def secret(name, value, allowed=""):
 
 
 @pytest.mark.claim("P7")
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
     world, member, leading_to
 ):
