@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_repair(parser: ArgumentParser) -> None:
-    """Add the arguments of ``repair``; its function is ``harbourmaster.cli.repair.run:run``."""
+    """Add the arguments of ``repair``."""
     set_command(parser, run="repair.run:run")
     add_installation(parser)
     add_namespace(parser, all_too=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_uninstall(parser: ArgumentParser) -> None:
-    """Add the arguments of ``uninstall``; its function is ``harbourmaster.cli.uninstall.run:run``."""
+    """Add the arguments of ``uninstall``."""
     set_command(parser, run="uninstall.run:run")
     add_installation(parser, "--namespace")
     add_flags(
