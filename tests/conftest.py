@@ -28,7 +28,6 @@ from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.planes import plane_for
 from helpers.prometheus import scraped
-from helpers.schemas import apply_definitions
 from helpers.server import Server
 from helpers.shards import Recorder
 from helpers.stalls import Stalls
@@ -131,12 +130,23 @@ def kubectl(control_plane):
     return control_plane.kubectl
 
 
+@pytest.fixture(scope="session")
+def namespaces_stay(request):
+    """Whether the namespaces of tests outlive them.
+
+    To delete one is hundreds of requests of the controller manager. The pods of the full run would
+    not fit on the nodes.
+    """
+    return request.config.option.gate
+
+
 @pytest.fixture
-def namespace(request, kubectl):
+def namespace(request, kubectl, namespaces_stay):
     """Return the name of a fresh namespace in which pods can be created."""
     name = fresh_namespace(kubectl, request.node.name)
     yield name
-    delete_namespace(kubectl, name)
+    if not namespaces_stay:
+        delete_namespace(kubectl, name)
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +156,6 @@ def server(control_plane, tmp_path_factory):
     Policies are added to it and never taken away, so each of a test's is for its own namespaces.
     """
     kubectl = control_plane.kubectl
-    apply_definitions(kubectl)
     namespace = fresh_namespace(kubectl, "shared-server", SERVED)
     invalid = json.dumps(cluster_policy("tried", nodeName="no name"))
     ready = policy("ready", namespace, nodeSelector={"example.com/ready": ""})
@@ -169,11 +178,12 @@ def server(control_plane, tmp_path_factory):
 
 
 @pytest.fixture
-def served_namespace(request, server, kubectl):
+def served_namespace(request, server, kubectl, namespaces_stay):
     """Return the name of a fresh namespace whose reviews go to the shared server."""
     name = fresh_namespace(kubectl, request.node.name, SERVED)
     yield name
-    delete_namespace(kubectl, name)
+    if not namespaces_stay:
+        delete_namespace(kubectl, name)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from helpers.doctor.deployed_installation import DeployedInstallation
 from helpers.flow.installation import DEFAULTS, FLAGS, Harbour, config
 from helpers.member_planes import members_of, two_planes
 from helpers.patience import TEST_SECONDS
-from helpers.placed import ensure_definitions
 from helpers.placing_flow import flow_in
 from helpers.planes import plane_for
 from helpers.prometheus import scraped as scraping
@@ -42,7 +41,7 @@ def control_plane(control_plane):
 
 
 @pytest.fixture(scope="session")
-def harbour(request, tmp_path_factory):
+def harbour(request, tmp_path_factory, namespaces_stay):
     """An installation that all flows share; it registers itself for all of its control plane."""
     with plane_for(request, tmp_path_factory, "harbour") as plane:
         plane.add_nodes(3)
@@ -50,7 +49,7 @@ def harbour(request, tmp_path_factory):
             # The garbage collector of now knows the kinds that came with it.
             plane.restart("kube-controller-manager")
             plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
-            yield Harbour(plane, installation)
+            yield Harbour(plane, installation, stays=namespaces_stay)
 
 
 @pytest.fixture(scope="session")
@@ -112,10 +111,9 @@ async def doctored(deployed):
         yield found
 
 
-@pytest.fixture(scope="module")
-def planes(control_plane, tmp_path_factory):
+@pytest.fixture(scope="session")
+def planes(tmp_path_factory):
     """Two member API servers without any controllers; what they don't do, the tests do."""
-    ensure_definitions(control_plane)
     with two_planes(tmp_path_factory) as found:
         yield found
 
@@ -135,6 +133,6 @@ def scraped(tmp_path_factory):
 
 @pytest.fixture
 async def members(planes):
-    """The same namespace on all of a module's member ``planes``."""
+    """The same namespace on all member ``planes``."""
     async with members_of(planes) as found:
         yield found

@@ -37,18 +37,22 @@ def config(spec):
 
 
 class Harbour:
-    """What flows share; faults and crashes are counted from one look to the next."""
+    """What flows share; faults and crashes are counted from one look to the next.
 
-    def __init__(self, plane, installation):
+    ``stays`` says whether the namespaces of flows outlive them.
+    """
+
+    def __init__(self, plane, installation, *, stays=False):
         self.plane = plane
         self.installation = installation
+        self._stays = stays
         self._read = {}
         self._flags = ()
 
     def flow(self, client, stem, **options):
         """A flow in a namespace of its own."""
         stem = re.sub("[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
-        return Flow(client, f"{stem}-{uuid.uuid4().hex[:8]}", **options)
+        return Flow(client, f"{stem}-{uuid.uuid4().hex[:8]}", stays=self._stays, **options)
 
     def use(self, flags):
         """Let the controller run with these further flags; it is started anew for others only."""

@@ -35,6 +35,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from harbourmaster.kube.client import Client
 from harbourmaster.kube.reflector import Reflector
 from helpers.changes import Changes
 from helpers.flow.manifests import (
@@ -113,17 +114,19 @@ def phases(status):
 class Flow:
     """A namespace of one test, with all that happens in it."""
 
-    def __init__(self, client, namespace, *, enabled=True):
+    def __init__(self, client, namespace, *, enabled=True, stays=False):
         self.client = client
         self.namespace = namespace
+        self._stays = stays
         self._annotations = OPT_IN if enabled else {}
         self._seen = {}
         self._changes = Changes()
         self._numbers = itertools.count(1)
         self._tasks = []
+        self._watching = Client(client.connection)
         self._reflectors = {
             resource: Reflector(
-                client,
+                self._watching,
                 resource,
                 lambda raw, resource=resource: self._note(resource, raw),
                 namespace=namespace,
@@ -136,17 +139,21 @@ class Flow:
         metadata = {"name": self.namespace, "annotations": self._annotations}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         await self.client.create(NAMESPACES, body)
+        await self._watching.__aenter__()
         self._tasks = [asyncio.create_task(each.run()) for each in self._reflectors.values()]
         for each in self._reflectors.values():
             await each.synced.wait()
         await self.until(lambda: self.find(SERVICE_ACCOUNTS, "default"))
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, *error):
+        # Connections of cancelled requests would end at any time later.
+        await self._watching.__aexit__(*error)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.client.delete(NAMESPACES, self.namespace, missing_ok=True)
+        if not self._stays:
+            await self.client.delete(NAMESPACES, self.namespace, missing_ok=True)
 
     def _note(self, resource, raw):
         found = msgspec.json.decode(raw)
