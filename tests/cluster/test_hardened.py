@@ -34,7 +34,6 @@ def hardened(request, tmp_path_factory):
     with plane_for(request, tmp_path_factory, "hardened") as plane:
         plane.add_nodes(2)
         with Installation(plane, arguments=arguments, folder=overlay) as installation:
-            plane.restart("kube-controller-manager")
             plane.kubectl("create", "-f=-", stdin=json.dumps(config(DEFAULTS)))
             yield Harbour(plane, installation)
 

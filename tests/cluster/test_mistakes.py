@@ -70,7 +70,6 @@ def installed(request, tmp_path_factory):
         plane.add_nodes(2)
         folder = overlay(tmp_path_factory.mktemp("overlay"), ("placement", "rescheduling"))
         with DeployedInstallation(plane, folder) as found:
-            plane.restart("kube-controller-manager")
             yield found
 
 

@@ -13,18 +13,10 @@ from harbourmaster.api.times import stamp
 from harbourmaster.cli import main as cli
 from harbourmaster.controller.registry import PLACEMENT_SINCE
 from harbourmaster.placement.copied_secrets import ALLOW_COPY
-from helpers.member_planes import two_planes
 from helpers.placed import config_map, is_true, theirs
 from helpers.placing_flow import flow_in
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def planes(tmp_path_factory):
-    """Two member API servers."""
-    with two_planes(tmp_path_factory) as found:
-        yield found
 
 
 @pytest.fixture

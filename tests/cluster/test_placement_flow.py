@@ -26,19 +26,11 @@ from harbourmaster.api.resources import (
 from harbourmaster.api.times import moment
 from harbourmaster.cli import main as cli
 from helpers.controller import Controller, connected
-from helpers.member_planes import two_planes
 from helpers.placed import Member, changed_kubeconfig, config_map, is_true, reason_of
 from helpers.placing_flow import FLAGS, Flow, flow_in
 from helpers.schemas import apply_definitions
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def planes(tmp_path_factory):
-    """Two member API servers."""
-    with two_planes(tmp_path_factory) as found:
-        yield found
 
 
 @pytest.fixture
@@ -136,14 +128,11 @@ async def only_new_ones_avoid(flow, cluster, other):
     await flow.until_gone(name=name)
 
 
-async def test_a_member_that_goes_down_keeps_its_applications(
-    flow, planes, members, throwaway_control_plane
-):
-    _, two = members
-    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+async def test_a_member_that_goes_down_keeps_its_applications(flow, planes, members):
+    lost, two = members
+    plane = planes[0]
     name = f"kept-{uuid.uuid4().hex[:8]}"
-    async with connected(plane.kubeconfig) as client, flow.placing():
-        lost = Member(client, "default")
+    async with flow.placing():
         await flow.cluster("lost", plane)
         await flow.until_online("lost")
         await flow.application(config_map(name, "default"))
@@ -157,7 +146,7 @@ async def test_a_member_that_goes_down_keeps_its_applications(
         await asyncio.to_thread(plane.restart, "kube-apiserver")
         await flow.until_online("lost")
         await flow.until(lambda status: is_true(status, "Ready"))
-        assert await lost.get(CONFIG_MAPS, name) is not None
+        assert await lost.get(CONFIG_MAPS, name, "default") is not None
         assert await two.get(CONFIG_MAPS, name, "default") is None
 
 
@@ -240,14 +229,13 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
 
 @pytest.mark.full
 async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_when_it_returns(
-    flow, planes, members, throwaway_control_plane
+    flow, planes, members
 ):
-    _, two = members
-    plane = await asyncio.to_thread(throwaway_control_plane, optional=())
+    lost, two = members
+    plane = planes[0]
     name = f"left-{uuid.uuid4().hex[:8]}"
     moving = flow.placing("--placement-on-unreachable=Move", "--placement-offline-after-seconds=3")
-    async with connected(plane.kubeconfig) as client, moving:
-        lost = Member(client, "default")
+    async with moving:
         await flow.cluster("lost", plane)
         await flow.until_online("lost")
         await flow.application(config_map(name, "default"))
@@ -271,7 +259,7 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         await asyncio.to_thread(plane.restart, "kube-apiserver")
         await flow.until_online("lost")
         await flow.until(lambda status: not status.pending_cleanup)
-        assert await lost.get(CONFIG_MAPS, name) is None
+        assert await lost.get(CONFIG_MAPS, name, "default") is None
         status = await flow.until_running("two")
         (message,) = [each.message for each in status.conditions if each.type == "Deployed"]
         assert message == "on cluster two"

@@ -1,4 +1,4 @@
-"""Member API servers, a namespace of each, and leaving a namespace of the managing one."""
+"""Member API servers, and a namespace of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import uuid
 
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.playground.control_plane import ControlPlane
-from helpers.cluster import delete_namespace
 from helpers.controller import connected
 from helpers.placed import Member
 
@@ -34,13 +33,3 @@ async def members_of(planes):
             await client.create(NAMESPACES, body)
             found.append(Member(client, namespace))
         yield found
-
-
-def leave(kubectl, namespace):
-    """Delete the namespace, though nobody may be there to take our finalizers away."""
-    for kind in ("applications", "clusters"):
-        plural = f"{kind}.placement.harbourmaster.dev"
-        for each in kubectl("get", plural, f"-n={namespace}", "-o=name").stdout.split():
-            patch = '--patch={"metadata":{"finalizers":null}}'
-            kubectl("patch", each, f"-n={namespace}", "--type=merge", patch)
-    delete_namespace(kubectl, namespace)

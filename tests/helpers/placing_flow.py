@@ -9,13 +9,19 @@ from types import SimpleNamespace
 import msgspec
 
 from harbourmaster.api.patches import MergePatch
-from harbourmaster.api.resources import EVENTS, GLOBAL_METRICS, GLOBAL_PROVIDERS
+from harbourmaster.api.resources import (
+    APPLICATIONS,
+    CLUSTERS,
+    EVENTS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
+    NAMESPACES,
+)
 from harbourmaster.controller.placement.context import DeploymentCaches
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.serving.background import running
 from helpers.cluster import fresh_namespace
 from helpers.controller import Controller, connected
-from helpers.member_planes import leave
 from helpers.placed import Placed
 
 FLAGS = (
@@ -35,13 +41,21 @@ FLAGS = (
 
 @contextlib.asynccontextmanager
 async def flow_in(plane, name):
-    """A Flow in a fresh namespace of a name like this; nothing of it is left."""
+    """A Flow in a fresh namespace of a name like this; nothing of it is left.
+
+    Nobody may be there to take our finalizers away.
+    """
     namespace = fresh_namespace(plane.kubectl, name)
     async with connected(plane.kubeconfig) as client:
         found = Flow(client, namespace, plane.kubeconfig)
         yield found
         await found.clear()
-    leave(plane.kubectl, namespace)
+        unheld = MergePatch({"metadata": {"finalizers": None}})
+        for resource in (APPLICATIONS, CLUSTERS):
+            for raw in (await client.list(resource, namespace)).items:
+                name = msgspec.json.decode(raw)["metadata"]["name"]
+                await client.patch(resource, name, unheld, namespace)
+        await client.delete(NAMESPACES, namespace)
 
 
 class Flow(Placed):

@@ -8,13 +8,17 @@ import msgspec
 import pytest
 
 SHARED = {
-    "the first installation": ("test_flow_", "test_sizes", "test_wait", "test_why_gates"),
-    "the second installation": (
+    "the installation": (
+        "test_flow_",
         "test_gates_security",
         "test_generated_guards",
         "test_references",
+        "test_repair",
         "test_scenarios_",
         "test_scheduler_ext",
+        "test_sizes",
+        "test_wait",
+        "test_why_gates",
     ),
     "the control plane without Harbourmaster": (
         "test_account_guard",
@@ -22,12 +26,14 @@ SHARED = {
         "test_api_script",
         "test_authority",
         "test_client",
+        "test_compile",
         "test_election",
+        "test_events",
         "test_gate_guard",
+        "test_placement_",
         "test_registration",
         "test_scheduler_admission",
     ),
-    "the control plane with member clusters": ("test_events", "test_placement_"),
 }
 """Beginnings of the names of modules that share what takes up to a minute to start."""
 
