@@ -182,8 +182,8 @@ def _etcd(layout: Layout, ports: Ports) -> Component:
         # What a killed process has written outlives it; only a crash of the machine loses it.
         "--unsafe-no-fsync",
         # A single member need not wait for others before an election.
-        "--heartbeat-interval=20",
-        "--election-timeout=200",
+        "--heartbeat-interval=100",
+        "--election-timeout=500",
     ]
     return Component(arguments, ports.etcd, "/health")
 
