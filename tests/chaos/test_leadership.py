@@ -6,7 +6,9 @@ should not work any more has work to do.
 
 from __future__ import annotations
 
+import http.client
 import itertools
+import json
 import os
 import signal
 import threading
@@ -36,10 +38,10 @@ def harbour(request, tmp_path_factory):
 
 
 class Unrest:
-    """``with Unrest(stored)``: opts namespaces in and out, and in again."""
+    """``with Unrest(plane)``: opts namespaces in and out, and in again, on one connection."""
 
-    def __init__(self, stored):
-        self._stored = stored
+    def __init__(self, plane):
+        self._connection = http.client.HTTPSConnection("127.0.0.1", plane.port, context=plane.admin)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="unrest")
 
@@ -50,13 +52,19 @@ class Unrest:
     def __exit__(self, *_):
         self._stop.set()
         self._thread.join()
+        self._connection.close()
 
     def _run(self):
         for value in itertools.cycle(("enabled", None)):
             for name in RESTLESS:
                 if self._stop.wait(PAUSE):
                     return
-                self._stored.mark(_path(name), OPT_IN, value)
+                patch = json.dumps({"metadata": {"annotations": {OPT_IN: value}}})
+                headers = {"Content-Type": "application/merge-patch+json"}
+                self._connection.request("PATCH", _path(name), patch, headers)
+                with self._connection.getresponse() as answer:
+                    assert answer.status == http.HTTPStatus.OK, answer.read()
+                    answer.read()
 
 
 def _path(name):
@@ -128,7 +136,7 @@ def test_two_never_work_at_once(harbour, harm):
     harbour.installation.await_ready(*harbour.controllers)
     leader, _ = until(harbour.leader)
     (other,) = {*harbour.controllers} - {leader}
-    with Unrest(harbour.stored):
+    with Unrest(harbour.plane):
         until(news(harbour, leader, work))
         beginning = time.time()
         harbour.stored.remove(VALIDATING)

@@ -12,6 +12,7 @@ import itertools
 import json
 import time
 
+import msgspec
 import pytest
 
 from harbourmaster.api.resources import (
@@ -129,7 +130,7 @@ def audited(plane):
         # Most are of the other components, and there are many of them.
         if f":{HOME}:harbourmaster-" not in line:
             continue
-        event = json.loads(line)
+        event = msgspec.json.decode(line)
         user = event["user"]["username"]
         if user in ACCOUNTS.values() and "objectRef" in event:
             target = event["objectRef"]

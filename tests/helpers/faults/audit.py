@@ -11,6 +11,8 @@ import json
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 LEASES = "leases"
 _WRITES = {"create", "update", "patch", "delete"}
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
@@ -109,7 +111,7 @@ def lease_writes(deeds):
 def _event(line):
     # The last line may not be whole yet, or never be where its API server was killed.
     with contextlib.suppress(ValueError):
-        return json.loads(line)
+        return msgspec.json.decode(line)
     return None
 
 
