@@ -7,6 +7,7 @@ import pytest
 from helpers.cluster import (
     SERVED,
     by_kind,
+    create,
     fresh_namespace,
     pod_spec,
     read,
@@ -57,7 +58,7 @@ def created(control_plane, server):
     namespace = fresh_namespace(control_plane.kubectl, "created", SERVED)
     server.add_policies(policy("rules", namespace, **RULES))
     manifest = workloads(namespace, **OWN)
-    control_plane.kubectl("create", "-f=-", stdin=manifest)
+    create(control_plane.kubectl, *json.loads(manifest)["items"])
     return read(control_plane.kubectl, manifest)
 
 
@@ -71,7 +72,7 @@ def touched(control_plane, server):
     manifest = manifest.replace(
         '"containers"', '"schedulingGates": [{"name": "x/y"}], "containers"'
     )
-    kubectl("create", "-f=-", stdin=manifest)
+    create(kubectl, *json.loads(manifest)["items"])
     before = read(kubectl, manifest)
     server.add_policies(policy("rules", namespace, **RULES))
     kubectl("label", "-f=-", "example.com/touched=yes", stdin=manifest)
@@ -106,7 +107,7 @@ def test_an_object_with_a_finalizer_goes_though_a_policy_came(
     manifest = workload(kind, served_namespace)
     manifest["metadata"]["finalizers"] = ["example.com/hold"]
     text = json.dumps(manifest)
-    kubectl("create", "-f=-", stdin=text)
+    create(kubectl, manifest)
     server.add_policies(policy("rules", served_namespace, **RULES))
     kubectl("delete", "-f=-", "--wait=false", stdin=text)
     patch = '--patch={"metadata":{"finalizers":null}}'

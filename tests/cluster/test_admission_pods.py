@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from helpers.cluster import (
+    create,
     pod_spec,
-    read,
     required_terms,
     workload,
 )
@@ -62,13 +60,6 @@ def nodes(control_plane):
     return right[0], wrong[0]
 
 
-def create(kubectl, manifest):
-    """Create one object and return what is stored."""
-    text = json.dumps(manifest)
-    kubectl("create", "-f=-", stdin=text)
-    return read(kubectl, text)[manifest["kind"]]
-
-
 def test_the_scheduler_binds_only_where_the_policy_allows(kubectl, server, served_namespace, nodes):
     server.add_policies(
         policy("berth", served_namespace, affinity=required({"example.com/berth": "right"}))
@@ -101,13 +92,13 @@ def test_the_scheduler_leaves_a_pod_pending_that_asks_for_another_node(
 
 def test_a_node_name_binds_a_pod_without_the_scheduler(kubectl, server, served_namespace, nodes):
     server.add_policies(policy("berth", served_namespace, nodeName=nodes[1]))
-    stored = create(kubectl, workload("Pod", served_namespace))
+    (stored,) = create(kubectl, workload("Pod", served_namespace))
     assert stored["spec"]["nodeName"] == nodes[1]
 
 
 def test_a_node_name_becomes_a_field_of_a_gated_pod(kubectl, server, served_namespace, nodes):
     server.add_policies(policy("berth", served_namespace, nodeName=nodes[1]))
-    stored = create(kubectl, workload("Pod", served_namespace, schedulingGates=GATES))
+    (stored,) = create(kubectl, workload("Pod", served_namespace, schedulingGates=GATES))
     assert "nodeName" not in stored["spec"]
     assert required_terms(stored["spec"]) == [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [nodes[1]]}]}
@@ -133,7 +124,7 @@ def test_young_fields_survive(kubectl, server, served_namespace, namespace, kind
                 "completions": 2,
                 "backoffLimitPerIndex": 1,
             }
-        found.append(create(kubectl, manifest))
+        found += create(kubectl, manifest)
     plain, ruled = found
     assert pod_spec(plain)["initContainers"][0]["restartPolicy"] == "Always"
     assert pod_spec(ruled) == {

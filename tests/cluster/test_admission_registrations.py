@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from helpers.cluster import (
+    create,
     eventually,
     fresh_namespace,
     pod_spec,
@@ -76,14 +77,14 @@ def test_a_later_webhook_calls_us_again_and_nothing_doubles(kubectl, server, ser
         policy("of-sidecars", served_namespace, pods={MARK: "yes"}, **RULES),
     )
     own = required({"example.com/zone": "1"}, {"example.com/zone": "2"})
-    manifest = json.dumps(workload("Pod", served_namespace, affinity=own))
+    pod = workload("Pod", served_namespace, affinity=own)
     rules = [{**PODS, "operations": ["CREATE"]}]
     with stand_in(add_sidecar) as (url, bundle):
         later = configuration(served_namespace, url, bundle, rules=rules)
         with registered(kubectl, later):
             eventually(lambda: len(tried_pod(kubectl, served_namespace)["containers"]) == 2)
-            kubectl("create", "-f=-", stdin=manifest)
-    spec = read(kubectl, manifest)["Pod"]["spec"]
+            create(kubectl, pod)
+    spec = read(kubectl, json.dumps(pod))["Pod"]["spec"]
     assert [one["name"] for one in spec["containers"]] == ["ledger", "sidecar"]
     # Only the later webhook's label makes this policy match.
     assert spec["nodeSelector"] == RULES["nodeSelector"]
@@ -106,7 +107,7 @@ def test_reviews_of_the_old_version_are_answered(kubectl, server, namespace):
     old = {"admissionReviewVersions": ["v1beta1"]}
     with registered(kubectl, configuration(namespace, server.url, server.bundle, **old)):
         await_rules(kubectl, namespace)
-        kubectl("create", "-f=-", stdin=manifest)
+        create(kubectl, *json.loads(manifest)["items"])
     stored = read(kubectl, manifest)
     assert {kind: pod_spec(one)["nodeSelector"] for kind, one in stored.items()} == dict.fromkeys(
         RESOURCES, RULES["nodeSelector"]
@@ -148,7 +149,7 @@ def deletion(control_plane, server):
     ]
     with registered(kubectl, configuration(namespace, server.url, server.bundle, rules=rules)):
         await_rules(kubectl, namespace)
-        kubectl("create", "-f=-", stdin=manifest)
+        create(kubectl, *json.loads(manifest)["items"])
         said = kubectl("delete", WAIT, "-f=-", stdin=manifest).stderr
     return said, read(kubectl, manifest)
 
@@ -188,9 +189,8 @@ def test_without_the_server_fail_refuses_a_pod(kubectl, abandoned):
 
 
 def test_without_the_server_ignore_stores_a_pod_as_it_is(kubectl, abandoned):
-    manifest = json.dumps(workload("Pod", abandoned["Ignore"]))
-    kubectl("create", "-f=-", stdin=manifest)
-    assert "nodeSelector" not in read(kubectl, manifest)["Pod"]["spec"]
+    (stored,) = create(kubectl, workload("Pod", abandoned["Ignore"]))
+    assert "nodeSelector" not in stored["spec"]
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,11 @@ def test_the_api_server_asks_again_where_it_is_told_when(
         ):
             return web.Response(body=await answer.read(), content_type="application/json")
 
-    manifest = json.dumps(workload("Pod", namespace))
     with stand_in(busy_at_first) as (url, bundle):
         busy = configuration(namespace, url, bundle, failurePolicy="Ignore")
         with registered(kubectl, busy):
             await_rules(kubectl, namespace)
-            kubectl("create", "-f=-", stdin=manifest)
-    stored = read(kubectl, manifest)["Pod"]["spec"].get("nodeSelector")
+            (pod,) = create(kubectl, workload("Pod", namespace))
+    stored = pod["spec"].get("nodeSelector")
     assert len(asked) == times
     assert stored == (RULES["nodeSelector"] if times == 2 else None)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from helpers.cluster import eventually
+from helpers.cluster import (
+    STRICTLY,
+    create,
+    delete,
+    eventually,
+    path_of,
+    role_binding,
+    role_of,
+    why_refused,
+)
+from helpers.faults.stored_objects import Stored
 from helpers.gated import GATE
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
@@ -29,26 +38,23 @@ def guarded(namespace, kubectl):
     binding = next(one for one in objects if one["kind"].endswith("Binding"))
     by_name = {"kubernetes.io/metadata.name": namespace}
     binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
-    guard = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    kubectl("apply", "-f=-", stdin=guard)
-    kubectl("create", "clusterrole", namespace, "--verb=*", "--resource=pods,pods/status")
-    for user, role in (
-        ("jane", namespace),
-        ("joe", namespace),
-        (OUR_CONTROLLER, namespace),
-        ("joe", "harbourmaster-gate-releaser"),
-    ):
-        kubectl(
-            "create",
-            "rolebinding",
-            f"{user.rpartition(':')[2]}-{role[:5]}",
-            f"--clusterrole={role}",
-            f"--user={user}",
-            f"--namespace={namespace}",
-        )
+    rule = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["*"]}
+    objects.append(role_of("ClusterRole", {"name": namespace}, rule))
+    create(
+        kubectl,
+        *objects,
+        *(
+            role_binding(f"{user.rpartition(':')[2]}-{role[:5]}", namespace, user, role)
+            for user, role in (
+                ("jane", namespace),
+                ("joe", namespace),
+                (OUR_CONTROLLER, namespace),
+                ("joe", "harbourmaster-gate-releaser"),
+            )
+        ),
+    )
     yield Guarded(namespace, kubectl)
-    kubectl("delete", "-f=-", stdin=guard)
-    kubectl("delete", "clusterrole", namespace)
+    delete(kubectl, *objects)
 
 
 class Guarded:
@@ -56,40 +62,36 @@ class Guarded:
 
     def __init__(self, namespace, kubectl):
         self._kubectl = kubectl
-        self._namespace = f"--namespace={namespace}"
+        self._namespace = namespace
 
     def create(self, name, user="jane", *, labels=None, gated=True, scheduler=None, **annotations):
         found = {key.replace("__", "/").replace("_", "-"): one for key, one in annotations.items()}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "annotations": found, "labels": labels or {}},
+            "metadata": {
+                "name": name,
+                "namespace": self._namespace,
+                "annotations": found,
+                "labels": labels or {},
+            },
             "spec": {
                 "containers": [{"name": "main", "image": "registry.example.com/main:1"}],
                 "schedulingGates": [{"name": GATE}, {"name": FOREIGN}] if gated else [],
                 "schedulerName": scheduler,
             },
         }
-        return self.run("create", "-f=-", f"--as={user}", stdin=json.dumps(pod))
+        return self._refusal(user, "POST", path_of(pod) + STRICTLY, pod)
 
-    def run(self, *arguments, stdin=None):
+    def patch(self, name, value, user="jane", kind="merge", more=""):
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{name}{more}"
+        return self._refusal(user, "PATCH", path, value, f"{kind}-patch+json")
+
+    def _refusal(self, *request):
         """What the guard says; empty where it says nothing."""
-        result = self._kubectl(*arguments, self._namespace, stdin=stdin, check=False)
-        if result.returncode == 0:
-            return ""
-        assert "harbourmaster-gate-guard" in result.stderr, result.stderr
-        return result.stderr
-
-    def patch(self, name, value, user="jane", kind="merge", *more):
-        return self.run(
-            "patch",
-            "pod",
-            name,
-            f"--type={kind}",
-            f"--patch={json.dumps(value)}",
-            f"--as={user}",
-            *more,
-        )
+        told = why_refused(self._kubectl, *request)
+        assert not told or "harbourmaster-gate-guard" in told, told
+        return told
 
     def until_in_force(self):
         given = {REMOVED: "true"}
@@ -129,11 +131,11 @@ def test_nobody_else_removes_our_gate_or_writes_our_annotations(guarded):
         (labelled(**{"app.kubernetes.io__part_of": None}), "cannot be changed while it waits"),
     ):
         assert text in guarded.patch("held", change), change
-        assert not guarded.patch("held", change, "joe", "merge", "--dry-run=server"), change
-        assert not guarded.patch("held", change, OUR_CONTROLLER, "merge", "--dry-run=server")
+        assert not guarded.patch("held", change, "joe", "merge", "?dryRun=All"), change
+        assert not guarded.patch("held", change, OUR_CONTROLLER, "merge", "?dryRun=All")
     # Nor by the way of the status.
     assert "only harbourmaster" in guarded.patch(
-        "held", noted(**{REMOVED: "true"}), "jane", "merge", "--subresource=status"
+        "held", noted(**{REMOVED: "true"}), "jane", "merge", "/status"
     )
     # Everything else is nobody's business.
     assert not guarded.patch("held", OTHERS)
@@ -161,9 +163,9 @@ def test_what_a_pod_says_stays_as_long_as_it_waits_in_the_scheduler(guarded, nam
     )
     for change in changes:
         assert "in keptn-scheduler" in guarded.patch("ours", change), change
-        assert not guarded.patch("ours", change, "joe", "merge", "--dry-run=server"), change
-        assert not guarded.patch("ours", change, OUR_CONTROLLER, "merge", "--dry-run=server")
-        assert not guarded.patch("other", change, "jane", "merge", "--dry-run=server"), change
+        assert not guarded.patch("ours", change, "joe", "merge", "?dryRun=All"), change
+        assert not guarded.patch("ours", change, OUR_CONTROLLER, "merge", "?dryRun=All")
+        assert not guarded.patch("other", change, "jane", "merge", "?dryRun=All"), change
     for change in (
         noted(**{"gates.harbourmaster.dev__released": "by-hand"}),
         noted(**{"gates.harbourmaster.dev__checks": "passed"}),
@@ -172,7 +174,7 @@ def test_what_a_pod_says_stays_as_long_as_it_waits_in_the_scheduler(guarded, nam
     # The scheduler says on the status why it does not place it, and it ends on a node.
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     status = {"status": {"conditions": [condition]}}
-    assert not guarded.patch("ours", status, "jane", "strategic", "--subresource=status")
+    assert not guarded.patch("ours", status, "jane", "strategic-merge", "/status")
     assert not guarded.patch("ours", noted(**{"example.com__a": "b"}))
     bind(kubectl, namespace, "ours")
     assert not guarded.patch("ours", changes[0])
@@ -187,7 +189,7 @@ def bind(kubectl, namespace, name):
         "target": {"kind": "Node", "name": "nowhere"},
     }
     path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-    kubectl("create", f"--raw={path}", "-f=-", stdin=json.dumps(binding))
+    Stored(kubectl.__self__).ask("POST", path, binding)
 
 
 def test_who_may_release_may_have_nodes_forgotten(guarded, namespace, kubectl):

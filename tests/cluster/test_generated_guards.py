@@ -19,6 +19,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
+from helpers.cluster import STRICTLY, create, path_of, role_binding, role_of, why_refused
 from helpers.flow.manifests import (
     IMAGE,
     OUTCOME,
@@ -35,7 +36,11 @@ pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 LEDGER = "ledger-ledger"
 VERSION = f"{LEDGER}-1.0"
-ALL_STATUSES = "keptnworkloads/status,keptnworkloadversions/status,keptntasks/status,jobs/status"
+KINDS = ("keptnworkloads", "keptnworkloadversions", "keptntasks")
+ALL_STATUSES = [
+    {"apiGroups": [group], "resources": [f"{kind}/status" for kind in kinds], "verbs": ["*"]}
+    for group, kinds in (("lifecycle.keptn.sh", KINDS), ("batch", ("jobs",)))
+]
 """Which the role edit does not let a tenant write; others may."""
 
 
@@ -44,36 +49,38 @@ class Tenant:
 
     def __init__(self, kubectl, namespace):
         self._kubectl = kubectl
-        self._namespace = f"--namespace={namespace}"
+        self._namespace = namespace
         self.user = f"tenant-of-{namespace}"
-        kubectl(
-            "create", "role", "statuses", "--verb=*", f"--resource={ALL_STATUSES}", self._namespace
+        create(
+            kubectl,
+            role_of("Role", {"name": "statuses", "namespace": namespace}, *ALL_STATUSES),
+            role_binding("edit", namespace, self.user, "edit"),
+            role_binding("statuses", namespace, self.user, "statuses", "Role"),
         )
-        for name, role in (("edit", "--clusterrole=edit"), ("statuses", "--role=statuses")):
-            kubectl("create", "rolebinding", name, role, f"--user={self.user}", self._namespace)
 
     def run(self, *arguments, stdin=None):
-        """What refuses it; empty if nothing does."""
-        given = stdin if stdin is None or isinstance(stdin, str) else json.dumps(stdin)
-        result = self._kubectl(
-            *arguments, self._namespace, f"--as={self.user}", stdin=given, check=False
-        )
+        """What refuses a command; empty if nothing does."""
+        where = (f"--namespace={self._namespace}", f"--as={self.user}")
+        result = self._kubectl(*arguments, *where, stdin=json.dumps(stdin), check=False)
         return result.stderr if result.returncode else ""
 
-    def patch(self, resource, name, value, *more):
-        kind = "json" if isinstance(value, list) else "merge"
-        patch = f"--patch={json.dumps(value)}"
-        return self.run(
-            "patch",
-            f"{resource.plural}.{resource.group}".rstrip("."),
-            name,
-            f"--type={kind}",
-            patch,
-            *more,
-        )
+    def patch(self, resource, name, value, subresource=None):
+        """What refuses a patch; empty if nothing does."""
+        kind = "json-patch+json" if isinstance(value, list) else "merge-patch+json"
+        path = resource.path(self._namespace, name, subresource)
+        return why_refused(self._kubectl, self.user, "PATCH", path, value, kind)
 
     def create(self, manifest):
-        return self.run("create", "-f=-", stdin=manifest)
+        """What refuses an object; empty if nothing does."""
+        metadata = {**manifest["metadata"], "namespace": self._namespace}
+        manifest = {**manifest, "metadata": metadata}
+        path = path_of(manifest) + STRICTLY
+        return why_refused(self._kubectl, self.user, "POST", path, manifest)
+
+    def apply(self, resource, name, manifest):
+        """What refuses what a tool applies; empty if nothing does."""
+        path = f"{resource.path(self._namespace, name)}?fieldManager=gitops"
+        return why_refused(self._kubectl, self.user, "PATCH", path, manifest, "apply-patch+yaml")
 
 
 @pytest.fixture
@@ -124,7 +131,7 @@ async def checked(flow):
     }
 
 
-STATUS = "--subresource=status"
+STATUS = "status"
 NO_TASKS = {"spec": {"preDeploymentTasks": []}}
 DONE = {"status": {"status": "Succeeded"}}
 CHECKED = {"status": {"preDeploymentStatus": "Succeeded"}}
@@ -137,19 +144,18 @@ OTHER_IMAGE = {"spec": {"containers": [{"name": "task", "image": "true:1"}]}}
 @pytest.mark.claim("O17")
 async def test_a_tenant_changes_nothing_that_the_controller_generated(flow, tenant, checked):
     names = {key: one["metadata"]["name"] for key, one in checked.items()}
-    status = "--subresource=status"
     for refused in (
         tenant.patch(WORKLOADS, LEDGER, NO_TASKS),
-        tenant.patch(WORKLOADS, LEDGER, {"status": {"currentVersion": "9"}}, status),
+        tenant.patch(WORKLOADS, LEDGER, {"status": {"currentVersion": "9"}}, STATUS),
         tenant.patch(WORKLOADS, LEDGER, UNOWNED),
         tenant.patch(WORKLOAD_VERSIONS, VERSION, NO_TASKS),
-        tenant.patch(WORKLOAD_VERSIONS, VERSION, CHECKED, status),
+        tenant.patch(WORKLOAD_VERSIONS, VERSION, CHECKED, STATUS),
         tenant.patch(WORKLOAD_VERSIONS, VERSION, UNOWNED),
         tenant.patch(TASKS, names["task"], OTHER_TASK),
-        tenant.patch(TASKS, names["task"], DONE, status),
+        tenant.patch(TASKS, names["task"], DONE, STATUS),
         tenant.patch(TASKS, names["task"], UNOWNED),
         tenant.patch(JOBS, names["job"], {"spec": {"parallelism": 0}}),
-        tenant.patch(JOBS, names["job"], TERMINATING, status),
+        tenant.patch(JOBS, names["job"], TERMINATING, STATUS),
         tenant.patch(JOBS, names["job"], UNOWNED),
         tenant.run("replace", "-f=-", stdin={**checked["task"], **OTHER_TASK}),
     ):
@@ -223,8 +229,7 @@ async def test_metadata_and_foreign_owners_of_generated_objects_are_anybodys(flo
             "kind": resource.kind,
             "metadata": {"name": name, "labels": labels},
         }
-        tool = ("--server-side", "--field-manager=gitops", "--validate=false", "-f=-")
-        assert tenant.run("apply", *tool, stdin=applied) == ""
+        assert tenant.apply(resource, name, applied) == ""
         assert tenant.patch(resource, name, {"metadata": {"annotations": {"a": "b"}}}) == ""
         if resource is not PODS:
             for finalizers in (["example.com/f"], []):
@@ -290,7 +295,7 @@ async def test_a_version_made_by_hand_opens_no_gate(flow, tenant):
     assert tenant.create(of_kind("KeptnWorkloadVersion", VERSION, spec)) == ""
     passed = {"preDeploymentStatus", "preDeploymentEvaluationStatus", "deploymentStatus", "status"}
     passed = {"status": dict.fromkeys(passed, "Succeeded")}
-    assert tenant.patch(WORKLOAD_VERSIONS, VERSION, passed, "--subresource=status") == ""
+    assert tenant.patch(WORKLOAD_VERSIONS, VERSION, passed, STATUS) == ""
     await flow.create(deployment("ledger", keptn("ledger")))
     await flow.until_gated("ledger")
     # Also with the very owner of the pod, which a tenant may read.
@@ -312,7 +317,7 @@ async def test_a_task_made_by_hand_in_the_place_of_a_generated_one_is_no_result(
     assert tenant.run("delete", "keptntask", name, "--cascade=orphan") == ""
     forged = of_kind("KeptnTask", name, {"taskDefinition": "missing"})
     assert tenant.create(forged) == ""
-    tenant.patch(TASKS, name, DONE, "--subresource=status")
+    tenant.patch(TASKS, name, DONE, STATUS)
     others = await flow.until(
         lambda: [one for one in flow.all(TASKS) if one["metadata"]["name"] != name]
     )

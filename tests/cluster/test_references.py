@@ -11,13 +11,15 @@ import pytest
 
 from harbourmaster.api.resources import (
     ANALYSES,
+    ANALYSIS_VALUE_TEMPLATES,
     EVALUATIONS,
     MAGNUM_CLUSTERS,
     METRICS_PROVIDERS,
+    PROJECTS,
     SECRETS,
 )
 from harbourmaster.cli.main import main
-from helpers.cluster import eventually
+from helpers.cluster import create, eventually, role_binding, why_refused
 from helpers.flow.manifests import of_kind
 from helpers.manifests import ROOT
 from helpers.scripted_prometheus import ScriptedPrometheus, matrix
@@ -60,14 +62,13 @@ class Tenant:
     async def begin(self):
         """Get the role, and wait until it is effective."""
         user = f"user-{self.name}"
-        await self.admin("create", "rolebinding", user, "--clusterrole=edit", f"--user={user}")
-        for kind in ("analysisvaluetemplates.metrics.keptn.sh", f"projects.{PLACEMENT[:-9]}"):
-            await asyncio.to_thread(eventually, lambda kind=kind: self.can("create", kind))
-
-    def can(self, *question):
-        arguments = ("auth", "can-i", *question, f"--namespace={self.name}")
-        answer = self._plane.kubectl(*arguments, f"--as=user-{self.name}", check=False)
-        return answer.stdout.strip() == "yes"
+        create(self._plane.kubectl, role_binding(user, self.name, user, "edit"))
+        for resource in (ANALYSIS_VALUE_TEMPLATES, PROJECTS):
+            path = f"{resource.path(self.name)}?dryRun=All"
+            request = (self._plane.kubectl, user, "POST", path, {})
+            await asyncio.to_thread(
+                eventually, lambda request=request: "forbidden" not in why_refused(*request)
+            )
 
     async def create(self, *manifests, by_admin=False):
         """Create objects as the tenant; those of another namespace are refused by the role."""

@@ -14,11 +14,9 @@ import pytest
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from helpers import rights
-from helpers.cluster import (
-    delete_namespace,
-    fresh_namespace,
-)
+from helpers.cluster import create, delete, delete_namespace, fresh_namespace
 from helpers.controller import Controller, Watched
+from helpers.faults.stored_objects import Stored
 from helpers.patience import COLLECTED, PATIENCE, WAIT
 from helpers.registered import (
     CONFIGURATIONS,
@@ -59,15 +57,17 @@ WEBHOOK_POD = {
 
 
 @pytest.fixture
-def home(request, kubectl):
+def home(request, kubectl, namespaces_stay):
     """The name of the controller's own namespace, alone with its name."""
     name = fresh_namespace(kubectl, request.node.name)
-    kubectl("create", "-f=-", stdin=rights.account(name))
+    account = rights.account(name)
+    create(kubectl, *account)
     yield name
     for kind in CONFIGURATIONS:
-        kubectl("delete", kind.plural, NAME, "--ignore-not-found")
-    kubectl("delete", "clusterrole,clusterrolebinding", name)
-    delete_namespace(kubectl, name)
+        Stored(kubectl.__self__).remove(kind.path(name=NAME))
+    delete(kubectl, *account)
+    if not namespaces_stay:
+        delete_namespace(kubectl, name)
 
 
 @pytest.fixture
@@ -97,7 +97,8 @@ async def watched(admin, home):
 def start(control_plane, kubectl, home, tmp_path):
     """Return a function that starts a controller process with flags, and no right too many."""
     started = []
-    token = kubectl("create", "token", rights.ACCOUNT, f"--namespace={home}").stdout.strip()
+    path = f"/api/v1/namespaces/{home}/serviceaccounts/{rights.ACCOUNT}/token"
+    token = Stored(kubectl.__self__).ask("POST", path, {})["status"]["token"]
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(rights.kubeconfig(control_plane.kubeconfig, token=token))
 
@@ -340,7 +341,8 @@ async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, 
 async def test_rotations_make_each_authority_known_before_a_leaf_of_it_is_served(
     start, watched, home, kubectl, control_plane, converted
 ):
-    kubectl("create", "-f=-", f"--namespace={home}", stdin=json.dumps(WEBHOOK_POD))
+    pod = {**WEBHOOK_POD, "metadata": {**WEBHOOK_POD["metadata"], "namespace": home}}
+    create(kubectl, pod)
     start(
         "--certificates-ca-lifetime-seconds=60",
         "--certificates-leaf-lifetime-seconds=12",

@@ -17,13 +17,17 @@ from harbourmaster.certs.store import ensure
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from helpers.admitted import GATE, OPT_IN, keys
 from helpers.cluster import (
+    create,
+    delete,
     eventually,
+    fresh_namespace,
     registered,
     tried_pod,
     webhook_configuration,
 )
+from helpers.faults.stored_objects import Stored
 from helpers.objects import policy
-from helpers.patience import PATIENCE, WAIT
+from helpers.patience import PATIENCE
 
 pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
@@ -83,16 +87,12 @@ class GatedNamespace:
 
     def __init__(self, kubectl, labels):
         self._kubectl = kubectl
-        self.name = f"waiting-{uuid.uuid4().hex[:8]}"
-        metadata = {"name": self.name, "labels": labels, "annotations": OPT_IN}
-        self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        kubectl("wait", "--for=create", WAIT, "serviceaccount/default", f"--namespace={self.name}")
+        self.name = fresh_namespace(kubectl, "waiting", labels, OPT_IN)
         self.create(policy("here", self.name, nodeSelector={"example.com/here": ""}))
         eventually(lambda: tried_pod(kubectl, self.name).get("nodeSelector"))
 
-    def create(self, manifest, *options, check=True):
-        text = json.dumps(manifest)
-        return self._kubectl("create", "-f=-", *options, stdin=text, check=check)
+    def create(self, manifest):
+        create(self._kubectl, manifest)
 
     def pods(self, count):
         """The specs and annotations of so many pods, once they are there.
@@ -102,14 +102,10 @@ class GatedNamespace:
         """
 
         def found():
-            answer = self._kubectl("get", "pods", f"--namespace={self.name}", "-o=json")
-            items = json.loads(answer.stdout)["items"]
+            path = f"/api/v1/namespaces/{self.name}/pods"
+            items = Stored(self._kubectl.__self__).ask("GET", path)["items"]
             early = [each for each in items if annotations(each).get(PARENT_KEY) == UNRESOLVED]
-            for each in early:
-                name = each["metadata"]["name"]
-                self._kubectl(
-                    "delete", "pod", name, f"--namespace={self.name}", "--ignore-not-found"
-                )
+            delete(self._kubectl, *({"apiVersion": "v1", "kind": "Pod", **each} for each in early))
             return [] if early else items
 
         items = eventually(found, is_right=lambda items: len(items) == count)
@@ -129,7 +125,8 @@ class GatedNamespace:
             },
             "spec": {"containers": [CONTAINER], **spec},
         }
-        answer = self.create(manifest, "--dry-run=server", "-o=json", check=check)
+        options = ("--dry-run=server", "-o=json", "-f=-")
+        answer = self._kubectl("create", *options, stdin=json.dumps(manifest), check=check)
         stored = json.loads(answer.stdout)["spec"] if answer.stdout.strip() else None
         return stored, answer.stderr
 

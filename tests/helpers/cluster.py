@@ -7,16 +7,22 @@ import contextlib
 import json
 import re
 import time
+import urllib.error
+import urllib.request
 import uuid
 
 from harbourmaster.playground import api
 from harbourmaster.playground.errors import PlaygroundError
+from helpers.faults.stored_objects import Stored
 from helpers.objects import API, RESOURCES
 from helpers.patching import NODE_REQUIRED
 from helpers.patience import PATIENCE
 
+RBAC = "rbac.authorization.k8s.io/v1"
+STRICTLY = "?fieldValidation=Strict"
 POLICY_RESOURCES = ["podschedulingpolicies", "clusterpodschedulingpolicies"]
 LABELS = {"example.com/app": "ledger", "example.com/role": "main"}
+PAUSE_SECONDS = 0.05
 # The namespaces whose reviews go to the server that tests share.
 SERVED = {"example.com/reviews": "shared"}
 
@@ -108,9 +114,72 @@ def required_terms(spec):
     return required.get("nodeSelectorTerms", [])
 
 
+def path_of(manifest, *more):
+    """The path of an object in the API; without its name, that of the objects of its kind."""
+    version, metadata = manifest["apiVersion"], manifest["metadata"]
+    place = ("namespaces", metadata["namespace"]) if "namespace" in metadata else ()
+    plural = re.sub("y$", "ie", manifest["kind"].lower()) + "s"
+    return "/".join(("", "apis" if "/" in version else "api", version, *place, plural, *more))
+
+
+def why_refused(kubectl, user, method, path, body=None, kind="json"):
+    """Return why the API server refuses a request of this user; empty if it does not.
+
+    ``kind`` is that of a patch: merge-patch+json, apply-patch+yaml and so on.
+    """
+    plane = kubectl.__self__
+    headers = {"Content-Type": f"application/{kind}", "Impersonate-User": user}
+    content = json.dumps(body).encode()
+    url = f"{plane.server}{path}"
+    request = urllib.request.Request(url, content, headers, method=method)  # noqa: S310
+    try:
+        urllib.request.urlopen(request, context=plane.admin).close()  # noqa: S310
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.load(error)["message"]
+    return ""
+
+
+def role_of(kind, metadata, *rules):
+    """A Role or ClusterRole."""
+    return {"apiVersion": RBAC, "kind": kind, "metadata": metadata, "rules": rules}
+
+
+def role_binding(name, namespace, user, role, kind="ClusterRole"):
+    """A RoleBinding that gives a user a role in the namespace."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": RBAC,
+        "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+
+def create(kubectl, *manifests):
+    """Create objects, whose namespaces are in the manifests; return what is stored.
+
+    Requests of our own serve for all of this: a process takes far longer.
+    """
+    stored = Stored(kubectl.__self__)
+    return [stored.ask("POST", path_of(each) + STRICTLY, each) for each in manifests]
+
+
+def delete(kubectl, *manifests):
+    """Delete objects; they may be gone already."""
+    for each in manifests:
+        Stored(kubectl.__self__).remove(path_of(each, each["metadata"]["name"]))
+
+
 def read(kubectl, manifest):
     """What the API server holds of a manifest's objects, by kind; an empty dict for nothing."""
-    return by_kind(kubectl("get", "--ignore-not-found", "-o=json", "-f=-", stdin=manifest).stdout)
+    given, stored = json.loads(manifest), Stored(kubectl.__self__)
+    found = {
+        each["kind"]: stored.find(path_of(each, each["metadata"]["name"]))
+        for each in given.get("items", [given])
+    }
+    return {kind: each for kind, each in found.items() if each}
 
 
 def by_kind(text):
@@ -144,9 +213,8 @@ def fresh_namespace(kubectl, stem, labels=None, annotations=None):
 
 def delete_namespace(kubectl, name):
     """Delete a namespace without waiting for its end; it may be gone already."""
-    plane = kubectl.__self__
     with contextlib.suppress(PlaygroundError):
-        api.request(plane.port, plane.admin, "DELETE", f"/api/v1/namespaces/{name}")
+        Stored(kubectl.__self__).ask("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def selecting(namespace):
@@ -157,12 +225,11 @@ def selecting(namespace):
 @contextlib.contextmanager
 def registered(kubectl, *configurations):
     """Keep webhook configurations in the API; they take effect a moment later."""
-    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": configurations})
-    kubectl("create", "-f=-", stdin=manifest)
+    create(kubectl, *configurations)
     try:
         yield
     finally:
-        kubectl("delete", "-f=-", stdin=manifest)
+        delete(kubectl, *configurations)
 
 
 def eventually(ask, *, is_right=bool):
@@ -170,15 +237,14 @@ def eventually(ask, *, is_right=bool):
     deadline = time.monotonic() + PATIENCE
     while not is_right(answer := ask()):
         assert time.monotonic() < deadline, f"still {answer}"
+        time.sleep(PAUSE_SECONDS)
     return answer
 
 
 def tried_pod(kubectl, namespace):
     """The spec that a bare pod would get in the namespace, by a server-side dry run."""
-    manifest = json.dumps(workload("Pod", namespace, suffix="-tried"))
-    return json.loads(
-        kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest).stdout
-    )["spec"]
+    pod = workload("Pod", namespace, suffix="-tried")
+    return Stored(kubectl.__self__).ask("POST", f"{path_of(pod)}?dryRun=All", pod)["spec"]
 
 
 def rule(resources, group="", version="v1", operations=("CREATE",)):

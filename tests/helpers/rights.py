@@ -49,13 +49,12 @@ def granted():
 
 
 def account(namespace):
-    """The ServiceAccount in the namespace, with its roles and bindings, as a List."""
-    items = [
+    """The ServiceAccount in the namespace, with its roles and bindings."""
+    return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _in(namespace, ACCOUNT)},
         *_role("ClusterRole", EVERYWHERE, {"name": namespace}, namespace),
         *_role("Role", AT_HOME, _in(namespace, ACCOUNT), namespace),
     ]
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def kubeconfig(admin, **user):

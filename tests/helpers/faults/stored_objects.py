@@ -30,8 +30,11 @@ class Stored:
 
     def find(self, path):
         """An object; None where there is none."""
+        return self._ask_unless_missing("GET", path)
+
+    def _ask_unless_missing(self, method, path):
         try:
-            return self.ask("GET", path)
+            return self.ask(method, path)
         except PlaygroundError as error:
             if f"{path}: 404 " in str(error):
                 return None
@@ -73,8 +76,7 @@ class Stored:
 
     def remove(self, path):
         """Delete an object if it is there."""
-        if self.find(path) is not None:
-            self.ask("DELETE", path)
+        self._ask_unless_missing("DELETE", path)
 
     def remove_namespace(self, name):
         """Delete a namespace; without its controller, we take the last hold of it away."""
