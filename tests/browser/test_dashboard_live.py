@@ -126,12 +126,15 @@ async def test_a_page_of_a_server_that_ends_says_so_and_follows_the_next_one(bro
     async with served(filled) as site:
         port = int(site.url.rpartition(":")[2])
         async with logged_in(browser, site.url, TOKEN) as visit:
+            await visit.page.clock.install()
             await visit.go("/applications")
             await live(visit)
             await site.stop()
             await visit.page.wait_for_selector("#live[data-state=off]", timeout=MS)
             assert "not live" in await visit.page.inner_text("#live")
             async with served(filled, port=port):
+                # The page looks again ten seconds after the end.
+                await visit.page.clock.fast_forward(10_000)
                 await visit.page.wait_for_url("**/login**", timeout=MS)
                 await visit.page.fill("#token", TOKEN)
                 await visit.page.press("#token", "Enter")

@@ -30,9 +30,10 @@ from harbourmaster.gates.waits import WAIT_FOR_KEY
 from harbourmaster.playground.installation import Installation
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY
 from helpers import previous
-from helpers.cluster import eventually
+from helpers.cluster import RBAC, eventually
 from helpers.controller import connected
 from helpers.faults.api_proxy import ApiProxy, Fault
+from helpers.faults.stored_objects import Stored
 from helpers.flow.installation import HOME, Harbour
 from helpers.flow.manifests import (
     IMAGE,
@@ -104,12 +105,12 @@ FIRST, SECOND = "6b86b273", "d4735e3a"
 
 def granted(kubectl):
     """What each account may do: verb, group, resource, and the name where it is limited to one."""
-    roles, bindings = {}, []
-    for kind in ("role", "clusterrole"):
-        found = json.loads(kubectl("get", kind, "--all-namespaces", "-o=json").stdout)["items"]
-        roles |= {(one["kind"], one["metadata"]["name"]): one["rules"] for one in found}
-        found = kubectl("get", f"{kind}bindings", "--all-namespaces", "-o=json")
-        bindings += json.loads(found.stdout)["items"]
+    stored, roles, bindings = Stored(kubectl.__self__), {}, []
+    for kind in ("Role", "ClusterRole"):
+        path = f"/apis/{RBAC}/{kind.lower()}"
+        found = stored.ask("GET", f"{path}s")["items"]
+        roles |= {(kind, one["metadata"]["name"]): one["rules"] for one in found}
+        bindings += stored.ask("GET", f"{path}bindings")["items"]
     for binding in bindings:
         for subject in binding.get("subjects") or ():
             if subject.get("namespace") != HOME:

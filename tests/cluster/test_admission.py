@@ -6,7 +6,6 @@ import pytest
 
 from helpers.cluster import (
     SERVED,
-    by_kind,
     create,
     fresh_namespace,
     pod_spec,
@@ -120,10 +119,9 @@ def test_an_object_with_a_finalizer_goes_though_a_policy_came(
 def test_a_dry_run_shows_the_change_and_stores_nothing(kubectl, server, served_namespace):
     server.add_policies(policy("rules", served_namespace, **RULES))
     manifest = workloads(served_namespace, **OWN)
-    shown = kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest)
-    found = by_kind(shown.stdout)
-    assert found.keys() == RESOURCES.keys()
-    for one in found.values():
+    found = create(kubectl, *json.loads(manifest)["items"], is_tried=True)
+    assert [one["kind"] for one in found] == list(RESOURCES)
+    for one in found:
         assert_ruled(pod_spec(one))
     assert read(kubectl, manifest) == {}
 

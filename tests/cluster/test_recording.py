@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.cli.main import main
 from helpers.cluster import (
-    by_kind,
+    create,
     eventually,
     pod_spec,
     registered,
@@ -51,12 +51,8 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
         manifest = with_secrets(workloads(namespace))
         with registered(kubectl, configuration):
             made = eventually(
-                lambda: by_kind(
-                    kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest).stdout
-                ),
-                is_right=lambda found: all(
-                    "nodeSelector" in pod_spec(one) for one in found.values()
-                ),
+                lambda: create(kubectl, *json.loads(manifest)["items"], is_tried=True),
+                is_right=lambda found: all("nodeSelector" in pod_spec(one) for one in found),
             )
             # Applied, it carries what was applied, secrets and all, in an annotation.
             kubectl("apply", "-f=-", stdin=manifest)
@@ -71,7 +67,7 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
                     >= RESOURCES.keys()
                 ),
             )
-    assert made.keys() == RESOURCES.keys()
+    assert [one["kind"] for one in made] == list(RESOURCES)
     assert not [line for line in lines if CANARY.encode() in line]
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes(b"\n".join(lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import uuid
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from harbourmaster.playground.installation import Installation
-from helpers.cluster import eventually
+from helpers.cluster import create, eventually, fresh_namespace
 from helpers.flow.installation import FLAGS
 from helpers.flow.manifests import GATE, deployment, keptn
 from helpers.manifests import overlay
@@ -59,28 +58,21 @@ def outage(installed, *names):
 
 def created(installed, count, scheduler="nobody"):
     """Create so many pods that the policy selects, more than fit a node; return their names."""
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", installed.plane.port, context=installed.plane.admin
-    )
-    names = [f"recorded-{uuid.uuid4().hex[:8]}" for _ in range(count)]
-    with contextlib.closing(connection):
-        for name in names:
-            pod = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "labels": LABELS},
-                "spec": {
-                    "containers": [{"name": "main", "image": "registry.example.com/main:1"}],
-                    "schedulerName": scheduler,
-                },
-            }
-            headers = {"Content-Type": "application/json"}
-            path = "/api/v1/namespaces/default/pods"
-            connection.request("POST", path, json.dumps(pod), headers)
-            with connection.getresponse() as answer:
-                assert answer.status == http.HTTPStatus.CREATED, answer.read()
-                answer.read()
-    return names
+    main = {"name": "main", "image": "registry.example.com/main:1"}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"recorded-{uuid.uuid4().hex[:8]}",
+                "namespace": "default",
+                "labels": LABELS,
+            },
+            "spec": {"containers": [main], "schedulerName": scheduler},
+        }
+        for _ in range(count)
+    ]
+    return [each["metadata"]["name"] for each in create(installed.kubectl, *pods)]
 
 
 def creations(installed):
@@ -168,15 +160,10 @@ def owned(name="bare", *, annotations=None, **spec):
 @pytest.fixture
 def gated(installed):
     """A namespace that requests gates, and has its label."""
-    name = f"gated-{uuid.uuid4().hex[:8]}"
     annotations = {"keptn.sh/lifecycle-toolkit": "enabled"}
-    metadata = {"name": name, "annotations": annotations}
-    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    installed.kubectl("create", "-f=-", stdin=json.dumps(manifest))
+    name = fresh_namespace(installed.kubectl, "gated", annotations=annotations)
     label = "-o=jsonpath={.metadata.labels.gates\\.harbourmaster\\.dev/enabled}"
     eventually(lambda: installed.kubectl("get", "namespace", name, label).stdout)
-    account = ("get", "serviceaccount", "default", f"--namespace={name}")
-    eventually(lambda: installed.kubectl(*account, check=False).returncode == 0)
     return name
 
 

@@ -133,7 +133,7 @@ def why_refused(kubectl, user, method, path, body=None, kind="json"):
     url = f"{plane.server}{path}"
     request = urllib.request.Request(url, content, headers, method=method)  # noqa: S310
     try:
-        urllib.request.urlopen(request, context=plane.admin).close()  # noqa: S310
+        urllib.request.urlopen(request, timeout=PATIENCE, context=plane.admin).close()  # noqa: S310
     except urllib.error.HTTPError as error:
         with error:
             return json.load(error)["message"]
@@ -157,13 +157,13 @@ def role_binding(name, namespace, user, role, kind="ClusterRole"):
     }
 
 
-def create(kubectl, *manifests):
-    """Create objects, whose namespaces are in the manifests; return what is stored.
+def create(kubectl, *manifests, is_tried=False):
+    """Create objects, or try it by a dry run; return what is stored, or would be.
 
-    Requests of our own serve for all of this: a process takes far longer.
+    The namespaces are in the manifests. Requests of our own serve for this: a process takes longer.
     """
-    stored = Stored(kubectl.__self__)
-    return [stored.ask("POST", path_of(each) + STRICTLY, each) for each in manifests]
+    stored, query = Stored(kubectl.__self__), STRICTLY + "&dryRun=All" * is_tried
+    return [stored.ask("POST", path_of(each) + query, each) for each in manifests]
 
 
 def delete(kubectl, *manifests):
@@ -182,28 +182,13 @@ def read(kubectl, manifest):
     return {kind: each for kind, each in found.items() if each}
 
 
-def by_kind(text):
-    """Objects by kind from kubectl's JSON: one, several in a row, or a List."""
-    decoder = json.JSONDecoder()
-    found = {}
-    while text := text.strip():
-        value, end = decoder.raw_decode(text)
-        found.update({one["kind"]: one for one in value.get("items", [value])})
-        text = text[end:]
-    return found
-
-
 def fresh_namespace(kubectl, stem, labels=None, annotations=None):
-    """Create a namespace of a name like ``stem`` in which pods can be created; return its name.
-
-    By requests of our own to the plane of this ``kubectl``: a process for each takes a while.
-    """
+    """Create a namespace of a name like ``stem`` in which pods can be created; return its name."""
     plane = kubectl.__self__
     stem = re.sub("[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
     name = f"{stem}-{uuid.uuid4().hex[:8]}"
     metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
-    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    api.request(plane.port, plane.admin, "POST", "/api/v1/namespaces", manifest)
+    create(kubectl, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     accounts = f"/api/v1/namespaces/{name}/serviceaccounts?watch=true"
     with contextlib.closing(api.watch(plane.port, plane.admin, accounts, PATIENCE)) as events:
         # The first one is there for pods without another.
@@ -243,8 +228,8 @@ def eventually(ask, *, is_right=bool):
 
 def tried_pod(kubectl, namespace):
     """The spec that a bare pod would get in the namespace, by a server-side dry run."""
-    pod = workload("Pod", namespace, suffix="-tried")
-    return Stored(kubectl.__self__).ask("POST", f"{path_of(pod)}?dryRun=All", pod)["spec"]
+    (tried,) = create(kubectl, workload("Pod", namespace, suffix="-tried"), is_tried=True)
+    return tried["spec"]
 
 
 def rule(resources, group="", version="v1", operations=("CREATE",)):

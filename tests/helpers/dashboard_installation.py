@@ -16,7 +16,7 @@ import aiohttp
 
 from harbourmaster.playground.installation import Installation
 from harbourmaster.playground.ports import free_ports
-from helpers.cluster import eventually
+from helpers.cluster import eventually, fresh_namespace
 from helpers.flow.installation import FLAGS
 from helpers.flow.manifests import deployment, keptn
 from helpers.manifests import overlay
@@ -54,13 +54,7 @@ class DashboardInstallation:
 
     def namespace(self, stem, **annotations):
         """A fresh namespace whose pods are gated."""
-        name = f"{stem}-{uuid.uuid4().hex[:6]}"
-        metadata = {"name": name, "annotations": {**OPT_IN, **annotations}}
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        self.kubectl("create", "-f=-", stdin=json.dumps(body))
-        found = ("get", "serviceaccount", "default", f"--namespace={name}")
-        eventually(lambda: self.kubectl(*found, check=False).returncode == 0)
-        return name
+        return fresh_namespace(self.kubectl, stem, annotations={**OPT_IN, **annotations})
 
     def person(self, *namespaces, everywhere=False):
         """Somebody who may see these namespaces; return name and token."""
