@@ -61,26 +61,26 @@ class Stage(NamedTuple):
 
 TOTAL_MINUTES = {"gate": 8, "full": 90}
 STAGES = {
-    "unit": Stage(
-        ("unit", "conformance"), {"gate": Budget(3, 170), "full": Budget(5, 500)}, 3, 0.8
-    ),
-    "security": Stage(("security",), {"gate": Budget(1.5, 40), "full": Budget(2, 120)}, 1, 0.5),
     "cluster": Stage(
         ("cluster",),
-        {"gate": Budget(5, 420), "full": Budget(30, 3600)},
+        {"gate": Budget(6, 360), "full": Budget(30, 3600)},
         processes=4,
         load=0.5,
         needs_binaries=True,
     ),
+    "unit": Stage(
+        ("unit", "conformance"), {"gate": Budget(3, 170), "full": Budget(5, 500)}, 2, 0.75
+    ),
+    "security": Stage(("security",), {"gate": Budget(4, 50), "full": Budget(2, 120)}, 1, 0.5),
     "chaos": Stage(
-        ("chaos",), {"gate": Budget(3, 90), "full": Budget(20, 1200)}, 2, 0.5, needs_binaries=True
+        ("chaos",), {"gate": Budget(4, 100), "full": Budget(20, 1200)}, 2, 0.5, needs_binaries=True
     ),
     "browser": Stage(
         ("browser",), {"gate": Budget(1, 20), "full": Budget(3, 60)}, 1, 0.5, needs_binaries=True
     ),
     # It never waits, so it fills the time in which the last of the others do.
     "property": Stage(
-        ("property", "simulation"), {"gate": Budget(1.5, 60), "full": Budget(15, 1800)}, 2, 0.9
+        ("property", "simulation"), {"gate": Budget(2, 70), "full": Budget(15, 1800)}, 2, 0.9
     ),
     "bench": Stage(("bench",), {"full": Budget(2, 120)}, load=inf),
     # One node for all of its tests, which show what they count.
@@ -89,8 +89,9 @@ STAGES = {
 ENVIRONMENT = {
     # Otherwise each process would compile all modules again.
     "PYTHONDONTWRITEBYTECODE": "",
-    # The control plane's garbage collector would take a sixth of its time.
+    # Garbage collection would take a sixth of the control plane's time.
     "GOGC": "400",
+    "GOMEMLIMIT": "1GiB",
 }
 DEPTH = {
     "gate": {},
