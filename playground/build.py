@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harbourmaster.playground.errors import PlaygroundError
 from harbourmaster.playground.processes import captured
@@ -95,6 +95,9 @@ NODE = Suite(
     70,
     {command: _kubernetes(command) for command in ("kubelet", "kube-proxy")},
 )
+
+
+PROGRESS_SECONDS = 20
 
 
 class Toolchain(NamedTuple):
@@ -282,7 +285,7 @@ def _build_all(
             outputs.setdefault(output, []).append(package)
         for output, packages in outputs.items():
             arguments = [f"-tags={suite.tags}", f"-o={output}", *packages]
-            _build(toolchain, sources / suite.module, arguments, environment, log)
+            _build(toolchain, sources / suite.module, arguments, environment, log, progress)
         binaries.rename(folder)
     progress(f"{_clock(time.monotonic() - begun)} built {count} binaries")
 
@@ -299,17 +302,24 @@ def _build(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     log: Path,
+    progress: Callable[[str], None],
 ) -> None:
-    with log.open("ab") as file:
-        result = subprocess.run(  # noqa: S603 -- the user's own toolchain
-            [str(toolchain.command), "build", *FLAGS, *arguments],
-            cwd=module,
-            env={**environment, **SETTINGS},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if result.returncode != 0:
+    begun = reported = time.monotonic()
+    command = [str(toolchain.command), "build", "-v", *FLAGS, *arguments]
+    settings = {**environment, **SETTINGS}
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with (
+        log.open("a") as file,
+        subprocess.Popen(command, cwd=module, env=settings, text=True, **streams) as process,  # noqa: S603 -- the user's own toolchain
+    ):
+        # Each line is a package that is downloaded or compiled now.
+        for number, line in enumerate(process.stdout or (), start=1):
+            file.write(line)
+            now = time.monotonic()
+            if now - reported >= PROGRESS_SECONDS:
+                reported = now
+                progress(f"{_clock(now - begun)} compiling package {number}: {line.strip()}")
+    if process.returncode != 0:
         reason = _last_line(log.read_text(errors="replace"))
         raise PlaygroundError(f"building {module.name} failed: {reason}: see {log}")
 

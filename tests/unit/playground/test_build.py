@@ -27,6 +27,7 @@ FAKE_GO = """#!/bin/sh
 if [ "$1" = env ]; then echo "$GO_VERSION"; echo amd64; exit 0; fi
 echo "$@" >> "$GO_CALLS"
 echo changed >> go.sum
+echo example.com/a
 if [ -n "$GO_FAILS" ]; then echo "first line"; echo "no space left" >&2; exit 1; fi
 for argument in "$@"; do case "$argument" in -o=*) output="${argument#-o=}";; -*|build) ;;
 *) if [ -d "$output" ]; then : > "$output/${argument##*/}"; else : > "$output"; fi;; esac; done
@@ -93,7 +94,8 @@ def test_assets_without_an_api_server_are_passed_over(environment, tmp_path):
     assert folder.parent == tmp_path / "cache" / "harbourmaster"
 
 
-def test_a_build_announces_its_time_before_it_begins(environment):
+def test_a_build_announces_its_time_before_it_begins_and_how_far_it_is(environment, monkeypatch):
+    monkeypatch.setattr(build, "PROGRESS_SECONDS", 0)
     lines, commands = [], []
 
     def progress(line):
@@ -103,8 +105,8 @@ def test_a_build_announces_its_time_before_it_begins(environment):
     folder = ensure_binaries(environment=environment, progress=progress)
     assert {path.name for path in folder.iterdir()} == set(TARGETS)
     assert lines[0].endswith(": about 3:40 on 2 idle cores")
-    assert lines[1:] == ["0:00 built 5 binaries"]
-    assert commands == [0, 1]
+    assert lines[1:] == ["0:00 compiling package 1: example.com/a", "0:00 built 5 binaries"]
+    assert commands == [0, 1, 1]
 
 
 def test_binaries_whose_packages_end_alike_have_names_of_their_own(environment):
