@@ -196,13 +196,23 @@ def parsed(text):
     return yaml.load_all(text, yaml.CSafeLoader)
 
 
+@functools.cache
+def _document(text):
+    return yaml.load(text, yaml.CSafeLoader)
+
+
+def shared(text):
+    """Return the objects in YAML; those that were in other texts too are parsed once."""
+    return tuple(map(_document, text.rstrip().split("\n---\n")))
+
+
 @functools.lru_cache(maxsize=64)
 def objects(base="default", *components):
     """Return the rendered objects, shared by all callers."""
 
     def make(path):
         text = _render(deploy_without_schemas(), base, *components)
-        path.write_bytes(msgspec.json.encode(list(parsed(text))))
+        path.write_bytes(msgspec.json.encode(shared(text)))
 
     path = make_once("+".join((base, *components, "objects")), make)
     return tuple(_with_schemas(msgspec.json.decode(path.read_bytes())))
