@@ -110,7 +110,7 @@ def test_links_out_of_the_manual_become_paths_but_in_code():
     assert without_links_out(text, page, DOCS) == told
 
 
-@pytest.mark.parametrize("picture", sorted((DOCS / "concepts/pictures").glob("*.svg")), ids=str)
+@pytest.mark.parametrize("picture", sorted((DOCS / "concepts/pictures").glob("*.svg")), ids=lambda path: path.stem)
 def test_every_picture_is_shown_with_a_text_and_has_both_colours(picture):
     shown = [
         alt
