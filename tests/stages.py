@@ -69,7 +69,7 @@ STAGES = {
         needs_binaries=True,
     ),
     "unit": Stage(
-        ("unit", "conformance"), {"gate": Budget(3, 170), "full": Budget(5, 500)}, 2, 0.75
+        ("unit", "conformance"), {"gate": Budget(3, 210), "full": Budget(5, 500)}, 2, 0.9
     ),
     "security": Stage(("security",), {"gate": Budget(4, 50), "full": Budget(2, 120)}, 1, 0.5),
     "chaos": Stage(

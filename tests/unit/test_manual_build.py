@@ -20,6 +20,7 @@ from manual.outside import without_links_out
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PICTURES = sorted((DOCS / "concepts/pictures").glob("*.svg"))
 CRDS = [
     definition
     for file in sorted((ROOT / "deploy/crds").glob("*.yaml"))
@@ -110,7 +111,7 @@ def test_links_out_of_the_manual_become_paths_but_in_code():
     assert without_links_out(text, page, DOCS) == told
 
 
-@pytest.mark.parametrize("picture", sorted((DOCS / "concepts/pictures").glob("*.svg")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("picture", PICTURES, ids=[picture.stem for picture in PICTURES])
 def test_every_picture_is_shown_with_a_text_and_has_both_colours(picture):
     shown = [
         alt
