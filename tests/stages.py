@@ -63,13 +63,13 @@ TOTAL_MINUTES = {"gate": 8, "full": 90}
 STAGES = {
     "cluster": Stage(
         ("cluster",),
-        {"gate": Budget(6, 360), "full": Budget(30, 3600)},
+        {"gate": Budget(7, 360), "full": Budget(30, 3600)},
         processes=4,
         load=0.5,
         needs_binaries=True,
     ),
     "unit": Stage(
-        ("unit", "conformance"), {"gate": Budget(3, 210), "full": Budget(5, 500)}, 2, 0.9
+        ("unit", "conformance"), {"gate": Budget(4, 210), "full": Budget(5, 500)}, 2, 0.9
     ),
     "security": Stage(("security",), {"gate": Budget(4, 50), "full": Budget(2, 120)}, 1, 0.5),
     "chaos": Stage(
