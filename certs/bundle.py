@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
@@ -121,9 +120,12 @@ def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
     if pem is None:
         raise UnreadableError(f"{file} is missing")
     try:
-        return list(_read_through(pem))
+        found = x509.load_pem_x509_certificates(pem)
+        for certificate in found:
+            _read_through(certificate)
     except (ValueError, *_PARSE_ERRORS):
         raise UnreadableError(f"{file} holds no certificate in PEM form") from None
+    return found
 
 
 def parse_key(pem: bytes | None, file: str) -> PrivateKeyTypes:
@@ -237,15 +239,16 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset((*dns, *map(str, addresses)))
 
 
-@lru_cache(maxsize=16)
-def _read_through(pem: bytes) -> list[x509.Certificate]:
-    found = x509.load_pem_x509_certificates(pem)
-    for each in found:
-        # The library parses most parts on access; a broken one must be found here.
-        each.public_key()
-        _ = each.extensions, each.subject, each.issuer
-        _ = each.not_valid_before_utc, each.not_valid_after_utc
-    return found
+def _read_through(certificate: x509.Certificate) -> None:
+    # The library parses most parts on access; a broken one must be found here.
+    certificate.public_key()
+    _ = (
+        certificate.extensions,
+        certificate.subject,
+        certificate.issuer,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
 
 
 def _check_window(file: str, not_before: datetime, not_after: datetime, now: datetime) -> None:
