@@ -20,8 +20,7 @@ _held: Final[dict[int, int]] = {}
 def free_ports(count: int) -> list[int]:
     """Choose ports that nobody listens on, and that no other process was given by this."""
     chosen: list[int] = []
-    start = random.SystemRandom().randrange(len(_PORTS))
-    for port in (*_PORTS[start:], *_PORTS[:start]):
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(chosen) == count:
             break
         if _claim(port):
