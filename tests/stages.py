@@ -304,6 +304,8 @@ def main():
     names = options.stages or known
     if set(names) - set(known):
         parser.error(f"unknown stage in {' '.join(names)}: choose from {', '.join(known)}")
+    if options.weigh and (run, names) != ("gate", known):
+        parser.error("--weigh writes the whole table: run it as gate, without a STAGE")
     impossible = {name: reason for name in names if (reason := why_not(name))}
     not_run = [f"{name}: not run: {reason}" for name, reason in impossible.items()]
     print(*not_run, sep="\n", end="\n" * bool(not_run), flush=True)
@@ -327,7 +329,7 @@ def main():
     results = run_jobs(jobs, {**os.environ, **ENVIRONMENT, **DEPTH[run]}, say)
     lines, code = summarise(names, run, results, (time.monotonic() - start) / 60)
     print("", *lines, *not_run, sep="\n", flush=True)
-    if options.weigh:
+    if options.weigh and not code:
         reports = (result.report for result in results.values())
         WEIGHTS.write_bytes(msgspec.json.format(msgspec.json.encode(weigh_files(reports))) + b"\n")
     return code
