@@ -29,5 +29,5 @@ done
 cp "$4" "$work/deno"
 printf 'FROM %s\nCOPY deno /usr/local/bin/deno\n' "$3" > "$work/Dockerfile"
 "$here/engine.sh" build --quiet --tag localhost/harbourmaster-deno-base:debian "$work" >/dev/null
-image "harbourmaster-python:$2" "$here/../../runtimes/python" --build-arg "PYTHON_IMAGE=$3"
-image "harbourmaster-deno:$2" "$here/../../runtimes/deno" --build-arg DENO_IMAGE=localhost/harbourmaster-deno-base:debian
+image "harbourmaster-python:$2" "$here/../runtimes/python" --build-arg "PYTHON_IMAGE=$3"
+image "harbourmaster-deno:$2" "$here/../runtimes/deno" --build-arg DENO_IMAGE=localhost/harbourmaster-deno-base:debian

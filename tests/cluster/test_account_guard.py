@@ -256,7 +256,7 @@ def other_attacks(ids):
 
 
 def legitimate(ids):
-    """What the controller writes, as ``controller/`` writes it."""
+    """What the controller writes, as ``harbourmaster/controller/`` writes it."""
     waiting, running = f"{PODS}/waiting", f"{PODS}/running"
     patch = "application/json-patch+json"
 

@@ -18,7 +18,7 @@ SECTIONS = re.compile(
 )
 LISTED = re.compile(r"\b([DRS][1-9]\d?)\b")
 GONE = re.compile(r'(?<![\w/"-])(?:kupid|keptn|krake|rescheduler|platform|ecosystem|design)\.md')
-BUILT = {"build", "dist", "docs", "harbourmaster"}
+BUILT = {"build", "dist", "docs"}
 SOURCES = {
     str(file.relative_to(ROOT)): file.read_text()
     for folder in ROOT.iterdir()

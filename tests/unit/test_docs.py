@@ -100,9 +100,9 @@ def anchors(page):
 
 
 def calls():
-    """Every call in the rooms that answer: the function's name and the call."""
-    for room in ("gates", "policies", "serving", "webhook"):
-        for file in (ROOT / room).glob("*.py"):
+    """Every call in the packages that answer reviews: the function's name and the call."""
+    for package in ("harbourmaster/gates", "policies", "harbourmaster/serving", "webhook"):
+        for file in (ROOT / package).glob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Call):
                     name = node.func
@@ -275,7 +275,8 @@ def literal(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-INSTALLING = ("controller/registration", "controller/extender", "controller/namespaces.py")
+CONTROLLER = "harbourmaster/controller"
+INSTALLING = (f"{CONTROLLER}/registration", f"{CONTROLLER}/extender", f"{CONTROLLER}/namespaces.py")
 
 
 def test_the_manual_of_events_lists_every_event_of_the_installation_with_its_type():
@@ -295,7 +296,7 @@ def test_the_command_and_the_controller_have_the_same_events_on_break_glass_mode
 
 def test_the_reference_names_every_event_that_is_written_out():
     text = "".join(page.read_text() for page in REFERENCE.glob("*.md"))
-    every = {reason for reason, _ in emitted("controller")}
+    every = {reason for reason, _ in emitted(CONTROLLER)}
     assert len(every) > len({*emitted(*INSTALLING)})
     assert not {reason for reason in every if f"`{reason}`" not in text}
 
@@ -340,7 +341,7 @@ def test_the_manual_lists_every_http_status():
             for keyword in call.keywords
             if keyword.arg == "status" and isinstance(keyword.value, ast.Constant)
         )
-    for file in (ROOT / "serving").glob("*.py"):
+    for file in (ROOT / "harbourmaster/serving").glob("*.py"):
         given.update(
             HTTPStatus[name] for name in re.findall(r"HTTPStatus\.([A-Z_]+)", file.read_text())
         )

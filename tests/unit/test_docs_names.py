@@ -16,11 +16,7 @@ from helpers.commands import parsers
 from helpers.manual_commands import PAGES, ROOT
 from manual.families import FAMILIES, labels_of, shown_name
 
-SOURCES = (
-    *("api", "certs", "cli", "controller", "dashboard", "deploy", "evaluation", "gates", "kube"),
-    *("lifecycle", "placement", "playground", "policies", "providers", "registration"),
-    *("rescheduling", "runtimes", "serving", "telemetry", "webhook"),
-)
+SOURCES = ("certs", "deploy", "harbourmaster", "playground", "policies", "webhook")
 # Those pages describe what others do.
 OURS = [page for page in PAGES if page.parent.name != "internals"]
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

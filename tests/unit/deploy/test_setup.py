@@ -19,7 +19,7 @@ def lines(section, key):
 
 
 def test_every_page_of_the_dashboard_is_installed():
-    folder = ROOT / "dashboard"
+    folder = ROOT / "harbourmaster/dashboard"
     (key,) = (key for key in SETUP["options.package_data"] if key.endswith("dashboard"))
     installed = {
         path for pattern in lines("options.package_data", key) for path in folder.glob(pattern)

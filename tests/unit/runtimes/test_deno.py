@@ -11,7 +11,7 @@ import pytest
 from helpers.manifests import ROOT
 from helpers.patience import PATIENCE
 
-ENTRYPOINT = ROOT / "runtimes/deno/entrypoint.sh"
+ENTRYPOINT = ROOT / "deploy/runtimes/deno/entrypoint.sh"
 ALLOWED = [
     "run",
     "--no-prompt",

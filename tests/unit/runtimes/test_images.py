@@ -6,7 +6,7 @@ import pytest
 
 from helpers.manifests import ROOT
 
-RUNTIMES = ROOT / "runtimes"
+RUNTIMES = ROOT / "deploy/runtimes"
 ENTRY = r"^([a-z0-9-]+)==\S+ \\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+"
 
 

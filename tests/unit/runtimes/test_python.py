@@ -14,7 +14,7 @@ import pytest
 from helpers.manifests import ROOT
 from helpers.patience import PATIENCE
 
-ENTRYPOINT = ROOT / "runtimes/python/entrypoint.py"
+ENTRYPOINT = ROOT / "deploy/runtimes/python/entrypoint.py"
 SHOW = """
 import json, os, sys
 names = ("DATA", "SECURE_DATA", "KEPTN_CONTEXT")
