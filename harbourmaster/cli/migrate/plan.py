@@ -298,7 +298,7 @@ def _again(observed: Observed) -> list[Ref]:
 
 
 def _take_over(observed: Observed) -> list[Command]:
-    installs = _adopts_at_once(observed) or observed.needs_successor
+    installs = _adopts_at_once(observed) or observed.needs_successor or observed.keptn.unset
     if not (observed.has_operator if installs else observed.ours.is_beside_keptn):
         return []
     # The same file, as settings of the user's own may have been added to it.
