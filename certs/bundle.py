@@ -120,12 +120,12 @@ def parse_certificates(pem: bytes | None, file: str) -> list[x509.Certificate]:
     if pem is None:
         raise UnreadableError(f"{file} is missing")
     try:
-        found = x509.load_pem_x509_certificates(pem)
-        for certificate in found:
+        certificates = x509.load_pem_x509_certificates(pem)
+        for certificate in certificates:
             _read_through(certificate)
     except (ValueError, *_PARSE_ERRORS):
         raise UnreadableError(f"{file} holds no certificate in PEM form") from None
-    return found
+    return certificates
 
 
 def parse_key(pem: bytes | None, file: str) -> PrivateKeyTypes:
@@ -201,8 +201,8 @@ def permitted_names(certificate: x509.Certificate) -> frozenset[str] | None:
         found = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
     except x509.ExtensionNotFound:
         return None
-    values = (each.value for each in found.permitted_subtrees or ())
-    return frozenset(str(getattr(each, "network_address", each)) for each in values)
+    values = (subtree.value for subtree in found.permitted_subtrees or ())
+    return frozenset(str(getattr(value, "network_address", value)) for value in values)
 
 
 def _check_pair(

@@ -172,15 +172,15 @@ def _find_signer(
     except UnreadableError as error:
         return None, str(error)
     faults = []
-    for each in candidates:
+    for candidate in candidates:
         try:
-            check_issuer(each, key, now)
+            check_issuer(candidate, key, now)
             # Clients would refuse a certificate for a name that it must not certify.
-            check_permitted(each, wanted)
+            check_permitted(candidate, wanted)
         except CertificateError as error:
             faults.append(str(error))
         else:
-            return each, ""
+            return candidate, ""
     return None, faults[0]
 
 

@@ -81,7 +81,9 @@ def read_authorities(
 
 def encode(certificates: Iterable[x509.Certificate]) -> bytes:
     """The certificates in PEM, with nothing between them."""
-    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+    return b"".join(
+        certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates
+    )
 
 
 def _authorities(pem: bytes, now: datetime) -> Iterable[x509.Certificate]:

@@ -76,7 +76,7 @@ def image_error(parameters: Names) -> str:
 def changelog_error(text: str, version: str) -> str:
     """What is wrong with the changelog, in one line; empty if it is that of this release."""
     _, *sections = re.split(r"^## ", _LINK.sub("", text), flags=re.MULTILINE)
-    found = [each.partition("\n") for each in sections]
+    found = [section.partition("\n") for section in sections]
     numbers, days = [], []
     for heading, _, _ in found:
         match = _HEADING.fullmatch(heading)
@@ -112,7 +112,7 @@ def pack(version: str, url: str, image: Path, parameters: Names) -> None:
     sbom = json.loads((DIST / f"harbourmaster-{version}.cdx.json").read_text())
     bill = of_image(image, reference, parameters["PYTHON_IMAGE"], sbom)
     written(bill, image.with_suffix(".cdx.json"))
-    digests = {each.name: _sha256(each) for each in sorted(DIST.iterdir())}
+    digests = {path.name: _sha256(path) for path in sorted(DIST.iterdir())}
     locks = {each.name: _sha256(each) for each in sorted(Path().glob("requirements*.txt"))}
     subjects = {**digests, parameters["IMG"]: reference[-64:]}
     statement = provenance(subjects, f"git+{url}@{commit}", locks, parameters)
@@ -165,7 +165,9 @@ def _unfilled(text: str) -> str:
     items = "".join(f"- {each.rstrip().replace(chr(10), chr(10) + '  ')}\n" for each in first)
     head = "# Fill in the ranges of your API server: docs/howto/installing.md\n"
     head += "apiVersion: v1\nkind: List\nitems:\n"
-    return "---\n".join([head + items, *(each for each in documents if each not in first)])
+    return "---\n".join(
+        [head + items, *(document for document in documents if document not in first)]
+    )
 
 
 def provenance(subjects: Names, source: str, locks: Names, parameters: Names) -> dict[str, Any]:

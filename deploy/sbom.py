@@ -32,7 +32,7 @@ def main(requirements: str, output: Path) -> None:
     missing = [each["name"] for each in locked["components"] if each["purl"] not in components]
     if missing:
         sys.exit(f"{requirements}: not installed here as locked: {', '.join(missing)}: make venv")
-    root = next(each for each in found["components"] if each["name"] == ROOT)
+    root = next(component for component in found["components"] if component["name"] == ROOT)
     root["type"] = "application"
     # Where it was installed from is this machine's affair.
     root.pop("externalReferences", None)
@@ -40,9 +40,12 @@ def main(requirements: str, output: Path) -> None:
     found["components"] = [_merged(components[each["purl"]], each) for each in locked["components"]]
     kept = {each["bom-ref"] for each in (root, *found["components"])}
     found["dependencies"] = [
-        {**each, "dependsOn": [name for name in each.get("dependsOn", ()) if name in kept]}
-        for each in found["dependencies"]
-        if each["ref"] in kept
+        {
+            **dependency,
+            "dependsOn": [name for name in dependency.get("dependsOn", ()) if name in kept],
+        }
+        for dependency in found["dependencies"]
+        if dependency["ref"] in kept
     ]
     written(found, output)
 
@@ -65,7 +68,7 @@ def of_image(archive: Path, reference: str, base: str, found: dict[str, Any]) ->
     root = found["metadata"]["component"]
     image = {"type": "container", "bom-ref": reference, "name": reference}
     packages = _packages(archive)
-    names = [each["bom-ref"] for each in packages]
+    names = [package["bom-ref"] for package in packages]
     return {
         **found,
         "metadata": {**found["metadata"], "component": image},

@@ -119,7 +119,9 @@ def await_ready_nodes(
 
 def _is_usable(node: dict[str, Any]) -> bool:
     conditions = node.get("status", {}).get("conditions", ())
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    ready = any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
     taints = node.get("spec", {}).get("taints", ())
     return ready and NOT_READY not in {taint["key"] for taint in taints}
 

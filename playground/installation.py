@@ -135,12 +135,12 @@ class Installation(Started):
     @property
     def webhooks(self) -> list[Workload]:
         """The webhooks, with the ports of each."""
-        return [one for one in self.workloads.values() if one.role == "webhook"]
+        return [workload for workload in self.workloads.values() if workload.role == "webhook"]
 
     @property
     def controllers(self) -> list[Workload]:
         """The controllers, with the ports of each."""
-        return [one for one in self.workloads.values() if one.role == "controller"]
+        return [workload for workload in self.workloads.values() if workload.role == "controller"]
 
     @property
     def scrapes(self) -> dict[str, str]:
@@ -181,7 +181,7 @@ class Installation(Started):
     def start_kubelet(self) -> None:
         """Start what mounts the volumes of the other processes."""
         plane = self._control_plane
-        volumes = [volume for one in self.workloads.values() for volume in one.volumes()]
+        volumes = [volume for workload in self.workloads.values() for volume in workload.volumes()]
         write_duties(self.files.duties, Duties(plane.port, str(plane.layout.pki), volumes))
         command = [
             sys.executable,
@@ -262,7 +262,11 @@ class Installation(Started):
 
     def _started(self, role: Role) -> list[Workload]:
         names = self._group.names
-        return [one for one in self.workloads.values() if one.role == role and one.name in names]
+        return [
+            workload
+            for workload in self.workloads.values()
+            if workload.role == role and workload.name in names
+        ]
 
     def _claim(self) -> None:
         alive = living(self.files.records)
@@ -291,7 +295,9 @@ def end_in_order(group: Group) -> list[str]:
 
 
 def _why_not_mounted(workload: Workload) -> str | None:
-    missing = [one.directory for one in workload.volumes() if not is_mounted(Path(one.directory))]
+    missing = [
+        volume.directory for volume in workload.volumes() if not is_mounted(Path(volume.directory))
+    ]
     return f"{workload.name} waits for {', '.join(missing)}" if missing else None
 
 

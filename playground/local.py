@@ -284,13 +284,16 @@ def _parts(directory: Path) -> list[_Part]:
     return [
         _Part(layout, layout.records, layout.logs),
         _Part(layout, files.records, files.logs),
-        *(_Part(each, each.records, each.logs, f"{each.directory.name} ") for each in members),
+        *(
+            _Part(member, member.records, member.logs, f"{member.directory.name} ")
+            for member in members
+        ),
         _Part(layout, prometheus / PROMETHEUS_RECORDS, prometheus),
     ]
 
 
 def _records(directory: Path) -> list[Record]:
-    return [one for part in _parts(directory) for one in read_records(part.records) or []]
+    return [record for part in _parts(directory) for record in read_records(part.records) or []]
 
 
 def _suggestions(

@@ -380,7 +380,7 @@ def _name(slot: tuple[str, str]) -> str:
 
 def _most(number: int, terms: Terms) -> int:
     """The most requirements (0) or texts (1) that one of the terms has."""
-    return max(cel.counted(each)[number] for each in terms)
+    return max(cel.counted(term)[number] for term in terms)
 
 
 def _container(changed: Cel, spec: Cel, name: str, path: str, empty: Cel) -> Cel:

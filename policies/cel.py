@@ -53,7 +53,7 @@ def every(conditions: Iterable[Cel]) -> Cel:
 
 def some(conditions: Iterable[Cel]) -> Cel:
     """One of them holds."""
-    return " || ".join(f"({each})" for each in conditions) or "false"
+    return " || ".join(f"({condition})" for condition in conditions) or "false"
 
 
 def selects(selector: Matcher, labels: Cel) -> Cel:
@@ -79,7 +79,7 @@ def _has_one_of(labels: Cel, key: str, values: frozenset[str]) -> Cel:
 def requirement(item: Json) -> str:
     """One requirement on labels or fields."""
     # With their lengths, so that no two different lists give the same text.
-    values = sorted({f"{len(each)}:{each}" for each in item.get("values") or ()})
+    values = sorted({f"{len(value)}:{value}" for value in item.get("values") or ()})
     return _joined((item.get("key") or "", item.get("operator") or "", *values))
 
 
@@ -220,7 +220,7 @@ def _preferred_requirements_of(x: Cel) -> Cel:
 
 def _pod_term_requirements_of(x: Cel) -> Cel:
     selectors = (f"{x}.?{name}" for name in _SELECTORS)
-    return " + ".join(_listed(each, _EXPRESSIONS) for each in selectors)
+    return " + ".join(_listed(selector, _EXPRESSIONS) for selector in selectors)
 
 
 def _weighted_requirements_of(x: Cel) -> Cel:

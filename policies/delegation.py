@@ -131,8 +131,8 @@ def _beyond_bounds(policy: CompiledPolicy) -> Iterator[str]:
     terms = policy.required.terms.terms if policy.required else ()
     if len(terms) > cel.MAX_TERMS:
         yield f"spec.affinity.nodeAffinity: more than {cel.MAX_TERMS} required terms"
-    for each in (*terms, *items):
-        requirements, texts = cel.counted(each)
+    for term in (*terms, *items):
+        requirements, texts = cel.counted(term)
         # Each requirement has a key and an operator, each item a few texts more.
         if requirements > cel.MAX_REQUIREMENTS or texts - 2 * requirements > cel.MAX_VALUES:
             yield (
@@ -311,9 +311,9 @@ def _named(found: Iterable[tuple[str, str]]) -> list[Json]:
 
 
 def _check_length(name: str, spec: Json) -> None:
-    mutations = [each["jsonPatch"] for each in spec.get("mutations", ())]
-    for each in (*spec["matchConditions"], *spec["variables"], *mutations):
-        size = len(each["expression"])
+    mutations = [mutation["jsonPatch"] for mutation in spec.get("mutations", ())]
+    for condition in (*spec["matchConditions"], *spec["variables"], *mutations):
+        size = len(condition["expression"])
         if size > MAX_EXPRESSION:
             text = f"{name}: an expression of {size} characters, more than {MAX_EXPRESSION}"
             raise ValueError(f"{text}: let the webhook enforce some of the policies")

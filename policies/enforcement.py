@@ -178,8 +178,8 @@ class Known(Struct, frozen=True, gc=False):
 def known_of(mutations: Collection[CompiledObject], bindings: Iterable[CompiledObject]) -> Known:
     """What is known when these objects have just changed."""
     hashes: defaultdict[str, set[str]] = defaultdict(set)
-    for each in mutations:
-        for reference, found in each.hashes.items():
+    for mutation in mutations:
+        for reference, found in mutation.hashes.items():
             hashes[reference].add(found)
     compiled = {reference: frozenset(found) for reference, found in hashes.items()}
     return Known("", compiled, enforced(mutations, bindings))
@@ -209,21 +209,25 @@ def enforced(mutations: Iterable[CompiledObject], bindings: Iterable[CompiledObj
     Objects that are being deleted do not count.
     """
     bound = {
-        each.spec.policy_name: (each.spec.match_resources or _Matched()).selectors
-        for each in bindings
-        if _counts(each, "final")
+        binding.spec.policy_name: (binding.spec.match_resources or _Matched()).selectors
+        for binding in bindings
+        if _counts(binding, "final")
     }
     sets: defaultdict[str, dict[str, CompiledObject]] = defaultdict(dict)
-    for each in mutations:
-        name = each.metadata.name
+    for mutation in mutations:
+        name = mutation.metadata.name
         found, _, part = name.removeprefix(_PREFIX).partition("-")
-        annotations = each.metadata.annotations
+        annotations = mutation.metadata.annotations
         # Each set has names of its own, so only a person changes the spec of one.
-        if annotations is None or each.metadata.generation > 1 or not _counts(each, "policy"):
+        if (
+            annotations is None
+            or mutation.metadata.generation > 1
+            or not _counts(mutation, "policy")
+        ):
             continue
         selectors = _selectors_in(annotations.bound)
         if annotations.set == found and selectors is not None and bound.get(name) == selectors:
-            sets[found][part] = each
+            sets[found][part] = mutation
     together: set[tuple[str, str]] = set()
     for parts in sets.values():
         named = {(each.metadata.annotations or _Annotations()).parts for each in parts.values()}

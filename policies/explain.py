@@ -86,7 +86,7 @@ class PolicyReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def changes(self) -> bool:
         """Whether it changes the object."""
-        return any(each.rule in CHANGES for each in self.contributions)
+        return any(contribution.rule in CHANGES for contribution in self.contributions)
 
 
 class FieldReport(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -129,7 +129,7 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     subject = MatchSubject(namespace, namespace_labels, pod.labels, whose)
     selecting = set(map(id, matched))
     others = sorted(
-        (each for each in candidates if id(each.compiled) not in selecting),
+        (candidate for candidate in candidates if id(candidate.compiled) not in selecting),
         key=lambda each: each.compiled.rank,
     )
     reports += [_unmatched(each, subject) for each in others]
@@ -137,8 +137,8 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     final = set(merged.notes)
     return Explanation(
         tuple(
-            structs.replace(each, notes=tuple(note for note in each.notes if note in final))
-            for each in reports
+            structs.replace(report, notes=tuple(note for note in report.notes if note in final))
+            for report in reports
         ),
         tuple(steps.fields(reports)),
         tuple(merged.operations),
@@ -196,10 +196,10 @@ class _Steps:
         """Each field as it is now."""
         asked: dict[str, list[str]] = {}
         for report in reports:
-            for each in report.contributions:
-                if each.rule == "already-there":
-                    asked.setdefault(each.path, []).append(report.reference)
-                elif each.rule == "as-affinity":
+            for contribution in report.contributions:
+                if contribution.rule == "already-there":
+                    asked.setdefault(contribution.path, []).append(report.reference)
+                elif contribution.rule == "as-affinity":
                     path = self._full(REQUIRED_TERMS)
                     asked.setdefault(path, []).append(report.reference)
         for path, value in self._fields.values.items():

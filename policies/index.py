@@ -145,7 +145,7 @@ def policy_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
 
 def audited_set(policies: Iterable[CompiledPolicy]) -> PolicySet:
     """Index those that are only evaluated."""
-    return PolicySet(audits=True).changed((), (each for each in policies if each.is_audited))
+    return PolicySet(audits=True).changed((), (policy for policy in policies if policy.is_audited))
 
 
 def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:
@@ -156,8 +156,8 @@ def _count(sizes: list[int], policy: CompiledPolicy, by: int) -> None:
 def _edit(edits: Any, anchor: Anchor) -> _Edit:  # noqa: ANN401 - a part of any depth
     for part in anchor[:-1]:
         edits = edits.setdefault(part, {})
-    found: _Edit = edits.setdefault(anchor[-1], _Edit(set(), []))
-    return found
+    edit: _Edit = edits.setdefault(anchor[-1], _Edit(set(), []))
+    return edit
 
 
 def _edited(index: Any, edits: Any) -> Any:  # noqa: ANN401 - as above
@@ -190,7 +190,7 @@ def _anchors(policy: CompiledPolicy) -> list[frozenset[Anchor]]:
 def _matcher_anchors(start: Anchor, matcher: Matcher) -> Iterator[frozenset[Anchor]]:
     for key, values in matcher.one_of:
         if len(values) <= _MAX_VALUES:
-            yield frozenset((*start, key, hash(each) % _SHARES, each) for each in values)
+            yield frozenset((*start, key, hash(value) % _SHARES, value) for value in values)
     many = (key for key, values in matcher.one_of if len(values) > _MAX_VALUES)
     for key in (*many, *matcher.present):
         yield frozenset(((*start, key, None),))

@@ -104,7 +104,7 @@ def compile_requirement(terms: Sequence[Json]) -> Requirement:
     return Requirement(
         terms=indexed,
         constraints=constraints,
-        constrained=frozenset(key for found in constraints for key in found),
+        constrained=frozenset(key for constraint in constraints for key in constraint),
         filed=filed,
         anchors=frozenset(filed),
         has_empty_term=frozenset() in indexed.keys,
@@ -284,7 +284,7 @@ def _clash_within(mine: Constraints, policy: Requirement, context: Constraints) 
     for key, own in mine.items():
         constraints = [*own, *context.get(key, ())]
         if is_contradictory(constraints):
-            ours = next(found[key] for found in policy.constraints if key in found)
+            ours = next(constraint[key] for constraint in policy.constraints if key in constraint)
             return key, ours, constraints
     return None
 

@@ -34,14 +34,14 @@ _LARGEST_INTEGER: Final = 2**63 - 1
 
 def constraints_of(term: Json, among: Container[ConstraintKey] | None = None) -> Constraints:
     """Index what ``term`` requires; only the keys in ``among``, where it is given."""
-    found: Constraints = {}
+    constraints: Constraints = {}
     for scope in SCOPES:
         for requirement in term.get(scope) or ():
             key = (scope, requirement.get("key") or "")
             if among is None or key in among:
                 values = frozenset(requirement.get("values") or ())
-                found.setdefault(key, []).append((requirement.get("operator") or "", values))
-    return found
+                constraints.setdefault(key, []).append((requirement.get("operator") or "", values))
+    return constraints
 
 
 def excluding(mine: Constraints, theirs: Constraints) -> Iterator[ConstraintKey]:

@@ -48,8 +48,8 @@ def listed(claim: str, tests: Mapping[str, str]) -> Iterator[str]:
     """The tests of a claim, as pytest takes them."""
     for path, text in tests.items():
         for mark in MARK.finditer(text):
-            if mark[1] == claim and (found := NAME.search(text, mark.end())):
-                yield f"{path}::{found[1]}"
+            if mark[1] == claim and (match := NAME.search(text, mark.end())):
+                yield f"{path}::{match[1]}"
 
 
 def main(claims: list[str]) -> int:

@@ -97,8 +97,8 @@ def _found(
 ) -> Iterator[str]:
     for number, line in lines:
         for phrase, instead in phrases.items():
-            if found := re.search(phrase, line):
-                yield f"{name}:{number}: {found[0]!r}: write {instead!r}"
+            if match := re.search(phrase, line):
+                yield f"{name}:{number}: {match[0]!r}: write {instead!r}"
 
 
 def _strings(text: str) -> Iterator[tuple[int, str]]:

@@ -109,7 +109,7 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         faults, name = [_malformed(error)], request.name or ""
     refusals = [each for each in faults if not each.is_warning]
     if not refusals:
-        return allowed(notes=[Note("object-invalid", str(each)) for each in faults])
+        return allowed(notes=[Note("object-invalid", str(fault)) for fault in faults])
     if request.operation == "UPDATE" and not set(refusals) - set(_former(request, checks)):
         text = cut(refusal(group, kind, name, faults), MAX_REASON)
         return allowed(text, (Note("object-invalid", text),))

@@ -106,7 +106,9 @@ class ClusterState:
         if "policies" in features:
             self.reflectors += (self.cluster_policies, self.policies)
             policies = {CLUSTER_POLICIES: self.cluster_policies, POLICIES: self.policies}
-            self._definitions += (DefinitionWatch(client, policies, only=each) for each in policies)
+            self._definitions += (
+                DefinitionWatch(client, policies, only=policy) for policy in policies
+            )
         if "gates" in features:
             self.reflectors += tuple(self.parents.values())
             rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
@@ -162,15 +164,15 @@ class ClusterState:
 
     async def synced(self) -> None:
         """Wait for the first whole snapshot."""
-        for each in self.reflectors:
-            await each.synced.wait()
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
         await self._feed.settled()
         self._policies_changed(self._feed.policies)
 
     def failing(self) -> str | None:
         """Why what is known is not good enough to answer by, in one line, or None."""
         now = asyncio.get_running_loop().time()
-        faults = (_fault(each, now, self._settings) for each in self.reflectors)
+        faults = (_fault(reflector, now, self._settings) for reflector in self.reflectors)
         return "; ".join(fault for fault in faults if fault is not None) or None
 
     async def arrival(self, name: str, deadline: float) -> bool:

@@ -101,7 +101,7 @@ def _size(key: _Key, entry: CachedGating) -> int:
     texts = key[:-1]
     size = sum(len(part or "") for part in texts) + 2 * len(entry.gating.patch)
     return (
-        size + sum(map(len, entry.containers or ())) + sum(len(each.text) for each in entry.notes)
+        size + sum(map(len, entry.containers or ())) + sum(len(note.text) for note in entry.notes)
     )
 
 

@@ -279,7 +279,7 @@ def _told(
     notes = object_notes(kind, found, pod)
     if notes and engine.gates.rules.denies_unknown:
         former = _former_notes(request, kind)
-        if refusal := key_refusal(found.metadata, [each for each in notes if each not in former]):
+        if refusal := key_refusal(found.metadata, [note for note in notes if note not in former]):
             return Verdict(DENIED, denied(refusal), notes=notes)
     return noted(verdict, notes)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.parents import Lineage
     from harbourmaster.webhook.reviewed import Reviewed, ReviewedMeta
 
-_KEPTN, _OURS = (each.encode() for each in PREFIXES)
+_KEPTN, _OURS = (prefix.encode() for prefix in PREFIXES)
 _NAME: Final = "app.kubernetes.io/name"
 _NONE: Final[dict[str, str]] = {}
 _texts: Final = msgspec.json.Decoder(dict[str, str])
@@ -77,7 +77,7 @@ def object_notes(kind: Kind, found: Reviewed, pod: PodView) -> tuple[Note, ...]:
 
 def notes_of(mistakes: Iterable[Mistake]) -> tuple[Note, ...]:
     """The same as admission warnings."""
-    return tuple(Note(each.code, each.text) for each in mistakes)
+    return tuple(Note(mistake.code, mistake.text) for mistake in mistakes)
 
 
 def key_refusal(meta: ReviewedMeta | None, notes: Iterable[Note]) -> str:
@@ -87,7 +87,7 @@ def key_refusal(meta: ReviewedMeta | None, notes: Iterable[Note]) -> str:
     """
     if meta is not None and not is_absent(meta.owner_references):
         return ""
-    text = next((each.text for each in notes if each.code == "gate-key-unknown"), "")
+    text = next((note.text for note in notes if note.code == "gate-key-unknown"), "")
     return text and f"{text} (onUnknownKeys is Deny)"
 
 

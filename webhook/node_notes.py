@@ -51,14 +51,14 @@ def node_notes(
         pending.node_name
         or pending.scheduler != DEFAULT_SCHEDULER
         # A DaemonSet's pod is made for a node, which is perhaps not known here yet.
-        or (not kind.is_template and any(each.fields for each in pending.node_terms or ()))
+        or (not kind.is_template and any(term.fields for term in pending.node_terms or ()))
         # Where an API server allows these, they may tolerate what has the key.
-        or any(each.operator in {"Gt", "Lt"} for each in pending.tolerations)
+        or any(toleration.operator in {"Gt", "Lt"} for toleration in pending.tolerations)
         or (found := unmet(pending, nodes)) is None
     ):
         return ()
     text, requirements = found
-    names = dict.fromkeys(_writer(each, kind, pod, policies) for each in requirements)
+    names = dict.fromkeys(_writer(requirement, kind, pod, policies) for requirement in requirements)
     by = f" ({', '.join(names)})" if names else ""
     return (Note("no-node-matches", f"{text}{by}: pods stay Pending until a node matches"),)
 
@@ -70,11 +70,11 @@ def _writer(
     labels = (pod.spec and pod.spec.node_selector) or {}
     if _is_among(requirement, labels, required_terms(pod.affinity)):
         return kind.pointer[1:].replace("/", ".")
-    for each in policies:
-        asked = filter(None, (each.required, each.node_name_requirement))
+    for policy in policies:
+        asked = filter(None, (policy.required, policy.node_name_requirement))
         terms = [term for one in asked for term in one.terms.terms]
-        if _is_among(requirement, dict(each.node_selector), terms):
-            return each.reference
+        if _is_among(requirement, dict(policy.node_selector), terms):
+            return policy.reference
     return "policies"
 
 
@@ -85,4 +85,4 @@ def _is_among(
     if asked == ("In", frozenset([labels.get(requirement.key, None)])):
         return True
     keys = [(scope, requirement.key) for scope in SCOPES]
-    return any(asked in constraints_of(each, keys).get(key, ()) for each in terms for key in keys)
+    return any(asked in constraints_of(term, keys).get(key, ()) for term in terms for key in keys)

@@ -132,9 +132,9 @@ def _same(owner: OwnerReference, found: Parent | None) -> Parent | None:
 def parents_of(objects: Iterable[ParentObject]) -> Parents:
     """The owners among objects of a file; those of other kinds are passed over."""
     kinds: dict[str, dict[str, Parent]] = {kind: {} for kind in SUPPORTED}
-    for each in objects:
-        if each.kind in kinds:
-            kinds[each.kind][each.key] = each.known()
+    for obj in objects:
+        if obj.kind in kinds:
+            kinds[obj.kind][obj.key] = obj.known()
     return Parents(kinds)
 
 

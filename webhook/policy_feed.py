@@ -130,7 +130,7 @@ class PolicyFeed:
         return {each: _compiled(each, batch[each], keeps=self._keeps_sources) for each in batch}
 
     def _take(self, changes: Mapping[str, CompiledPolicy | None]) -> None:
-        former = [self._compiled.pop(each) for each in changes if each in self._compiled]
+        former = [self._compiled.pop(change) for change in changes if change in self._compiled]
         new = {name: self._placed(policy) for name, policy in changes.items() if policy is not None}
         self._compiled |= new
         for awaited in self._awaited:

@@ -107,12 +107,12 @@ def line_of(taken: Taken) -> tuple[bytes | None, str]:
         "at": datetime.fromtimestamp(taken.at, UTC),
         "review": msgspec.Raw(kept),
         "namespaces": list(_namespaces(request, engine)),
-        "policies": [msgspec.Raw(each) for each in policies],
+        "policies": [msgspec.Raw(policy) for policy in policies],
         "settings": _settings(engine.settings),
         "response": response,
     }
     if taken.parents:
-        case["parents"] = [_parent(*each) for each in taken.parents]
+        case["parents"] = [_parent(*parent) for parent in taken.parents]
     if request.namespace in engine.snapshot.excluded:
         case["excluded"] = [request.namespace]
     if not taken.may_patch:

@@ -159,8 +159,8 @@ class Shadow:
     def restore(self, report: ShadowReport) -> None:
         """Continue with what was reported before a restart."""
         self._counts.update(report.counts)
-        for each in report.differences:
-            self._add(each)
+        for difference in report.differences:
+            self._add(difference)
 
     def report(self) -> ShadowReport:
         """What was found until now."""
@@ -218,8 +218,8 @@ class Shadow:
         differences = compare(expected, fields, gap)
         self._counts[DIFFERENT if differences else EQUAL] += 1
         kind_name, namespace, name = (cut(each, _NAME) for each in (top[0], namespace, top[1]))
-        for each in differences:
-            self._add(Difference(kind_name, namespace, name, *each))
+        for difference in differences:
+            self._add(Difference(kind_name, namespace, name, *difference))
 
     def _expect(self, key: bytes, expected: Expected) -> None:
         waiting = self._pending.pop(key, [])
@@ -312,8 +312,10 @@ def projection(document: Json, kind: Kind) -> Fields:
     if spec.get("schedulerName") == DEFAULT_SCHEDULER:
         del found[f"{at}.schedulerName"]
     if not kind.is_template:
-        gates = [each.get("name") for each in spec.get("schedulingGates") or ()]
-        found[_GATES] = _text([each for each in gates if each != GATE])
+        gates = [
+            scheduling_gate.get("name") for scheduling_gate in spec.get("schedulingGates") or ()
+        ]
+        found[_GATES] = _text([gate for gate in gates if gate != GATE])
         found[_OUR_GATE] = "present" if GATE in gates else ""
         annotations = document["metadata"].get("annotations") or {}
         for key in READ_KEYS & annotations.keys():

@@ -40,7 +40,7 @@ def main(version: str, image: str, folder: Path, *settings: str) -> None:
         "image.repository": repository,
         "image.tag": tag,
         "image.digest": digest,
-        "controller.settings": dict(each.split("=", 1) for each in settings),
+        "controller.settings": dict(setting.split("=", 1) for setting in settings),
     }
     renderings = rendered(lambda found: adapted(found, defaults))
     files = {
@@ -48,7 +48,13 @@ def main(version: str, image: str, folder: Path, *settings: str) -> None:
         "values.yaml": filled("values.yaml", defaults),
         "LICENSE": (HERE.parents[1] / "LICENSE").read_text(),
         "templates/_parts.tpl": '{{- define "harbourmaster.parts" -}}\n'
-        + json.dumps({each.name: sorted(each.parts) for each in components() if each.parts})
+        + json.dumps(
+            {
+                component.name: sorted(component.parts)
+                for component in components()
+                if component.parts
+            }
+        )
         + "\n{{- end }}\n",
         **templates(renderings),
     }
@@ -84,8 +90,8 @@ def adapted(found: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     if kind == "Deployment":
         _deployment(found["spec"], defaults)
     elif kind.endswith("WebhookConfiguration"):
-        for each in found["webhooks"]:
-            _webhook(each)
+        for webhook in found["webhooks"]:
+            _webhook(webhook)
     elif kind == "CustomResourceDefinition":
         metadata["annotations"] = (
             {**known, KEEP: Expression('ternary "keep" "" .Values.crds.keep', "optional")}
@@ -143,10 +149,10 @@ def _webhook(entry: dict[str, Any]) -> None:
 
 
 def _exclude(entry: dict[str, Any]) -> None:
-    for each in entry.get("namespaceSelector", {}).get("matchExpressions", ()):
-        if each["operator"] == "NotIn" and NAMESPACE in each["values"]:
-            excluded = _literal([one for one in each["values"] if one != NAMESPACE])
-            each["values"] = Expression(
+    for expression in entry.get("namespaceSelector", {}).get("matchExpressions", ()):
+        if expression["operator"] == "NotIn" and NAMESPACE in expression["values"]:
+            excluded = _literal([value for value in expression["values"] if value != NAMESPACE])
+            expression["values"] = Expression(
                 f"append (default ({excluded}) .Values.admission.excludedNamespaces)"
                 " .Release.Namespace"
             )

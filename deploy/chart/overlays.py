@@ -57,7 +57,7 @@ def components() -> tuple[Component, ...]:
             folders[path.name] = path
     order = [
         *FIRST,
-        *sorted(folders.keys() - {*FIRST, LAST}, key=lambda each: _patches(folders[each])),
+        *sorted(folders.keys() - {*FIRST, LAST}, key=lambda key: _patches(folders[key])),
         LAST,
     ]
     return tuple(
@@ -80,31 +80,33 @@ def _patches(folder: Path) -> tuple[bool, str]:
 
 
 def _parts(folder: Path) -> Overlay:
-    found = [folder / each for each in _kustomization(folder).get("components", ())]
+    found = [folder / component for component in _kustomization(folder).get("components", ())]
     return Overlay(_value(each.name) for each in found).union(*map(_parts, found))
 
 
 @cache
 def with_parts(*names: str) -> Overlay:
     """The components with their parts."""
-    return Overlay(names).union(*(each.parts for each in components() if each.name in names))
+    return Overlay(names).union(
+        *(component.parts for component in components() if component.name in names)
+    )
 
 
 @cache
 def nearly_all(but: str = "") -> Overlay:
     """Every component that takes nothing away, but one, and but those that it is a part of."""
     return Overlay(
-        each.name
-        for each in components()
-        if each.folder.rpartition("/")[2] not in LESS
-        if but != each.name and but not in each.parts
+        component.name
+        for component in components()
+        if component.folder.rpartition("/")[2] not in LESS
+        if but != component.name and but not in component.parts
     )
 
 
 @cache
 def additions() -> list[tuple[str, Overlay, Overlay]]:
     """Each component, and overlays without and with it: none or nearly all others are in both."""
-    names = [each.name for each in components()]
+    names = [component.name for component in components()]
     return [
         *((name, Overlay(), with_parts(name)) for name in names),
         *((name, nearly_all(but=name), nearly_all() | {name}) for name in names if name != ALONE),
@@ -141,7 +143,7 @@ def _workspace(folder: Path) -> dict[str, Any]:
         layer = _kustomization(folder / name)
         layer |= {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
         layer["resources"] = [
-            each for each in layer["resources"] if each not in {"../base", "../default"}
+            resource for resource in layer["resources"] if resource not in {"../base", "../default"}
         ]
         # Values have them.
         layer.pop("replicas", None)
@@ -170,7 +172,9 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _kustomized(folder: Path, overlay: Overlay) -> str:
-    parts = Overlay().union(*(each.parts for each in components() if each.name in overlay))
+    parts = Overlay().union(
+        *(component.parts for component in components() if component.name in overlay)
+    )
     chosen = [each for each in components() if each.name in overlay - parts]
     place = Path(tempfile.mkdtemp(dir=folder))
     _write(

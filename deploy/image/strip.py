@@ -15,7 +15,9 @@ for path in Path(sys.argv[1]).rglob("*.so"):
         continue
     (table,) = struct.unpack_from("<Q", file, 32)
     size, count = struct.unpack_from("<HH", file, 54)
-    segments = [struct.unpack_from("<IIQQQQ", file, table + size * each) for each in range(count)]
+    segments = [
+        struct.unpack_from("<IIQQQQ", file, table + size * number) for number in range(count)
+    ]
     end = max(offset + length for _, _, offset, _, _, length in segments)
     # Sections are for linkers and debuggers, segments for loaders.
     struct.pack_into("<Q", file, 40, 0)

@@ -26,9 +26,9 @@ def parse_duration(text: str) -> float:
     if rest == "0":
         return 0.0
     total, at = Decimal(0), 0
-    while at < len(rest) and (found := _PART.match(rest, at)):
-        total += Decimal(found[1]) * _UNITS[found[2]]
-        at = found.end()
+    while at < len(rest) and (match := _PART.match(rest, at)):
+        total += Decimal(match[1]) * _UNITS[match[2]]
+        at = match.end()
     if not rest or at != len(rest):
         shown = text if len(text) <= 64 else f"{text[:61]}..."  # noqa: PLR2004 - for a message
         raise ValueError(f'"{shown}" is not a duration: write for example 30s, 5m or 1h30m')

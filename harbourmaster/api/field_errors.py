@@ -108,7 +108,7 @@ def invalid_name(path: str, name: str, *, same_namespace: bool = True) -> Iterat
 def warned_name(path: str, name: str, *, same_namespace: bool = True) -> Iterator[FieldError]:
     """The same as a warning, but for a name that is a path, which might lead elsewhere."""
     faults = invalid_name(path, name, same_namespace=same_namespace)
-    return faults if "/" in name else (each.as_warning() for each in faults)
+    return faults if "/" in name else (fault.as_warning() for fault in faults)
 
 
 def refusal(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> str:

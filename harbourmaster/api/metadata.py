@@ -70,7 +70,9 @@ class Metadata(_Wire, frozen=True, kw_only=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that controls it."""
-        return next((each for each in self.owner_references if each.controller), None)
+        return next(
+            (reference for reference in self.owner_references if reference.controller), None
+        )
 
     def as_controller(self, api_version: str, kind: str) -> OwnerReference:
         """The reference by which this object, of that kind, owns what is made for it."""

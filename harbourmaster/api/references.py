@@ -59,7 +59,7 @@ class Reference(Struct, frozen=True):
 def consenting(annotations: Mapping[str, str] | None) -> frozenset[str]:
     """The namespaces that an object allows."""
     text = (annotations or {}).get(ALLOW_FROM, "")
-    return frozenset(filter(None, (each.strip() for each in text.split(","))))
+    return frozenset(filter(None, (word.strip() for word in text.split(","))))
 
 
 def consent(to: Reference, origins: Iterable[str]) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def validate(arguments: Arguments) -> int:
         raise StartError("no manifest found: give files, folders with YAML or JSON files, - or -k")
     manifests = [each.value for each in found if isinstance(each, Document)]
     engine = engine_of(manifests, arguments.settings, has_gates=True)
-    names = {(each.get("kind"), name_of(each)) for each in manifests}
+    names = {(manifest.get("kind"), name_of(manifest)) for manifest in manifests}
     first: dict[object, Document] = {}
     results: Results = {}
     for item in found:
@@ -179,7 +179,7 @@ def validate(arguments: Arguments) -> int:
 
 
 def _created(items: Iterable[Document | Problem]) -> list[Document | Problem]:
-    return list(manifests_in(each for each in items if Path(each.file).stem != "kustomization"))
+    return list(manifests_in(item for item in items if Path(item.file).stem != "kustomization"))
 
 
 def _built(folder: str) -> bytes:
@@ -213,13 +213,15 @@ def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bo
     manifest = as_reviewed(manifest)
     kind = kind_of(manifest)
     if kind == NAMESPACE and (found := engine.snapshot.namespace(name_of(manifest) or "")):
-        yield from ((False, each.text) for each in found.notes)
+        yield from ((False, note.text) for note in found.notes)
     _, verdict = rendered(manifest, engine)
     if verdict is None:
         return
     faults = read_policy(manifest)[1] if is_policy_kind(*kind) else []
     told = warnings(verdict)
-    yield from ((True, each) for each in faults or refusals(verdict, manifest) if each not in told)
+    yield from (
+        (True, fault) for fault in faults or refusals(verdict, manifest) if fault not in told
+    )
     for each in told:
         # An API server refuses what has fields of the wrong type.
         text = each.removeprefix(f"{kind[2]}: ")
@@ -288,7 +290,7 @@ def test(arguments: Arguments) -> int:
     for path in arguments.files or [Path()]:
         for test in read_paths(sorted(path.rglob(FILE)) if path.is_dir() else [path]):
             problems = [test] if isinstance(test, Problem) else _tested(test, arguments, results)
-            found = [_finding("error", each, "", each.text) for each in problems]
+            found = [_finding("error", problem, "", problem.text) for problem in problems]
             results.setdefault((test.file, ""), []).extend(found)
     if not results:
         raise StartError(f"no {FILE} found: give files or folders")
@@ -302,12 +304,12 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
         declared = msgspec.convert(test.value, Declared)
     except msgspec.ValidationError as error:
         return [test.problem(describe(error))]
-    paths = [file.parent / each for each in declared.policies + declared.objects]
+    paths = [file.parent / policy for policy in declared.policies + declared.objects]
     given = _created(read_paths(paths))
     found = {subject_of(each.value): each for each in given if isinstance(each, Document)}
     values = [each.value for each in found.values()]
     # Pods of any workload inherit as those of a StatefulSet, which has no revisions.
-    owners = [{**each, "kind": STATEFUL_SET} for each in values if each.get("kind") in SUPPORTED]
+    owners = [{**value, "kind": STATEFUL_SET} for value in values if value.get("kind") in SUPPORTED]
     engine = engine_of([*values, *owners], arguments.settings, has_gates=False)
     made = {subject: _made(each.value, engine) for subject, each in found.items()}
     expect = declared.expect
@@ -334,7 +336,7 @@ def _tested(test: Document, arguments: Arguments, results: Results) -> list[Prob
 
 
 def _values(data: bytes) -> list[object]:
-    return [getattr(each, "value", None) for each in parse_documents(data, "")]
+    return [getattr(document, "value", None) for document in parse_documents(data, "")]
 
 
 def _made(manifest: dict[str, Any], engine: Engine) -> Expected:

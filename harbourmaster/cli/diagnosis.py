@@ -80,7 +80,7 @@ def ok(text: str) -> Finding:
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The gravest first; those of one severity stay in the order of the checks."""
-    return tuple(sorted(findings, key=lambda one: SEVERITIES.index(one.severity)))
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 async def diagnosed(checks: Sequence[Check], installation: Installation) -> tuple[Finding, ...]:
@@ -118,7 +118,7 @@ async def _checked(check: Check, installation: Installation) -> list[Finding]:
         found.append(unknown("API server", why, "the API server is slow: try again later"))
     except (ApiError, ValueError, LookupError, TypeError, AttributeError) as error:
         found.append(_skipped(reason(error)))
-    if names := ", ".join(dict.fromkeys(each.kind for each in kinds if each in _SERVED)):
+    if names := ", ".join(dict.fromkeys(kind.kind for kind in kinds if kind in _SERVED)):
         text = f"does not know the kind {names}"
         found.append(unknown("cluster", text, "kubectl apply --server-side -k deploy/crds"))
     return [*found, *map(_skipped, skipped)]

@@ -80,7 +80,7 @@ CLUSTER_WIDE: Final = (
 
 def _of_groups(*groups: str) -> tuple[Resource, ...]:
     """All kinds that we know of some API groups; those without a namespace come last."""
-    known = (each for each in vars(resources).values() if isinstance(each, Resource))
+    known = (variable for variable in vars(resources).values() if isinstance(variable, Resource))
     found = [each for each in known if each.group in groups]
     return tuple(sorted(found, key=lambda one: not one.namespaced))
 
@@ -110,7 +110,11 @@ HELD_BY_USERS: Final = (
     resources.EVALUATION_DEFINITIONS,
     resources.KEPTN_CONFIGS,
     *_of_groups(resources.METRICS_GROUP),
-    *(each for each in PLACEMENT_RESOURCES if each.namespaced),
+    *(
+        placement_resource
+        for placement_resource in PLACEMENT_RESOURCES
+        if placement_resource.namespaced
+    ),
 )
 """What of somebody else's keeps our namespace from being deleted."""
 OF_EVERY_NAMESPACE: Final = frozenset(

@@ -46,9 +46,9 @@ def answered(lines: Iterable[bytes], answer: Callable[[bytes], Answer]) -> Itera
 def print_lines(answers: Iterable[Struct], *bad: type[Struct]) -> int:
     """Print each answer at once as a line of JSON; returns how many are of the ``bad`` types."""
     count = 0
-    for each in answers:
-        count += isinstance(each, bad)
-        sys.stdout.buffer.write(printable(_encode(each)) + b"\n")
+    for answer in answers:
+        count += isinstance(answer, bad)
+        sys.stdout.buffer.write(printable(_encode(answer)) + b"\n")
         sys.stdout.buffer.flush()
     return count
 

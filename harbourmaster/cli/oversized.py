@@ -39,7 +39,7 @@ async def oversized(
     live: ClusterReader, resources: Iterable[Resource] = tuple(LIMITS)
 ) -> list[Oversized]:
     """All of these kinds, as far as they have limits. Raises ApiError."""
-    limited = [each for each in resources if is_limited(each.group, each.kind)]
+    limited = [resource for resource in resources if is_limited(resource.group, resource.kind)]
     found = await together(*(live.items(each, partial(_judged, each)) for each in limited))
     return [one for some in found for one in some]
 
@@ -57,5 +57,5 @@ def _judged(resource: Resource, raw: msgspec.Raw) -> Oversized | None:
         return None
     metadata = metadata_in(raw)
     name = "/".join(filter(None, (metadata.namespace, metadata.name)))
-    texts = [f"{each.path[:_PATH]}: {each.kind.lower()}: {each.value}" for each in errors]
+    texts = [f"{error.path[:_PATH]}: {error.kind.lower()}: {error.value}" for error in errors]
     return Oversized(f"{resource.kind} {name}", shown(texts, _SHOWN))

@@ -62,7 +62,7 @@ def topic(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """The settings of the command and the subject that the words name; empty for other words."""
     *command, subject = words or ("",)
     for word in command:
-        choices = [each.choices for each in parser._actions if each.nargs == argparse.PARSER]  # noqa: SLF001
+        choices = [action.choices for action in parser._actions if action.nargs == argparse.PARSER]  # noqa: SLF001
         below = dict(choices[0] or {}).get(word) if choices else None
         if below is None:
             return ""

@@ -34,8 +34,8 @@ KINDS: Final[Mapping[Resource, tuple[type, Callable[[Any], Named]]]] = {
     resources.ANALYSIS_DEFINITIONS: (
         AnalysisDefinition,
         lambda found: [
-            (resources.ANALYSIS_VALUE_TEMPLATES, each.analysis_value_template_ref)
-            for each in found.spec.objectives
+            (resources.ANALYSIS_VALUE_TEMPLATES, objective.analysis_value_template_ref)
+            for objective in found.spec.objectives
         ],
     ),
     resources.ANALYSIS_VALUE_TEMPLATES: (
@@ -83,7 +83,9 @@ def references_in(raw: msgspec.Raw | bytes, resource: Resource) -> tuple[Referen
     )
     # Its project takes a Magnum cluster: both consent.
     name = found.metadata.name if resource == resources.MAGNUM_CLUSTERS else ""
-    back = [Reference(resource, origin, name, each.namespace) for each in references if name]
+    back = [
+        Reference(resource, origin, name, reference.namespace) for reference in references if name
+    ]
     return (*references, *back)
 
 

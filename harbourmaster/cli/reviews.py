@@ -125,7 +125,7 @@ def refusals(verdict: Verdict, manifest: Json) -> list[str]:
         return unknown
     status = msgspec.json.decode(verdict.response.encoded)["status"]
     causes = status.get("details", {}).get("causes", ())
-    found = [f"{each['field']}: {each['message']}" for each in causes]
+    found = [f"{cause['field']}: {cause['message']}" for cause in causes]
     # Whether a gate could be added matters only in a cluster.
     text = (status.get("message") or status.get("reason", "")).partition("; not even a gate")[0]
     return (found or [text]) + unknown
@@ -133,8 +133,10 @@ def refusals(verdict: Verdict, manifest: Json) -> list[str]:
 
 def warnings(verdict: Verdict) -> list[str]:
     """What users are told besides, without the name that stands before it in an answer."""
-    notes = [each.text for each in verdict.notes]
-    return notes or [each.removeprefix("harbourmaster: ") for each in verdict.response.warnings]
+    notes = [note.text for note in verdict.notes]
+    return notes or [
+        warning.removeprefix("harbourmaster: ") for warning in verdict.response.warnings
+    ]
 
 
 def engine_of(manifests: list[Json], settings: AdmissionSettings, *, has_gates: bool) -> Engine:
@@ -145,28 +147,28 @@ def engine_of(manifests: list[Json], settings: AdmissionSettings, *, has_gates: 
     annotations = {OPT_IN_KEY: OPT_IN} if has_gates else {}
     names = dict.fromkeys(map(namespace_of, manifests))
     namespaces: list[Json] = [
-        {"metadata": {"name": each, "annotations": annotations}} for each in names
+        {"metadata": {"name": name, "annotations": annotations}} for name in names
     ]
     namespaces += [each for each in manifests if kind_of(each) == NAMESPACE]
     case = ReplayCase(
         msgspec.Raw(),
         namespaces=list(_readable(namespaces, NamespaceObject)),
-        policies=[each for each in manifests if is_policy_kind(*kind_of(each))],
+        policies=[manifest for manifest in manifests if is_policy_kind(*kind_of(manifest))],
         parents=list(_readable(manifests, ParentObject)),
     )
     return engine_for(case, settings)
 
 
 def _readable(manifests: Iterable[Json], kind: type[Kind]) -> Iterator[Kind]:
-    for each in manifests:
+    for manifest in manifests:
         with suppress(msgspec.ValidationError):
-            yield msgspec.convert(each, kind)
+            yield msgspec.convert(manifest, kind)
 
 
 def waits_told(waits: Waits, engine: Engine, namespace: str) -> str:
     """For what admission lets pods wait and how long; empty where it does not."""
     space = engine.snapshot.namespace(namespace)
-    items = ", ".join(each.text for each in waits.items)
+    items = ", ".join(item.text for item in waits.items)
     limit = f", {format_duration(waits.timeout)} at most, then {waits.on_timeout}"
     is_allowed = space is None or engine.waits_for_objects(namespace, space)
     return f"will wait for {items}{limit if waits.timeout else ''}" if is_allowed else ""

@@ -82,9 +82,9 @@ class Controller:
     def waiting_for(self) -> str | None:
         """Return the caches that are not filled yet, and why; None when all are."""
         missing = [
-            f"{each.name} ({each.error or 'being listed'})"
-            for each in self.reflectors
-            if not each.synced.is_set()
+            f"{reflector.name} ({reflector.error or 'being listed'})"
+            for reflector in self.reflectors
+            if not reflector.synced.is_set()
         ]
         return f"waiting for {', '.join(missing)}" if missing else None
 

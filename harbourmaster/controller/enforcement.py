@@ -133,7 +133,7 @@ class EnforcementStatus:
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose condition is not as it should be."""
         if keys is None:
-            keys = list(chain.from_iterable(each.store.keys() for each in self._caches.values()))
+            keys = list(chain.from_iterable(cache.store.keys() for cache in self._caches.values()))
         return (key for key in keys if self._wanted(key) is not None)
 
     async def reconcile(self, key: str) -> None:
@@ -181,8 +181,8 @@ def start(process: Process) -> Part:
         return EnforcementStatus(process, caches, watch)
 
     controller = Controller(registry.POLICIES, begin, metrics, reflectors=tuple(caches.values()))
-    for each in caches.values():
-        each.subscribe(controller.changed)
+    for cache in caches.values():
+        cache.subscribe(controller.changed)
     if process.follows_definitions:
         process.follow_definitions(caches)
     # Without the right to read them, the others must work.

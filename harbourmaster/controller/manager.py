@@ -102,7 +102,9 @@ class Manager:
         self._controllers = [each for part in parts for each in part.controllers]
         # Controllers may share caches.
         self._reflectors = tuple(
-            dict.fromkeys(each for one in self._controllers for each in one.reflectors)
+            dict.fromkeys(
+                reflector for controller in self._controllers for reflector in controller.reflectors
+            )
         )
         for each in self._controllers:
             each.tracer = tracer
@@ -113,8 +115,8 @@ class Manager:
         self.metrics.watches.follow(self._reflectors, asyncio.get_running_loop().time)
         self._readiness.add_probe("caches", self._probe)
         caches = (
-            supervise(f"cache of {each.name}", each.run, self._note_crash)
-            for each in self._reflectors
+            supervise(f"cache of {reflector.name}", reflector.run, self._note_crash)
+            for reflector in self._reflectors
         )
         background = (each() for each in self.background)
         await self.health.start()
@@ -176,11 +178,15 @@ class Manager:
     async def _lead(self, guard: Guard) -> None:
         """Run all controllers; one that crashes is started again and harms no other."""
         async with asyncio.TaskGroup() as group:
-            for each in self._controllers:
-                group.create_task(supervise(each.name, partial(each.lead, guard), self._note_crash))
+            for controller in self._controllers:
+                group.create_task(
+                    supervise(controller.name, partial(controller.lead, guard), self._note_crash)
+                )
 
     async def _probe(self) -> str | None:
-        missing = dict.fromkeys(text for each in self._controllers if (text := each.waiting_for()))
+        missing = dict.fromkeys(
+            text for controller in self._controllers if (text := controller.waiting_for())
+        )
         return "; ".join(missing) or None
 
     def _tell_leading(self, *, leading: bool) -> None:

@@ -161,8 +161,8 @@ class NamespaceLabels:
             return
         self._told[namespace.name] = namespace.mistakes
         about = reference(NAMESPACES, {"name": namespace.name, "uid": namespace.uid})
-        for each in namespace.mistakes:
-            self._events.emit(about, "Warning", "GatesOptInUnknown", each.text)
+        for mistake in namespace.mistakes:
+            self._events.emit(about, "Warning", "GatesOptInUnknown", mistake.text)
 
     async def _apply_fresh(self, name: str) -> None:
         try:

@@ -158,6 +158,6 @@ class Process:
             return MountedCertificate(served, options, directory)
         if REGISTRATION not in self.settings.running:
             return None
-        found = SecretCertificate(served, options, self.secret_data, self.now, holds=holds)
-        self.secret.subscribe(lambda _keys: found.changed())
-        return found
+        certificate = SecretCertificate(served, options, self.secret_data, self.now, holds=holds)
+        self.secret.subscribe(lambda _keys: certificate.changed())
+        return certificate

@@ -102,13 +102,13 @@ def _grant(user: User, namespace: str, kinds: Iterable[Resource]) -> tuple[str, 
         return "This is not a valid namespace: choose another one.", ""
     inside = ("rolebinding", f"--namespace={namespace or 'NAMESPACE'}")
     bindings = {True: inside, False: ("clusterrolebinding",)}
-    scopes = sorted({each.namespaced for each in kinds}, reverse=True)
+    scopes = sorted({kind.namespaced for kind in kinds}, reverse=True)
     which = " one of these, the second for the whole cluster" if len(scopes) > 1 else ""
     account = user.name.removeprefix("system:serviceaccount:")
     subject = f"--user={user.name}" if account == user.name else f"--serviceaccount={account}"
     name = f"dashboard-{account.replace('/', '-').replace('%', '-')}"
     role = "--clusterrole=harbourmaster-dashboard-viewer"
-    lines = (join(("kubectl", "create", *bindings[each], name, role, subject)) for each in scopes)
+    lines = (join(("kubectl", "create", *bindings[scope], name, role, subject)) for scope in scopes)
     return f"Ask an administrator to run{which}:", "\n".join(lines)
 
 

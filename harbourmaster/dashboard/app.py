@@ -108,7 +108,7 @@ class Dashboard:
         self._now = now
         self._cookie = f"__Host-{COOKIE}" if is_tls else COOKIE
         self._assets = read_assets()
-        self._by_path = {each.path: each for each in self._assets.values()}
+        self._by_path = {asset.path: asset for asset in self._assets.values()}
         self._tokens = TriedTokens(access, _elapsed)
         self._made = RateLimit(attempts.PAGES, _elapsed)
         self._log = get_logger("dashboard")

@@ -153,7 +153,7 @@ class DashboardCaches(Caches):
             ],
             self.pods.store.values,
             self.namespaces.store.get,
-            lambda: all(each.synced.is_set() for each in self.reflectors),
+            lambda: all(reflector.synced.is_set() for reflector in self.reflectors),
         )
         for cache in self.reflectors:
             cache.subscribe(lambda _keys: self._counter.outdate())

@@ -37,7 +37,9 @@ def conflicts_of(selecting: tuple[CompiledPolicy, ...]) -> tuple[Conflict, ...]:
     candidates = [ExplainedPolicy(replace(each, **whole)) for each in selecting]
     found = []
     for report in explain(PodView({}, None), "/spec", "", {}, candidates, MergeOptions()).policies:
-        others = dict.fromkeys(by for each in report.contributions for by in each.by)
+        others = dict.fromkeys(
+            by for contribution in report.contributions for by in contribution.by
+        )
         for each in report.contributions:
             if each.rule == "won-by":
                 text = f"{each.path} stays {each.present}, not {each.value}"

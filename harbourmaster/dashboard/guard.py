@@ -55,7 +55,7 @@ def client_of(request: web.BaseRequest, proxies: Sequence[IPv4Network | IPv6Netw
     """
     address = _address(request.remote or "")
     forwarded = ",".join(request.headers.getall(hdrs.X_FORWARDED_FOR, ())).split(",")
-    while address and forwarded and any(address in each for each in proxies):
+    while address and forwarded and any(address in proxy for proxy in proxies):
         before = _address(forwarded.pop().strip())
         if before is None:
             break

@@ -35,7 +35,7 @@ class PageQuery(Struct, frozen=True):
     def link(self, **changes: str | int) -> str:
         """The query string of this one with changes; ``page`` goes back to 1 unless it is given."""
         fields = {"page": 1} | changes
-        found = {each: fields.get(each, getattr(self, each)) for each in self.__struct_fields__}
+        found = {field: fields.get(field, getattr(self, field)) for field in self.__struct_fields__}
         del found["name"]
         kept = {key: value for key, value in found.items() if value not in {"", 1}}
         return f"?{urlencode(kept)}" if kept else "?"
@@ -103,5 +103,5 @@ def listed(  # noqa: PLR0913 - what to filter, sort and show, and by what
         matching=len(matching),
         page=page,
         pages=pages,
-        namespaces=tuple(sorted({namespace(each) for each in items} - {""})[:_MOST_NAMESPACES]),
+        namespaces=tuple(sorted({namespace(item) for item in items} - {""})[:_MOST_NAMESPACES]),
     )

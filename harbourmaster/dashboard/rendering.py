@@ -39,7 +39,7 @@ class Asset(Struct, frozen=True):
 
 def read_assets(directory: Path = _ASSETS) -> dict[str, Asset]:
     """All of them, by their names."""
-    return {each.name: _asset(each) for each in directory.iterdir() if each.suffix in _TYPES}
+    return {path.name: _asset(path) for path in directory.iterdir() if path.suffix in _TYPES}
 
 
 def _asset(file: Path) -> Asset:

@@ -79,8 +79,8 @@ class DashboardServer:
     async def run(self) -> None:
         """Mirror and serve until cancelled. Raises AddressError."""
         caches = (
-            supervise(f"cache of {each.name}", each.run, self._note_crash)
-            for each in self._mirrors.reflectors
+            supervise(f"cache of {reflector.name}", reflector.run, self._note_crash)
+            for reflector in self._mirrors.reflectors
         )
         async with running(*caches, self._serve()):
             await asyncio.Event().wait()

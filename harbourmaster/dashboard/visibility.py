@@ -144,7 +144,7 @@ class Visibility(Struct, frozen=True):
     @property
     def unasked(self) -> int:
         """Namespaces that were too many to ask about."""
-        return max((each.unasked for each in self.scopes.values()), default=0)
+        return max((scope.unasked for scope in self.scopes.values()), default=0)
 
 
 async def look(
@@ -202,7 +202,9 @@ class _Asker:
         return ListScope(namespaces=found, unasked=unasked)
 
     async def _among(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:
-        answers = await asyncio.gather(*(self._may(resource, each) for each in namespaces))
+        answers = await asyncio.gather(
+            *(self._may(resource, namespace) for namespace in namespaces)
+        )
         return frozenset(each for each, may in zip(namespaces, answers, strict=True) if may)
 
     async def _first(self, resource: Resource, namespaces: Sequence[str]) -> frozenset[str]:

@@ -78,7 +78,7 @@ class AnalysisResult(Struct, frozen=True, gc=False):
         """The JSON of ``status.raw``, as Keptn writes it."""
         return dumps(
             {
-                "objectiveResults": [_result(each) for each in self.results],
+                "objectiveResults": [_result(result) for result in self.results],
                 "totalScore": self.total,
                 "maximumScore": self.maximum,
                 "pass": self.passed,
@@ -130,7 +130,7 @@ def judge(
     """The verdict on all objectives."""
     results = tuple(judge_objective(objective, found) for objective, found in measured)
     total = math.fsum(each.score for each in results)
-    maximum = float(sum(max(each.objective.weight, 0) for each in results))
+    maximum = float(sum(max(result.objective.weight, 0) for result in results))
     is_lost = any(each.objective.key_objective and each.score <= 0 for each in results)
     achieved = percentage(total, maximum)
     passed = not is_lost and achieved >= limits.pass_percentage

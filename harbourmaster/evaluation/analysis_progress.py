@@ -64,7 +64,7 @@ def delay(attempt: int) -> float:
 
 def references(objectives: Iterable[AnalysisObjective]) -> tuple[ObjectReference, ...]:
     """The templates that are needed, each once."""
-    return tuple(dict.fromkeys(each.analysis_value_template_ref for each in objectives))
+    return tuple(dict.fromkeys(objective.analysis_value_template_ref for objective in objectives))
 
 
 def keyed(values: Mapping[ObjectReference, StoredValue]) -> dict[str, StoredValue]:

@@ -36,9 +36,9 @@ def newest(metric: Metric) -> Value:
     status = metric.status
     if status.value:
         return Value(status.value, status.last_updated)
-    for each in reversed(status.interval_results):
-        if each.value and not each.err_msg:
-            return Value(each.value, each.last_updated)
+    for result in reversed(status.interval_results):
+        if result.value and not result.err_msg:
+            return Value(result.value, result.last_updated)
     return Value()
 
 

@@ -83,8 +83,8 @@ def value_time(status: MetricStatus) -> str:
     """The stamp of the newest value; empty where there is none."""
     if status.last_updated:
         return status.last_updated
-    values = (each for each in reversed(status.interval_results) if not each.err_msg)
-    return next((each.last_updated for each in values), "")
+    values = (result for result in reversed(status.interval_results) if not result.err_msg)
+    return next((value.last_updated for value in values), "")
 
 
 def _stored(spec: MetricSpec) -> int:

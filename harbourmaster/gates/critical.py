@@ -53,4 +53,4 @@ def is_critical(namespace: str, annotations: Mapping[str, str], spec: Importance
 
 
 def _tolerates(tolerations: Iterable[Toleration]) -> bool:
-    return any(each.is_for_critical for each in tolerations)
+    return any(toleration.is_for_critical for toleration in tolerations)

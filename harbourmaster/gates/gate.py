@@ -56,7 +56,7 @@ def placement(
 
 def is_gated(gates: list[Any]) -> bool:
     """Whether our gate is one of them."""
-    return any(isinstance(each, dict) and each.get("name") == GATE for each in gates)
+    return any(isinstance(gate, dict) and gate.get("name") == GATE for gate in gates)
 
 
 def _add(path: str, value: object) -> dict[str, Any]:

@@ -99,8 +99,8 @@ _remembered: Final = lru_cache(maxsize=256)(_computed)
 
 def _running_text(containers: Sequence[Container]) -> str:
     parts: list[str] = []
-    for each in containers:
-        parts += (each.name, each.image or "")
-        for variable in each.env or ():
+    for container in containers:
+        parts += (container.name, container.image or "")
+        for variable in container.env or ():
             parts += (variable.name, variable.value or "")
     return "".join(parts)

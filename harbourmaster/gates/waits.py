@@ -121,11 +121,11 @@ def kind_of(entry: str) -> tuple[str, Resource]:
     """Of an entry of a list of kinds, the kind as items name it. Raises ValueError, one line."""
     if known := _WORDS.get(entry):
         return known, KINDS[known]
-    found = _CUSTOM.fullmatch(entry)
-    if found is None:
+    match = _CUSTOM.fullmatch(entry)
+    if match is None:
         to_do = "write PLURAL.VERSION.GROUP, for example widgets.v1.example.com"
         raise ValueError(f'"{entry}" is not a kind: {to_do}')
-    plural, version, group = found.groups()
+    plural, version, group = match.groups()
     if known := _WORDS.get(f"{plural}.{group}"):
         return known, KINDS[known]
     return f"{plural}.{group}", Resource(group, version, plural, plural)
@@ -167,10 +167,10 @@ def _parsed(text: str, timeout: str, on_timeout: str) -> Waits | None:
 
 def _item(part: str, *, suggests: bool) -> WaitItem:
     """Raises ValueError with a fault; ``suggests``: with what may be meant, which takes time."""
-    found = _ITEM.fullmatch(part)
-    if found is None:
+    match = _ITEM.fullmatch(part)
+    if match is None:
         raise ValueError(_fault(f'"{cut(part)}" is not an object', _SHAPE))
-    word, name = found["kind"], found["name"]
+    word, name = match["kind"], match["name"]
     kind = _WORDS.get(word) or word
     if kind not in KINDS and "." not in kind:
         near = did_you_mean(word, _WORDS) if suggests and len(word) <= _COMPARED else ""
@@ -181,7 +181,7 @@ def _item(part: str, *, suggests: bool) -> WaitItem:
     if wrong:
         what = "label" if is_label else "name"
         raise ValueError(_fault(f'"{cut(name)}" is not a {what}', wrong[0]))
-    test, value = found["test"] or "", found["value"] or ""
+    test, value = match["test"] or "", match["value"] or ""
     if test and kind == "secret":
         # Events and reports tell whether it is so, to people who cannot read Secrets.
         wrong_part = f'"{cut(part)}" tests the content of a Secret'
@@ -197,9 +197,9 @@ def _item(part: str, *, suggests: bool) -> WaitItem:
         name="" if is_label else name,
         label=(key, label) if is_label else None,
         test=test,  # type: ignore[arg-type] # the pattern has no other
-        path=(found["path"] or "").removeprefix("."),
+        path=(match["path"] or "").removeprefix("."),
         value=value or ("True" if test else ""),
-        is_optional=bool(found["optional"]),
+        is_optional=bool(match["optional"]),
     )
 
 

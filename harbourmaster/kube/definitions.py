@@ -34,7 +34,10 @@ class _Definition(Struct, frozen=True, gc=False):
     @property
     def is_served(self) -> bool:
         conditions = (self.status.conditions if self.status else None) or ()
-        return any(each.type == "Established" and each.status == "True" for each in conditions)
+        return any(
+            condition.type == "Established" and condition.status == "True"
+            for condition in conditions
+        )
 
 
 _decode: Final = msgspec.json.Decoder(_Definition).decode

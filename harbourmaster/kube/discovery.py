@@ -127,7 +127,7 @@ class Discovery:
         """The versions of all groups but the core."""
         body = await self._client.request("GET", "/apis")
         groups = _read(_decode_groups, body, "/apis").groups or ()
-        return [each.group_version for group in groups for each in group.versions]
+        return [version.group_version for group in groups for version in group.versions]
 
     async def _answer(self, api_version: str, kind: str | None = None) -> dict[str, Resource]:
         """What a version has; asked anew if it is old, or soon if it lacks a kind."""

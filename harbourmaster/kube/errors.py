@@ -187,10 +187,10 @@ def _class_of(code: int, reason: str) -> type[ApiError]:
 
 def _status_in(body: bytes | msgspec.Raw) -> _Status | None:
     try:
-        found = _decode_status(body)
+        status = _decode_status(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if found.kind == "Status" else None
+    return status if status.kind == "Status" else None
 
 
 def _quoted(status: int, body: bytes, headers: Mapping[str, str]) -> str:

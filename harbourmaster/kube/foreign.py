@@ -160,10 +160,10 @@ def _load_pair(context: ssl.SSLContext, user: dict[str, Any], source: str) -> da
         return None
     load_pair(context, certificate, _data(user, "client-key-data", source) or b"", source)
     try:
-        found = parse_certificates(certificate, f"{source}: client-certificate-data")
+        certificates = parse_certificates(certificate, f"{source}: client-certificate-data")
     except CertificateError as error:
         raise ConnectionSettingsError(str(error)) from None
-    return found[0].not_valid_after_utc
+    return certificates[0].not_valid_after_utc
 
 
 def _data(section: dict[str, Any], field: str, source: str) -> bytes | None:

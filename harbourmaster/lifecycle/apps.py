@@ -60,7 +60,7 @@ def version_of(app: App) -> str:
 def plan(app: App, versions: Iterable[AppVersion]) -> AppPlan:
     """What the app lacks, given the existing versions of an app of that name."""
     name = version_of(app)
-    found = {each.metadata.name: each for each in versions}
+    found = {version.metadata.name: version for version in versions}
     present = found.pop(name, None)
     earlier = {generation_hash(number) for number in range(1, app.metadata.generation)}
     return AppPlan(
@@ -139,7 +139,7 @@ def short_name(app: str, workload: str) -> str:
 
 def composed_version(workloads: Sequence[Workload]) -> str:
     """The version of an app of these workloads: that of the only one, or a hash of all."""
-    ordered = sorted(workloads, key=lambda each: each.metadata.name)
+    ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     if len(ordered) == 1:
         return ordered[0].spec.version
     text = "".join(f"{each.metadata.name}-{each.spec.version}" for each in ordered)
@@ -148,7 +148,7 @@ def composed_version(workloads: Sequence[Workload]) -> str:
 
 def composed(workloads: Sequence[Workload], before: AppSpec | None = None) -> AppSpec:
     """The spec of an app of these workloads; those that it had keep their places."""
-    ordered = sorted(workloads, key=lambda each: each.metadata.name)
+    ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     entries = {entry.name: entry for entry in map(_entry, ordered)}
     listed = before.workloads if before is not None else ()
     kept = {each.name: entries[each.name] for each in listed if each.name in entries}

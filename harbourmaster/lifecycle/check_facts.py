@@ -169,14 +169,17 @@ def phases_before(version: Version) -> tuple[Phase, ...]:
 
 def expected(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
     """The checks that a pod names and that do not exist yet."""
-    return [CheckReport(kind=kind, phase=phase, name=each, state=PENDING) for each in definitions]
+    return [
+        CheckReport(kind=kind, phase=phase, name=definition, state=PENDING)
+        for definition in definitions
+    ]
 
 
 def _definitions(phase: Phase, version: Version) -> Iterable[str]:
     """Those that are listed; and those that were, and have run."""
     listed = getattr(version.spec, phase.checks)
     items: tuple[ItemStatus, ...] = getattr(version.status, phase.items)
-    return dict.fromkeys((*listed, *(each.definition_name for each in items)))
+    return dict.fromkeys((*listed, *(item.definition_name for item in items)))
 
 
 def _check(phase: Phase, definition: str, version: Version, look: _Look) -> CheckReport:
@@ -189,15 +192,15 @@ def _check(phase: Phase, definition: str, version: Version, look: _Look) -> Chec
 
 
 def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> CheckReport:
-    found = facts.tasks.get(item.name)
+    task = facts.tasks.get(item.name)
     message, fault = "", ""
     retries = None
-    if found is not None:
-        retries = found.spec.retries
-        message = found.status.message or found.status.reason
-        if not message and found.status.job_name and item.status not in COMPLETED:
-            message = f"its Job {found.status.job_name} runs"
-        fault = "task-stuck" if found.status.reason and item.status not in COMPLETED else ""
+    if task is not None:
+        retries = task.spec.retries
+        message = task.status.message or task.status.reason
+        if not message and task.status.job_name and item.status not in COMPLETED:
+            message = f"its Job {task.status.job_name} runs"
+        fault = "task-stuck" if task.status.reason and item.status not in COMPLETED else ""
     elif not (item.name or item.status in COMPLETED or definition in facts.task_definitions):
         message = _missing("KeptnTaskDefinition", definition, facts)
         fault = "definition-missing" if message else ""
@@ -217,11 +220,11 @@ def _task(phase: Phase, definition: str, item: ItemStatus, facts: Facts) -> Chec
 
 def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) -> CheckReport:
     facts = look.facts
-    found = facts.evaluations.get(item.name)
+    evaluation = facts.evaluations.get(item.name)
     defined = facts.definitions.get(definition)
-    progress = progress_of(found.status) if found is not None else Progress()
+    progress = progress_of(evaluation.status) if evaluation is not None else Progress()
     objectives = tuple(_objectives(progress, defined, look))
-    shown = next((each for each in objectives if each.state != SUCCEEDED), None)
+    shown = next((objective for objective in objectives if objective.state != SUCCEEDED), None)
     message = "" if shown is None else shown.message
     fault = ""
     if not progress.is_over and item.status not in COMPLETED:
@@ -229,9 +232,9 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
         if not defined and (missing := _missing("KeptnEvaluationDefinition", definition, facts)):
             message, fault = missing, "definition-missing"
     retries, next_try = None, ""
-    if found is not None:
-        retries = allowed(RETRIES if found.spec.retries is None else found.spec.retries)
-        due = _due(found, progress, look)
+    if evaluation is not None:
+        retries = allowed(RETRIES if evaluation.spec.retries is None else evaluation.spec.retries)
+        due = _due(evaluation, progress, look)
         if due and progress.tries < retries:
             # Without its definition nothing is tried.
             next_try = due if defined is not None or progress.tries else ""

@@ -136,7 +136,7 @@ def interval_of(found: Evaluation) -> tuple[float, str]:
 def written_at(raw: bytes) -> datetime | None:
     """When a KeptnEvaluation's status was written last, by what the API server keeps of it."""
     fields = _decode(raw).metadata.managed_fields
-    times = [parse(each.time) for each in fields if each.subresource == "status" and each.time]
+    times = [parse(field.time) for field in fields if field.subresource == "status" and field.time]
     return max(times, default=None)
 
 

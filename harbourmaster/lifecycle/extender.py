@@ -176,18 +176,20 @@ def preemption_refused() -> bytes:
 def read_preemption(body: bytes) -> PreemptionQuestion:
     """The question in ``body``. Raises ArgumentsError."""
     try:
-        found = _decode_preemption(body)
-        if found.node_name_to_victims is None:
-            _decode_meta(found.node_name_to_meta_victims)
+        preemption = _decode_preemption(body)
+        if preemption.node_name_to_victims is None:
+            _decode_meta(preemption.node_name_to_meta_victims)
         else:
-            for raw in found.node_name_to_victims.values():
+            for raw in preemption.node_name_to_victims.values():
                 _decode_victims(raw)
     except _UNREADABLE as error:
         raise ArgumentsError(f"the body is not a valid ExtenderPreemptionArgs: {error}") from None
-    if found.pod is None:
+    if preemption.pod is None:
         raise ArgumentsError("the ExtenderPreemptionArgs contain no pod")
     return PreemptionQuestion(
-        _candidate(found.pod), found.node_name_to_meta_victims, found.node_name_to_victims
+        _candidate(preemption.pod),
+        preemption.node_name_to_meta_victims,
+        preemption.node_name_to_victims,
     )
 
 
@@ -209,9 +211,9 @@ def _decode_meta(raw: Raw) -> dict[str, Raw]:
 
 
 def _meta(raw: Raw) -> Raw:
-    found = _decode_victims(raw)
-    pods = [{"UID": each.metadata.uid} for each in found.pods or ()]
-    return Raw(_encode({"Pods": pods, "NumPDBViolations": found.num_pdb_violations}))
+    victims = _decode_victims(raw)
+    pods = [{"UID": pod.metadata.uid} for pod in victims.pods or ()]
+    return Raw(_encode({"Pods": pods, "NumPDBViolations": victims.num_pdb_violations}))
 
 
 def _candidate(pod: _Pod) -> CandidatePod:

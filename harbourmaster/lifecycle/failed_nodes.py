@@ -62,7 +62,7 @@ class Start(Struct, frozen=True, gc=False):
 
 def start_failure(start: Start) -> str:
     """Why a pod failed to start; empty if it did not."""
-    found = next((each for each in start.reasons if each in WAITING_REASONS), "")
+    found = next((reason for reason in start.reasons if reason in WAITING_REASONS), "")
     if start.phase != FAILED and not found:
         return ""
     if start.is_ready or (seconds_between(start.started, start.turned) or 0.0) > STARTING:
@@ -102,15 +102,15 @@ def recorded(
 def live(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
     """The recorded nodes that still count."""
     return tuple(
-        each
-        for each in version.status.failed_nodes
-        if (end := moment(each.expires)) is not None and end > now
+        node
+        for node in version.status.failed_nodes
+        if (end := moment(node.expires)) is not None and end > now
     )
 
 
 def expiry(nodes: Iterable[FailedNode], now: datetime) -> float | None:
     """Seconds until the first of them expires; None if there is none."""
-    ends = [end for each in nodes if (end := moment(each.expires)) is not None]
+    ends = [end for node in nodes if (end := moment(node.expires)) is not None]
     return max((min(ends) - now).total_seconds(), 0.0) if ends else None
 
 

@@ -99,7 +99,7 @@ def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> 
     if not case.wait.is_over and waits is not None and 0 < waits.timeout < (limit or inf):
         limit, on_expiry = waits.timeout, waits.on_timeout
     is_bounded = bool(case.place and limit and pod.creation_timestamp)
-    tries = [each.next_try for each in checks if each.is_open and each.next_try]
+    tries = [check.next_try for check in checks if check.is_open and check.next_try]
     return GateReport(
         namespace=pod.namespace,
         pod=pod.name,
@@ -120,7 +120,7 @@ def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> 
         advice=advice,
         checks=checks,
         items=case.wait.items if case.place else (),
-        foreign_gates=tuple(each for each in pod.gates if each != GATE),
+        foreign_gates=tuple(gate for gate in pod.gates if gate != GATE),
     )
 
 
@@ -139,9 +139,9 @@ def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
         stale_after = case.rules.stale_after_intervals
         return tuple(
             report
-            for each in versions
-            if each is not None
-            for report in check_reports(each, case.facts, now, stale_after=stale_after)
+            for version in versions
+            if version is not None
+            for report in check_reports(version, case.facts, now, stale_after=stale_after)
         )
     if case.described is None or not case.pod.has_checks:
         return ()

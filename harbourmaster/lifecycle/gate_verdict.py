@@ -314,7 +314,7 @@ def _phase(
     if state in PASSED:
         return None
     states = dict.fromkeys(expected, PENDING) | {
-        each.definition_name: each.status for each in items
+        item.definition_name: item.status for item in items
     }
     failed = sorted(name for name, found in states.items() if found == FAILED)
     if state == FAILED or failed:

@@ -123,7 +123,7 @@ def gate_wait(report: GateReport) -> GateWait | None:
     if open_items and report.code not in {"wait-blocked", "waits-for-objects"}:
         text = f"{text}; it also waits for {told(open_items)}"
     about = f"{check.phase}/{check.name}" if check is not None else ""
-    identity = "/".join((reason, report.version_object, about, *(each.item for each in open_items)))
+    identity = "/".join((reason, report.version_object, about, *(item.item for item in open_items)))
     return GateWait(reason=reason, identity=identity, text=text, left=left)
 
 
@@ -134,7 +134,9 @@ def _name(check: CheckReport) -> str:
 
 def _detail(check: CheckReport) -> str:
     """What is known of a check: value and threshold, or its own message."""
-    unmet = next((each for each in check.objectives if each.state != "Succeeded"), None)
+    unmet = next(
+        (objective for objective in check.objectives if objective.state != "Succeeded"), None
+    )
     if check.fault == "definition-missing" or unmet is None or not check.tries:
         return f": {check.message}" if check.message else ""
     why = unmet.message.removeprefix(INCONCLUSIVE)

@@ -179,7 +179,7 @@ decode_object: Final = msgspec.json.Decoder(PodObject).decode
 def decode_pod(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
     """A pod from its JSON; ``scheduler``: the one that asks us about its pods, if one does."""
     found = decode_object(raw)
-    is_gated = any(each.name == GATE for each in found.spec.scheduling_gates)
+    is_gated = any(gate.name == GATE for gate in found.spec.scheduling_gates)
     if not is_gated and not _is_in(scheduler, found):
         elsewhere = found.spec.scheduler_name
         if not _may_wait_in(elsewhere, found):
@@ -198,7 +198,7 @@ def decode_whole(raw: msgspec.Raw | bytes, scheduler: str = "") -> Pod:
 
 
 def _whole(found: PodObject, scheduler: str) -> Pod:
-    gates = tuple(each.name for each in found.spec.scheduling_gates)
+    gates = tuple(gate.name for gate in found.spec.scheduling_gates)
     is_in_scheduler = GATE not in gates and _is_in(scheduler, found)
     metadata = found.metadata
     return Pod(
@@ -299,9 +299,13 @@ def _may_wait(pod: PodObject) -> bool:
 
 
 def _refusal(pod: PodObject) -> str:
-    for each in pod.status.conditions:
-        if each.type == _SCHEDULED and each.status == "False" and is_refusal(each.message):
-            return each.message
+    for condition in pod.status.conditions:
+        if (
+            condition.type == _SCHEDULED
+            and condition.status == "False"
+            and is_refusal(condition.message)
+        ):
+            return condition.message
     return ""
 
 

@@ -73,13 +73,13 @@ def result_of(conditions: Iterable[Condition]) -> JobResult | None:
 
     Only what is True counts, and a failure's text is that of its own condition.
     """
-    for each in conditions:
-        if each.status != "True":
+    for condition in conditions:
+        if condition.status != "True":
             continue
-        if each.type in _SUCCESS:
+        if condition.type in _SUCCESS:
             return JobResult(SUCCEEDED)
-        if each.type in _FAILURE:
-            return JobResult(FAILED, each.reason, each.message)
+        if condition.type in _FAILURE:
+            return JobResult(FAILED, condition.reason, condition.message)
     return None
 
 
@@ -185,7 +185,7 @@ def _account(definition: TaskDefinition) -> dict[str, Any]:
     elif not found:
         found["automountServiceAccountToken"] = False
     if spec.image_pull_secrets:
-        found["imagePullSecrets"] = [{"name": each.name} for each in spec.image_pull_secrets]
+        found["imagePullSecrets"] = [{"name": secret.name} for secret in spec.image_pull_secrets]
     return found
 
 
@@ -258,7 +258,7 @@ def _own(spec: Mapping[str, Any], context: dict[str, Any], policy: str) -> dict[
 
 def _volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
     """A volume in memory for each that the container mounts."""
-    names = dict.fromkeys(each["name"] for each in spec.get("volumeMounts") or [])
+    names = dict.fromkeys(mount["name"] for mount in spec.get("volumeMounts") or [])
     limits = (spec.get("resources") or {}).get("limits") or {}
     scratch = {"medium": "Memory", "sizeLimit": limits.get("memory", _SCRATCH)}
     volumes = [{"name": name, "emptyDir": scratch} for name in names]

@@ -46,7 +46,7 @@ def chosen(configs: Collection[Config], namespaces: Sequence[str]) -> ChosenConf
     Only the first namespace is certainly ours, so an annotation elsewhere adopts nothing.
     """
     first = min(
-        (each for each in configs if each.metadata.namespace in namespaces),
+        (config for config in configs if config.metadata.namespace in namespaces),
         key=lambda each: (
             each.metadata.namespace != namespaces[0],
             each.metadata.creation_timestamp,

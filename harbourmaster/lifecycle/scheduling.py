@@ -124,7 +124,7 @@ def _permission(
         return FREE
     waits = waits_of(pod.annotations)
     if waits is not None and pod.annotations.get(WAITED_KEY) != MET:
-        shown = _listed([each.text for each in waits.items]) or "its annotation names none"
+        shown = _listed([item.text for item in waits.items]) or "its annotation names none"
         return Permission(_cut(f"{_FOR_OBJECTS}{shown}"))
     if described is None or not has_checks:
         return FREE
@@ -197,7 +197,7 @@ def has_failed(version: WorkloadVersion) -> bool:
     """Whether a check before the deployment has failed."""
     status = version.status
     phases = (status.pre_deployment_status, status.pre_deployment_evaluation_status)
-    return FAILED in phases or any(each.status == FAILED for each in _checks(version))
+    return FAILED in phases or any(check.status == FAILED for check in _checks(version))
 
 
 def is_refusal(message: str) -> bool:
@@ -248,7 +248,7 @@ def _cut(text: str) -> str:
 def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
     name = version.metadata.name
     if has_failed(version):
-        shown = _listed([_named(each) for each in _checks(version) if each.status == FAILED])
+        shown = _listed([_named(check) for check in _checks(version) if check.status == FAILED])
         return f"pre-deployment checks of {name} failed{f': {shown}' if shown else ''}"
     begun = {_named(each) for each in _checks(version)}
     waiting = [_named(each) for each in _checks(version) if each.status not in HAVE_PASSED]

@@ -101,10 +101,10 @@ def decode_task_pod(raw: msgspec.Raw | bytes) -> TaskPod:
 
 def decode_refused(raw: msgspec.Raw | bytes) -> TaskPod:
     """The pod that a Job could not create, from the JSON of its event FailedCreate."""
-    found = _decode_event(raw)
-    text = found.message.removeprefix("(combined from similar events): ")
+    event = _decode_event(raw)
+    text = event.message.removeprefix("(combined from similar events): ")
     fault = _waiting(FAILED_CREATE, text.removeprefix("Error creating: "), "its Job has no pod")
-    return TaskPod(created=found.last_timestamp or "", fault=fault)
+    return TaskPod(created=event.last_timestamp or "", fault=fault)
 
 
 def may_be_refused(pods: Iterable[TaskPod], outcome: JobResult | None) -> bool:
@@ -113,12 +113,12 @@ def may_be_refused(pods: Iterable[TaskPod], outcome: JobResult | None) -> bool:
     Such a Job ends only at its deadline: every other failure is that of a pod.
     """
     is_possible = outcome is None or outcome.reason == "DeadlineExceeded"
-    return is_possible and not any(each.is_live for each in pods)
+    return is_possible and not any(pod.is_live for pod in pods)
 
 
 def newest_fault(pods: Iterable[TaskPod]) -> TaskFault | None:
     """What is wrong with the newest pod of a Job, whether it was created or refused."""
-    newest = max(pods, key=lambda each: (each.created, each.fault is not None), default=None)
+    newest = max(pods, key=lambda pod: (pod.created, pod.fault is not None), default=None)
     return newest.fault if newest is not None else None
 
 
@@ -150,7 +150,11 @@ def _fault_of(status: PodStatus, *, is_ending: bool) -> TaskFault | None:
         # The node's reason, such as Evicted: the container was only killed.
         return TaskFault(POD_FAILED, f"{status.reason}: {_head(status.message)}")
     containers = (*status.init_container_statuses, *status.container_statuses)
-    ends = [state.terminated for each in containers for state in (each.state, each.last_state)]
+    ends = [
+        state.terminated
+        for container in containers
+        for state in (container.state, container.last_state)
+    ]
     end = next((each for each in ends if each is not None and _is_failure(each, is_ending)), None)
     for each in containers:
         waiting = each.state.waiting

@@ -34,10 +34,10 @@ class SpanIds(Struct, frozen=True, gc=False):
 
 def ids_from(carrier: Mapping[str, str] | None) -> SpanIds | None:
     """The span that a carrier names; None for none or a malformed one."""
-    found = _HEADER.fullmatch((carrier or {}).get(TRACEPARENT, ""))
-    if found is None:
+    match = _HEADER.fullmatch((carrier or {}).get(TRACEPARENT, ""))
+    if match is None:
         return None
-    trace, span = int(found[1], 16), int(found[2], 16)
+    trace, span = int(match[1], 16), int(match[2], 16)
     return SpanIds(trace, span) if trace and span else None
 
 

@@ -78,7 +78,7 @@ class WaitReport(NamedTuple):
     @property
     def text(self) -> str:
         """What is not met, to be read after "waits for"."""
-        return told([each for each in self.items if each.state != "Met"])
+        return told([item for item in self.items if item.state != "Met"])
 
 
 def told(items: Iterable[ItemReport]) -> str:
@@ -139,8 +139,8 @@ def unmet(item: WaitItem, resource: Resource, target: Target, targets: Targets) 
     if item.test == "field":
         if not target.document:
             return f"is too large to test a field: more than {MAX_DOCUMENT // 1024} KiB"
-        found = field_of(target.document, item.path)
-        return "" if found == item.value else f"{item.path} is not {item.value}"
+        field = field_of(target.document, item.path)
+        return "" if field == item.value else f"{item.path} is not {item.value}"
     if resource == resources.SERVICES:
         slices = targets.labelled(resources.SLICES, SERVICE_LABEL, target.name)
         return "" if any(each.is_ready for each in slices) else "has no ready endpoint"
@@ -168,7 +168,7 @@ def wait_report(
         blocked = waits.faults[0]
     elif pod.annotations.get(WAITED_KEY) == TIMED_OUT:
         blocked = f"it waited {limit}"
-    elif all(each.state == "Met" for each in items):
+    elif all(item.state == "Met" for item in items):
         return WaitReport(items)
     elif is_expired and waits.on_timeout == "Release":
         return WaitReport(items, is_expired=True)

@@ -51,7 +51,7 @@ def target_of(
     found = _Found(msgspec.json.decode(raw))
     metadata = found.part("metadata")
     is_kept = metadata.text("name") in whole and memoryview(raw).nbytes <= MAX_DOCUMENT
-    conditions = {str(each.get("type")): each for each in found.part("status").rows("conditions")}
+    conditions = {str(row.get("type")): row for row in found.part("status").rows("conditions")}
     is_ready, text = _READY.get(resource, _exists)(found, conditions)
     failed = conditions.get("Failed", {})
     is_failed = resource == resources.JOBS and failed.get("status") == "True"
@@ -101,16 +101,16 @@ class _Found:
         return _Found(self.fields.get(name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        found = self.fields.get(name)
-        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        field = self.fields.get(name)
+        return [each for each in field if isinstance(each, dict)] if isinstance(field, list) else []
 
     def text(self, name: str) -> str:
-        found = self.fields.get(name)
-        return found if isinstance(found, str) else ""
+        field = self.fields.get(name)
+        return field if isinstance(field, str) else ""
 
     def number(self, name: str, default: int = 0) -> int:
-        found = self.fields.get(name)
-        return found if isinstance(found, int) else default
+        field = self.fields.get(name)
+        return field if isinstance(field, int) else default
 
 
 _Conditions = dict[str, dict[str, Any]]
@@ -158,7 +158,7 @@ def _observed(found: _Found, is_available: bool, text: str) -> tuple[bool, str]:
 
 def _slice(found: _Found, _conditions: _Conditions) -> tuple[bool, str]:
     # An endpoint that says nothing is ready.
-    ready = (_Found(each.get("conditions")).fields.get("ready") for each in found.rows("endpoints"))
+    ready = (_Found(row.get("conditions")).fields.get("ready") for row in found.rows("endpoints"))
     return any(each is not False for each in ready), ""
 
 

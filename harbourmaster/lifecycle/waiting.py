@@ -28,7 +28,7 @@ def app_version_of(
     The API's times are whole seconds: of two in one second the higher revision counts, then the
     generation, then the name, so that all replicas choose alike.
     """
-    fitting = [each for each in candidates if _has(each, workload)]
+    fitting = [candidate for candidate in candidates if _has(candidate, workload)]
     return max(fitting, key=_age, default=None)
 
 

@@ -109,7 +109,7 @@ def new_workload(wish: Wanted, namespace: str) -> Workload:
 
 def is_of_pods(workload: Workload) -> bool:
     """Whether it was made for pods; else a person made it, or it lost its owner."""
-    return any(each.kind in SUPPORTED for each in workload.metadata.owner_references)
+    return any(reference.kind in SUPPORTED for reference in workload.metadata.owner_references)
 
 
 def is_to_follow(workload: Workload, version: WorkloadVersion | None, wish: Wanted) -> bool:
@@ -119,7 +119,7 @@ def is_to_follow(workload: Workload, version: WorkloadVersion | None, wish: Want
     """
     if not is_of_pods(workload):
         return True
-    owners = {each.uid for each in workload.metadata.owner_references}
+    owners = {reference.uid for reference in workload.metadata.owner_references}
     if workload.spec == wish.spec and wish.owner.uid in owners:
         return False
     if version is None and workload.spec.version != wish.spec.version:
@@ -180,7 +180,7 @@ def is_version_of(version: WorkloadVersion, app: str, workload: str, text: str) 
 
 def is_by_hand(version: WorkloadVersion, workload: Workload) -> bool:
     """Whether a person made it, and not the controller before the workload had pods."""
-    owners = {each.uid for each in version.metadata.owner_references}
+    owners = {reference.uid for reference in version.metadata.owner_references}
     return not is_generated(version) and workload.metadata.uid not in owners
 
 

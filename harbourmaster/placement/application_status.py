@@ -105,7 +105,7 @@ def held_until(application: Application, rules: Rules, now: datetime) -> datetim
 
 def recent_times(moves: tuple[str, ...], now: datetime) -> tuple[str, ...]:
     """The stamps of moves by choice that still count."""
-    found = ((each, moment(each)) for each in moves)
+    found = ((move, moment(move)) for move in moves)
     return tuple(
         text
         for text, when in found
@@ -244,8 +244,10 @@ def _bound(before: ApplicationStatus, decision: Decision, rules: Rules) -> Appli
         after,
         # What its deployment says is about the cluster before.
         conditions=tuple(
-            msgspec.structs.replace(each, observed_generation=0) if each.type == DEPLOYED else each
-            for each in after.conditions
+            msgspec.structs.replace(condition, observed_generation=0)
+            if condition.type == DEPLOYED
+            else condition
+            for condition in after.conditions
         ),
         scheduled_to=TargetReference(name=target.name, uid=target.uid),
         scheduled_time=time,

@@ -89,7 +89,7 @@ def decide_cluster(cluster: Cluster, seen: Pass) -> Decision:
         return start.because("InvalidConstraint", str(error))
     verdicts: list[CandidateVerdict] = []
     for namespace in (cluster.metadata.namespace, ""):
-        found = [seen.verdict(each, wanted) for each in seen.clouds(namespace)]
+        found = [seen.verdict(cloud, wanted) for cloud in seen.clouds(namespace)]
         verdicts += found
         matched = [each.target for each in found if not each.reason]
         if matched:
@@ -119,15 +119,15 @@ def decide_magnum_cluster(
         return start.because("InvalidConstraint", str(error))
     own, projects = cluster.metadata.namespace, seen.snapshot.projects
     verdicts = [
-        seen.verdict(each, wanted)
-        for each in seen.projects()
-        if not (is_retry and each.namespace == own)
-        and may_take(projects[each.namespace, each.name].metadata, cluster.metadata, mode)
+        seen.verdict(project, wanted)
+        for project in seen.projects()
+        if not (is_retry and project.namespace == own)
+        and may_take(projects[project.namespace, project.name].metadata, cluster.metadata, mode)
     ]
     matched = [each.target for each in verdicts if not each.reason]
     measured = [each for each in matched if each.measured.terms]
     if not measured and any(each.measured.faults for each in matched):
-        verdicts = [_without_metrics(each) for each in verdicts]
+        verdicts = [_without_metrics(verdict) for verdict in verdicts]
         matched = []
     if matched:
         return _chosen(start, verdicts, measured or matched, cluster.metadata, seen)
@@ -237,7 +237,7 @@ def merged(
     """The labels and metrics of a Magnum cluster that goes to a project: its own ones win."""
     own = cluster.spec.metrics or ()
     names = {each.name for each in own}
-    more = (each for each in project.spec.metrics or () if each.name not in names)
+    more = (metric for metric in project.spec.metrics or () if metric.name not in names)
     return {**project.metadata.labels, **cluster.metadata.labels}, (*own, *more)
 
 

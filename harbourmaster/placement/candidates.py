@@ -131,9 +131,9 @@ def taken_over(
         if spec.inherit_labels or key in label_keys
     }
     inherited = tuple(
-        each
-        for each in cloud.spec.metrics or ()
-        if spec.inherit_metrics or each.name in metric_keys
+        metric
+        for metric in cloud.spec.metrics or ()
+        if spec.inherit_metrics or metric.name in metric_keys
     )
     return replace(metadata, labels={**metadata.labels, **theirs}), inherited
 
@@ -196,6 +196,6 @@ def _wanted(cluster: Cluster) -> tuple[frozenset[str], frozenset[str]]:
     except InvalidConstraintError:
         return frozenset(), frozenset()
     return (
-        frozenset(each.key for each in found.labels),
-        frozenset(each.key for each in found.metrics),
+        frozenset(label.key for label in found.labels),
+        frozenset(metric.key for metric in found.metrics),
     )

@@ -27,14 +27,14 @@ def parse_query(text: str) -> Template:
     """Read the placeholders of a query. Raises ValueError with one line that names the position."""
     parts: list[str | Placeholder] = []
     at = 0
-    for found in _PLACEHOLDER.finditer(text):
-        name = found[1]
+    for match in _PLACEHOLDER.finditer(text):
+        name = match[1]
         is_label = name.startswith(_LABEL) and not qualified_name(name.removeprefix(_LABEL))
-        if not found[2] or not (is_label or name in _NAMES):
-            where = f"'{shortened(found[0])}' at character {found.start() + 1}"
+        if not match[2] or not (is_label or name in _NAMES):
+            where = f"'{shortened(match[0])}' at character {match.start() + 1}"
             raise ValueError(f"unknown placeholder {where}: use {_KNOWN}")
-        parts += [text[at : found.start()], Placeholder(name)]
-        at = found.end()
+        parts += [text[at : match.start()], Placeholder(name)]
+        at = match.end()
     return Template((*parts, text[at:]))
 
 
@@ -58,8 +58,8 @@ def _query(source: MetricSource, kind: str, cluster: Metadata) -> str:
     if source.by_label and kind != PROMETHEUS:
         raise ValueError(f"byLabel needs a provider of type {PROMETHEUS}: use $(cluster.name)")
     parts = parse_query(source.metric).parts
-    names = [each.argument for each in parts if isinstance(each, Placeholder)]
-    return _rendered(source.metric, kind, tuple((each, _value(each, cluster)) for each in names))
+    names = [part.argument for part in parts if isinstance(part, Placeholder)]
+    return _rendered(source.metric, kind, tuple((name, _value(name, cluster)) for name in names))
 
 
 def _value(name: str, cluster: Metadata) -> str:

@@ -123,11 +123,11 @@ def observe(
 def recorded(resources: Iterable[str]) -> tuple[str, ...]:
     """So many of the custom resources of a cluster that its status stays one that can be stored."""
     found, left = [], _MAX_RESOURCES
-    for each in resources:
-        left -= len(each) + _PER_NAME
+    for resource in resources:
+        left -= len(resource) + _PER_NAME
         if left < 0:
             break
-        found.append(each)
+        found.append(resource)
     return tuple(found)
 
 
@@ -153,9 +153,9 @@ def _nodes(seen: ClusterObservation, min_ready_percent: int) -> tuple[str, Condi
 
 def _fault(node: ObservedNode) -> tuple[str, str, str] | None:
     """The state, reason and text of the first thing that is wrong with a node."""
-    for each in node.conditions:
-        if each.type.lower().endswith(_PRESSURE) and each.status == TRUE:
-            return UNHEALTHY, "NodePressure", f"node {node.name} has {each.type}"
-        if each.type == "Ready" and each.status != TRUE:
+    for reported in node.conditions:
+        if reported.type.lower().endswith(_PRESSURE) and reported.status == TRUE:
+            return UNHEALTHY, "NodePressure", f"node {node.name} has {reported.type}"
+        if reported.type == "Ready" and reported.status != TRUE:
             return NOT_READY, "NodeNotReady", f"node {node.name} is not ready"
     return None

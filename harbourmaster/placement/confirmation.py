@@ -38,7 +38,7 @@ def is_waiting(metadata: Metadata, status: PlacedStatus, since: str) -> bool:
         return False
     if answer == "false":
         return True
-    if any(each.reason != NOT_CONFIRMED for each in status.conditions):
+    if any(condition.reason != NOT_CONFIRMED for condition in status.conditions):
         # Placement has handled it before.
         return False
     begun, created = moment(since), moment(metadata.creation_timestamp)
@@ -68,7 +68,9 @@ def _decided(application: Application, seen: Pass, herd: Herd | None) -> Decisio
     found = decide(replace(application, status=bound), seen)
     if found.outcome in {"Waiting", "InvalidConstraint"}:
         return found
-    current = next((each.target for each in found.verdicts if each.target.name == name), None)
+    current = next(
+        (verdict.target for verdict in found.verdicts if verdict.target.name == name), None
+    )
     if current is None:
         text = f"Cluster '{name}' does not exist: create it, or remove the annotation"
         return found.because("NoSuitableTarget", f"{text} {CURRENT_CLUSTER}")

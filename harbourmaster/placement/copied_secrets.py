@@ -51,7 +51,7 @@ def refusal(application: Metadata, found: Secret, clusters: Sequence[str]) -> st
         text = f"has the kubeconfig of Cluster {clusters[0]}, which is never copied"
         return f"Secret {namespace}/{name} {text}: use another Secret"
     allowed = found.metadata.annotations.get(ALLOW_COPY, "")
-    if not {"*", application.name}.isdisjoint(each.strip() for each in allowed.split(",")):
+    if not {"*", application.name}.isdisjoint(word.strip() for word in allowed.split(",")):
         return ""
     names = f"{allowed},{application.name}" if allowed else application.name
     command = f"kubectl annotate --overwrite secret {name} -n {namespace} {ALLOW_COPY}={names}"

@@ -73,7 +73,9 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
             return "BetterScore"
         if self.failed is not None:
             return "Failed"
-        left = next((each for each in self.verdicts if each.target.name == self.current), None)
+        left = next(
+            (verdict for verdict in self.verdicts if verdict.target.name == self.current), None
+        )
         if left is None:
             return "ClusterDeleted"
         return "NoAnswer" if left.target.outage == "NoAnswer" else "Unsuitable"
@@ -116,7 +118,7 @@ def nothing_suits(verdicts: Sequence[CandidateVerdict], what: str) -> str:
     """Why there is no target, the most frequent reasons first."""
     if not verdicts:
         return f"there is no {what}"
-    reasons = Counter(each.reason for each in verdicts)
+    reasons = Counter(verdict.reason for verdict in verdicts)
     listed = [f"{count} times {reason}" for reason, count in reasons.most_common(_SHOWN)]
     more = len(reasons) - len(listed)
     rest = f"; {more} more reasons" if more else ""

@@ -96,12 +96,12 @@ def _excluded(
     kinds: Sequence[KindConstraint],
 ) -> Iterator[CandidateVerdict]:
     """The verdicts about clusters that earlier failures of this generation exclude."""
-    failed = {(each.name, each.uid, each.generation, each.revision): each
-              for each in status.failed_clusters}  # fmt: skip
-    for each in verdicts:
-        target = each.target
+    failed = {(cluster.name, cluster.uid, cluster.generation, cluster.revision): cluster
+              for cluster in status.failed_clusters}  # fmt: skip
+    for verdict in verdicts:
+        target = verdict.target
         found = failed.get((target.name, target.uid, generation, _revision(target, kinds)))
-        if found is not None and not each.reason:
+        if found is not None and not verdict.reason:
             yield CandidateVerdict(target, _failed_there(found))
 
 
@@ -110,7 +110,7 @@ def _revision(target: Candidate, kinds: Sequence[KindConstraint]) -> str:
 
     Other kinds do not count, as the application itself may bring and remove them.
     """
-    missing = [each.name for each in kinds if each.mismatch(target.served_kinds)]
+    missing = [kind.name for kind in kinds if kind.mismatch(target.served_kinds)]
     return ", ".join([str(target.generation), *missing])
 
 
@@ -211,7 +211,7 @@ class _Case:
         """Its current cluster."""
         application = self._application
         bound, namespace = application.status.scheduled_to, application.metadata.namespace
-        found = (each for each in self._view.verdicts if each.target.name == name)
+        found = (verdict for verdict in self._view.verdicts if verdict.target.name == name)
         return next((each for each in found if each.target.is_at(bound, namespace)), None)
 
     def _own(self, current: CandidateVerdict | None) -> Iterator[CandidateVerdict]:
@@ -292,7 +292,7 @@ class _Case:
     def _volumes(self, current: CandidateVerdict) -> str:
         """Why its volumes keep it on its cluster; empty if they do not."""
         spec = self._application.spec
-        kind = next((each.kind for each in spec.manifests if each.has_volumes), "")
+        kind = next((manifest.kind for manifest in spec.manifests if manifest.has_volumes), "")
         if not kind or spec.migration_volumes == "Recreate" or self._is_sent_away(current):
             return ""
         return _VOLUMES.format(kind)

@@ -34,10 +34,10 @@ class KindConstraint(CustomResourceConstraint, frozen=True, gc=False):
 def needed_kinds(manifests: Iterable[Manifest]) -> tuple[KindConstraint, ...]:
     """The kinds that manifests need, except those of groups that they define themselves."""
     found, defined = set(), set()
-    for each in manifests:
-        group = str(each.api_version).rpartition("/")[0]
-        if each.kind == "CustomResourceDefinition" and isinstance(each.spec, ManifestSpec):
-            defined.add(str(each.spec.group))
-        elif "." in group and isinstance(each.kind, str):
-            found.add((group, f"{each.api_version}/{each.kind}"))
+    for manifest in manifests:
+        group = str(manifest.api_version).rpartition("/")[0]
+        if manifest.kind == "CustomResourceDefinition" and isinstance(manifest.spec, ManifestSpec):
+            defined.add(str(manifest.spec.group))
+        elif "." in group and isinstance(manifest.kind, str):
+            found.add((group, f"{manifest.api_version}/{manifest.kind}"))
     return tuple(KindConstraint(name) for group, name in sorted(found) if group not in defined)

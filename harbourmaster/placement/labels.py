@@ -46,17 +46,17 @@ class LabelConstraint(Struct, frozen=True):
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether labels are as it wants them."""
-        found = labels.get(self.key)
-        if found is None:
+        label = labels.get(self.key)
+        if label is None:
             return False
-        return (found in self.values) is (self.operator in {"is", "in"})
+        return (label in self.values) is (self.operator in {"is", "in"})
 
     def mismatch(self, labels: Mapping[str, str]) -> str:
         """Why labels aren't as it wants them; empty where they are."""
         if self.holds(labels):
             return ""
-        found = labels.get(self.key)
-        why = f"the label is '{found}'" if found is not None else "the label is missing"
+        label = labels.get(self.key)
+        why = f"the label is '{label}'" if label is not None else "the label is missing"
         return f"label constraint '{self.canonical}': {why}"
 
 

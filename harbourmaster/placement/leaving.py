@@ -52,4 +52,4 @@ def given_up(before: Record, after: Record) -> Iterator[str]:
 
 def _named(refs: Sequence[ObjectRef]) -> str:
     more = f" and {len(refs) - NAMED} more" if len(refs) > NAMED else ""
-    return ", ".join(each.text for each in refs[:NAMED]) + more
+    return ", ".join(ref.text for ref in refs[:NAMED]) + more

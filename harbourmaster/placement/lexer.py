@@ -171,9 +171,9 @@ def _split(text: str) -> tuple[str, ...] | None:
         return (text,)
     if len(text) > _LONGEST_KEYWORDS:
         return None
-    for each in _KEYWORDS:
-        if text.startswith(each) and (rest := _split(text[len(each) :])) is not None:
-            return (each, *rest)
+    for keyword in _KEYWORDS:
+        if text.startswith(keyword) and (rest := _split(text[len(keyword) :])) is not None:
+            return (keyword, *rest)
     return None
 
 
@@ -189,15 +189,15 @@ def _is_part(text: str, longest: int) -> bool:
 
 def _tokens(expression: str) -> Iterator[Token]:
     position = 0
-    while found := _TOKEN.match(expression, position):
+    while match := _TOKEN.match(expression, position):
         for kind, group in (
             (TokenKind.SYMBOL, "symbol"),
             (TokenKind.MARK, "mark"),
             (TokenKind.WORD, "word"),
         ):
-            if found[group] is not None:
-                yield Token(kind, found[group], found.start(group))
-        position = found.end()
+            if match[group] is not None:
+                yield Token(kind, match[group], match.start(group))
+        position = match.end()
     # Two, so that there is always one after the next.
     end = Token(TokenKind.END, "", len(expression))
     yield from (end, end)

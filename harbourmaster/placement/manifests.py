@@ -119,7 +119,7 @@ class ManifestTarget(Struct, frozen=True):
 
 def kinds(manifests: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
     """The apiVersion and kind of each manifest that names both."""
-    found = ((each.get("apiVersion"), each.get("kind")) for each in manifests)
+    found = ((manifest.get("apiVersion"), manifest.get("kind")) for manifest in manifests)
     return frozenset(
         (version, kind)
         for version, kind in found
@@ -143,10 +143,10 @@ def is_too_deep(manifest: object) -> bool:
 def definitions(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], bool]:
     """The scopes of the kinds that the manifests themselves bring."""
     found: dict[tuple[str, str], bool] = {}
-    for each in manifests:
-        spec = each.get("spec")
-        group = str(each.get("apiVersion")).rpartition("/")[0]
-        if (group, each.get("kind")) != _DEFINITION or not isinstance(spec, dict):
+    for manifest in manifests:
+        spec = manifest.get("spec")
+        group = str(manifest.get("apiVersion")).rpartition("/")[0]
+        if (group, manifest.get("kind")) != _DEFINITION or not isinstance(spec, dict):
             continue
         names, versions = spec.get("names"), spec.get("versions")
         if not isinstance(names, dict) or not isinstance(versions, list):

@@ -413,7 +413,7 @@ def updated(
     conditions: tuple[Condition, ...], now: str, *changes: Condition
 ) -> tuple[Condition, ...]:
     """The conditions with these ones; a time is that of the last change of the status."""
-    found = {each.type: each for each in conditions}
+    found = {condition.type: condition for condition in conditions}
     for change in changes:
         before = found.get(change.type)
         is_same = before is not None and before.status == change.status

@@ -54,7 +54,7 @@ def origin(found: Present | None, recorded: ObjectRef | None, owner: ManifestOwn
     if not is_ours(found, owner) or (found.annotations or {}).get(ADOPTED_ANNOTATION):
         return ADOPTED
     fields = found.managed_fields or ()
-    writers = {each.get("manager") for each in fields if not each.get("subresource")}
+    writers = {field.get("manager") for field in fields if not field.get("subresource")}
     is_older = found.creation_timestamp < owner.created
     return ADOPTED if is_older or writers - {FIELD_MANAGER} else MADE
 
@@ -70,14 +70,17 @@ def is_of_others(
     if not found.uid or found.deletion_timestamp or is_ours(found, owner):
         return False
     whole = {
-        (each.api_version.rpartition("/")[0], each.kind) for each in found.owner_references or ()
+        (reference.api_version.rpartition("/")[0], reference.kind)
+        for reference in found.owner_references or ()
     }
     return (kind, found.name) not in _AUTOMATIC and whole.isdisjoint(namespaced)
 
 
 def released(found: Present, owner: ManifestOwner) -> dict[str, Any]:
     """The patch that gives up ownership of an object; its values stay."""
-    fields = [each for each in found.managed_fields or () if each.get("manager") != FIELD_MANAGER]
+    fields = [
+        field for field in found.managed_fields or () if field.get("manager") != FIELD_MANAGER
+    ]
     metadata = {
         "uid": found.uid,
         "resourceVersion": found.resource_version,

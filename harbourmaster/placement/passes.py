@@ -63,7 +63,7 @@ class Pass:
         if found is None:
             clusters = self.snapshot.clusters.get(namespace, {}).values()
             found = tuple(
-                cluster_candidate(each, self.snapshot, self._measuring) for each in clusters
+                cluster_candidate(cluster, self.snapshot, self._measuring) for cluster in clusters
             )
             self._clusters[namespace] = found
         return found
@@ -73,7 +73,7 @@ class Pass:
         found = self._clouds.get(namespace)
         if found is None:
             clouds = self.snapshot.clouds.get(namespace, {}).values()
-            found = tuple(backend_candidate(each, self._measuring) for each in clouds)
+            found = tuple(backend_candidate(cloud, self._measuring) for cloud in clouds)
             self._clouds[namespace] = found
         return found
 
@@ -81,7 +81,9 @@ class Pass:
         """The projects of all namespaces."""
         if self._projects is None:
             projects = self.snapshot.projects.values()
-            self._projects = tuple(backend_candidate(each, self._measuring) for each in projects)
+            self._projects = tuple(
+                backend_candidate(project, self._measuring) for project in projects
+            )
         return self._projects
 
     def view(self, namespace: str, wanted: Compiled) -> View:
@@ -99,7 +101,7 @@ class Pass:
 
     def _viewed(self, namespace: str, wanted: Compiled) -> View:
         targets = self.clusters(namespace)
-        reasons: Sequence[str] = [each.unready or each.measured.fault for each in targets]
+        reasons: Sequence[str] = [target.unready or target.measured.fault for target in targets]
         for constraint in wanted.every:
             column = self._column(namespace, constraint)
             reasons = [known or more for known, more in zip(reasons, column, strict=True)]
@@ -111,7 +113,7 @@ class Pass:
         found = self._columns.get(key)
         if found is None:
             value = self.rules.constraint_value
-            found = [mismatch(each, constraint, value) for each in self.clusters(namespace)]
+            found = [mismatch(cluster, constraint, value) for cluster in self.clusters(namespace)]
             self._columns[key] = found
         return found
 
@@ -119,10 +121,10 @@ class Pass:
 def view_with(view: View, verdicts: Iterable[CandidateVerdict]) -> View:
     """The view of an application that has verdicts of its own about some clusters."""
     own = {each.target.name: each for each in verdicts}
-    return _view(view.wanted, [own.get(each.target.name, each) for each in view.verdicts])
+    return _view(view.wanted, [own.get(verdict.target.name, verdict) for verdict in view.verdicts])
 
 
 def _view(wanted: Compiled, verdicts: Sequence[CandidateVerdict]) -> View:
-    matched = {each.target.name: each.target for each in verdicts if not each.reason}
+    matched = {verdict.target.name: verdict.target for verdict in verdicts if not verdict.reason}
     scores = {each.name: score(each.measured) for each in ranked(tuple(matched.values()))}
     return View(wanted, verdicts, matched, scores)

@@ -239,7 +239,7 @@ def _part(fields: _Fields, field: str) -> _Fields:
 
 def _condition(status: _Fields, name: str) -> _Fields:
     conditions = status.get("conditions")
-    for each in conditions if isinstance(conditions, list) else ():
-        if isinstance(each, dict) and each.get("type") == name:
-            return each
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, dict) and condition.get("type") == name:
+            return condition
     return {}

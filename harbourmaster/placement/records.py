@@ -45,7 +45,7 @@ def record(decision: Decision, seen: Pass) -> DecisionRecord:
         chosen=chosen,
         reason=_cut(decision.reason),
         considered=len(decision.verdicts),
-        matched=sum(not each.reason for each in decision.verdicts),
+        matched=sum(not verdict.reason for verdict in decision.verdicts),
         candidates=tuple(_candidate(each, decision) for each in _shown(decision)),
         runner_up=RunnerUp(cluster=second, score=scores[second]) if second else None,
         would_change=tuple(_cut(each) for each in islice(changes, MOST_CHANGES)),
@@ -58,7 +58,7 @@ def _shown(decision: Decision) -> list[CandidateVerdict]:
     names = [] if decision.target is None else [decision.target.label]
     names += [decision.current, *nlargest(MOST_CANDIDATES, scores, key=scores.__getitem__)]
     order = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    first = [each for each in decision.verdicts if each.target.label in order]
+    first = [verdict for verdict in decision.verdicts if verdict.target.label in order]
     first.sort(key=lambda each: order[each.target.label])
     others = (each for each in decision.verdicts if each.target.label not in order)
     return [*first, *islice(others, MOST_CANDIDATES)][:MOST_CANDIDATES]
@@ -81,7 +81,9 @@ def _candidate(verdict: CandidateVerdict, decision: Decision) -> CandidateRecord
 def _changes(decision: Decision, seen: Pass, chosen: str, second: str) -> Iterator[str]:
     """What would have changed the decision, the least first."""
     if decision.outcome == "NoSuitableTarget":
-        yield from (f"'{each.target.label}' if not: {each.reason}" for each in decision.verdicts)
+        yield from (
+            f"'{verdict.target.label}' if not: {verdict.reason}" for verdict in decision.verdicts
+        )
     if decision.outcome == "Stayed" and not decision.scores:
         yield f"another time: {decision.reason}"
     if not second or chosen not in decision.scores:

@@ -68,23 +68,23 @@ def snapshot_of(objects: Iterable[Object], readings: Mapping[ReadingKey, Reading
     """The snapshot of these objects; of two with the same name the last one counts."""
     applications, clusters, clouds, projects = {}, {}, {}, {}
     magnum_clusters, metrics, providers = {}, {}, {}
-    for each in objects:
-        key = key_of(each.metadata)
-        match each:
+    for obj in objects:
+        key = key_of(obj.metadata)
+        match obj:
             case Application():
-                applications[key] = each
+                applications[key] = obj
             case Cluster():
-                clusters[key] = each
+                clusters[key] = obj
             case Cloud():
-                clouds[key] = each
+                clouds[key] = obj
             case Project():
-                projects[key] = each
+                projects[key] = obj
             case MagnumCluster():
-                magnum_clusters[key] = each
+                magnum_clusters[key] = obj
             case Metric():
-                metrics[key] = each
+                metrics[key] = obj
             case MetricsProvider():
-                providers[key] = each
+                providers[key] = obj
     return Snapshot(
         applications=applications,
         clusters=_by_namespace(clusters),

@@ -272,7 +272,7 @@ def _metrics(
         if (each.name, each.scope) in seen:
             yield invalid(here, each.name, "is given twice with this scope")
         seen.add((each.name, each.scope))
-    if references and not any(each.weight > 0 for each in references):
+    if references and not any(reference.weight > 0 for reference in references):
         yield invalid(at, "0", "at least one weight must be above 0")
 
 

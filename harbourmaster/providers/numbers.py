@@ -73,11 +73,11 @@ def quantity(text: str) -> float:
 def _finite_text(text: str) -> float:
     if len(text) <= _MAX_TEXT and _NUMBER.fullmatch(text):
         return _checked(float(text))
-    found = _NON_FINITE.fullmatch(text)
-    if found is None:
+    match = _NON_FINITE.fullmatch(text)
+    if match is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         raise BadAnswerError(f"the value '{clean(shown)}' is not a number")
-    return _checked(math.nan if found[2] else math.copysign(math.inf, -1 if found[1] == "-" else 1))
+    return _checked(math.nan if match[2] else math.copysign(math.inf, -1 if match[1] == "-" else 1))
 
 
 def _checked(number: float) -> float:

@@ -72,15 +72,18 @@ class CompiledWatch:
     async def run(self) -> None:
         """Follow the objects until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for each in self.reflectors:
-                group.create_task(each.run())
+            for reflector in self.reflectors:
+                group.create_task(reflector.run())
 
     def _changed(self, _keys: object = None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         mutations, bindings = self._mutations, self._bindings
-        if any(not each.synced.is_set() or each.error is not None for each in self.reflectors):
+        if any(
+            not reflector.synced.is_set() or reflector.error is not None
+            for reflector in self.reflectors
+        ):
             self.known = Known(UNKNOWN)
         elif mutations.absent or bindings.absent:
             self.known = Known(UNSUPPORTED)

@@ -320,11 +320,11 @@ def _joined(expressions: list[dict[str, Any]], selector: dict[str, Any] | None) 
         *expressions,
         *(
             {
-                "key": each.key,
-                "operator": each.operator,
-                **({"values": each.values} if each.values else {}),
+                "key": expression.key,
+                "operator": expression.operator,
+                **({"values": expression.values} if expression.values else {}),
             }
-            for each in user.match_expressions or ()
+            for expression in user.match_expressions or ()
         ),
     ]
     if expressions:

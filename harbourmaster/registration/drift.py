@@ -119,10 +119,13 @@ def certificates_in(ca_bundle: object) -> dict[bytes, bytes] | None:
     """The certificates of a caBundle in base64, PEM by DER; None where it is anything else."""
     try:
         pem = base64.b64decode(ca_bundle, validate=True) if isinstance(ca_bundle, str) else b""
-        found = x509.load_pem_x509_certificates(pem)
+        certificates = x509.load_pem_x509_certificates(pem)
     except (binascii.Error, ValueError):
         return None
-    return {each.public_bytes(Encoding.DER): each.public_bytes(Encoding.PEM) for each in found}
+    return {
+        certificate.public_bytes(Encoding.DER): certificate.public_bytes(Encoding.PEM)
+        for certificate in certificates
+    }
 
 
 def _metadata(observed: dict[str, Any], desired: dict[str, Any]) -> Iterator[Repair]:
@@ -214,7 +217,11 @@ def _mend_entry(configuration: dict[str, Any], repair: Repair) -> None:
 
 def _mend_metadata(metadata: dict[str, Any], repair: Repair) -> None:
     if repair.field == "metadata.ownerReferences":
-        owners = [each for each in metadata.get("ownerReferences") or () if not _is_ours(each)]
+        owners = [
+            reference
+            for reference in metadata.get("ownerReferences") or ()
+            if not _is_ours(reference)
+        ]
         metadata["ownerReferences"] = [*owners, repair.wanted]
     else:
         key = repair.field.removeprefix("metadata.labels[").removesuffix("]")

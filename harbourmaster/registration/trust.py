@@ -63,13 +63,15 @@ class Trust:
         """The data; if it is not sound, with the authorities that it has lost."""
         if is_sound(data, now):
             return data
-        found = read_authorities(data.get(CA_CERTIFICATE), now)
+        authorities = read_authorities(data.get(CA_CERTIFICATE), now)
         lost = [
-            each for each in self._known if each not in found and now < each.not_valid_after_utc
+            each
+            for each in self._known
+            if each not in authorities and now < each.not_valid_after_utc
         ]
         if not lost:
             return data
-        return {**data, CA_CERTIFICATE: encode((*found, *lost))}
+        return {**data, CA_CERTIFICATE: encode((*authorities, *lost))}
 
 
 def is_sound(data: Mapping[str, bytes], now: datetime) -> bool:

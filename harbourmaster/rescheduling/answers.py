@@ -155,4 +155,4 @@ def pause(
 
 def in_order(budgeted: Collection[str], uids: Collection[str]) -> tuple[str, ...]:
     """Victims in the order of their eviction: those that a budget may refuse, then the rest."""
-    return (*(each for each in uids if each in budgeted), *(u for u in uids if u not in budgeted))
+    return (*(uid for uid in uids if uid in budgeted), *(u for u in uids if u not in budgeted))

@@ -50,7 +50,7 @@ def find(
 
     The pods of the cluster on the node ``replaced`` do not count.
     """
-    suspects = [each for each in _suspects(cluster, pod) if each.node != replaced]
+    suspects = [suspect for suspect in _suspects(cluster, pod) if suspect.node != replaced]
     placed = list(staying(cluster, pod, is_gone, suspects, others))
     by_node: dict[str, dict[str, str]] = {}
     for other, node in placed:

@@ -147,8 +147,10 @@ def node_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...] | None:
     """The terms that the scheduler can read and that may match a node."""
     if selector is None:
         return None
-    terms = (_node_term(each) for each in selector.node_selector_terms or ())
-    return tuple(each for each in terms if each is not None)
+    terms = (
+        _node_term(node_selector_term) for node_selector_term in selector.node_selector_terms or ()
+    )
+    return tuple(term for term in terms if term is not None)
 
 
 def tolerations(given: Raw) -> tuple[Toleration, ...]:
@@ -197,7 +199,7 @@ def _merged(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm
     if selector is None or not (term.match_label_keys or term.mismatch_label_keys):
         return term
     expressions = list(selector.match_expressions or ())
-    known = {each.key for each in expressions}
+    known = {expression.key for expression in expressions}
     for operator, keys in (("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys)):
         expressions.extend(
             LabelSelectorRequirement(key, operator, [labels[key]])
@@ -228,8 +230,8 @@ def _pod_term(term: PodAffinityTerm, namespace: str, at: str) -> PodTerm:
 
 
 def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:
-    expressions = tuple(_requirement(each) for each in term.match_expressions or ())
-    fields = tuple(_requirement(each) for each in term.match_fields or ())
+    expressions = tuple(_requirement(expression) for expression in term.match_expressions or ())
+    fields = tuple(_requirement(field) for field in term.match_fields or ())
     if not expressions and not fields:
         return None
     is_understood = all(map(is_readable, expressions)) and all(map(is_readable_field, fields))

@@ -291,7 +291,7 @@ def _gone_limit(flow: EvictionFlow, here: frozenset[str], times: Times) -> float
         return BACKGROUND_SECONDS
     if not times.adds_grace:
         return times.gone
-    graces = [each.new_grace for each in flow.victims if each.uid in here]
+    graces = [victim.new_grace for victim in flow.victims if victim.uid in here]
     return times.gone + max(graces, default=0)
 
 

@@ -38,7 +38,7 @@ def too_many_not_ready(nodes: Collection[Node], percent: int) -> str:
 
     One node that is not ready is always tolerated.
     """
-    count = sum(not each.is_ready for each in nodes)
+    count = sum(not node.is_ready for node in nodes)
     tolerated = max(1, len(nodes) * percent // 100)
     if count <= tolerated:
         return ""
@@ -183,8 +183,8 @@ class Recent:
     def note(self, key: str, now: float) -> None:
         """Count one."""
         if len(self._times) >= _SWEEP:
-            for other in list(self._times):
-                self._of(other, now)
+            for time in list(self._times):
+                self._of(time, now)
         self._times.setdefault(key, deque()).append(now)
 
     def count(self, key: str, now: float) -> int:

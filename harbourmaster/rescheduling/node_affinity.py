@@ -40,7 +40,7 @@ def is_readable(requirement: NodeRequirement) -> bool:
     return (
         is_counted
         and not qualified_name(requirement.key)
-        and not any(label_value(each) for each in values)
+        and not any(label_value(value) for value in values)
     )
 
 
@@ -56,24 +56,24 @@ def is_readable_field(requirement: NodeRequirement) -> bool:
 def _holds(term: NodeTerm, node: Node) -> bool:
     if not term.expressions and not term.fields:
         return False
-    return all(_holds_on_labels(each, node.labels) for each in term.expressions) and all(
-        (node.name in each.values) is (each.operator == "In") for each in term.fields
-    )
+    return all(
+        _holds_on_labels(expression, node.labels) for expression in term.expressions
+    ) and all((node.name in field.values) is (field.operator == "In") for field in term.fields)
 
 
 def _holds_on_labels(requirement: NodeRequirement, labels: dict[str, str]) -> bool:
-    found = labels.get(requirement.key)
+    label = labels.get(requirement.key)
     match requirement.operator:
         case "In":
-            return found in requirement.values
+            return label in requirement.values
         case "NotIn":
-            return found not in requirement.values
+            return label not in requirement.values
         case "Exists":
-            return found is not None
+            return label is not None
         case "DoesNotExist":
-            return found is None
+            return label is None
         case operator:
-            return found is not None and _compares(operator, found, requirement.values[0])
+            return label is not None and _compares(operator, label, requirement.values[0])
 
 
 def _compares(operator: str, found: str, wanted: str) -> bool:

@@ -169,8 +169,10 @@ def _candidate(
         found.node.name,
         choice.tier,
         tuple(
-            _victim(each, choice.budgets.get(each.uid, ""), each.uid in choice.denied, settings)
-            for each in choice.victims
+            _victim(
+                victim, choice.budgets.get(victim.uid, ""), victim.uid in choice.denied, settings
+            )
+            for victim in choice.victims
         ),
         search.scorer.named(found.values, stranded),
     )

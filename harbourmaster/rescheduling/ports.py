@@ -21,7 +21,7 @@ def host_ports(
 ) -> tuple[HostPort, ...]:
     """What the containers that stay take; all their ports for a pod in the node's own network."""
     found = []
-    for container in (*(each for each in inits if each.is_sidecar), *containers):
+    for container in (*(init for init in inits if init.is_sidecar), *containers):
         for port in container.ports or ():
             # The API server fills it in where the node's network is shared.
             number = port.host_port or (port.container_port if is_on_host else 0) or 0

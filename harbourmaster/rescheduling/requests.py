@@ -176,11 +176,11 @@ def _take_whole(total: _Amounts, asking: Asking) -> None:
 
 def _largest(spec: _Amounts, held: ResourceStatus, asking: Asking, at: str) -> _Amounts:
     """The most of what is asked for, granted and in use, while a pod is resized in place."""
-    found: _Amounts = {} if asking.is_infeasible else dict(spec)
+    amounts: _Amounts = {} if asking.is_infeasible else dict(spec)
     in_use = held.resources.requests if held.resources else None
     granted = _amounts(held.allocated_resources, f"{at}.allocatedResources")
-    _raise(found, (granted, _amounts(in_use, f"{at}.resources.requests")))
-    return found
+    _raise(amounts, (granted, _amounts(in_use, f"{at}.resources.requests")))
+    return amounts
 
 
 def _defaulted(resources: Resources, at: str) -> _Amounts:

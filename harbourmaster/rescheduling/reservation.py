@@ -85,7 +85,7 @@ class Held(Struct, frozen=True):
 
     def has_ours(self, key: str) -> bool:
         """Whether anything of ours is on the node."""
-        return self.text is not None or any(is_owned(each, key) for each in self.taints or ())
+        return self.text is not None or any(is_owned(taint, key) for taint in self.taints or ())
 
 
 class _Metadata(Struct, frozen=True):
@@ -174,7 +174,7 @@ def is_legacy(taint: Mapping[str, Any], key: str, pending: Collection[str]) -> b
 
 def reserve(held: Held, one: Reservation, key: str) -> list[dict[str, Any]]:
     """The JSON Patch that keeps the node for one pod more, or renews what is said of it."""
-    others = [each for each in held.reservations if each.uid != one.uid]
+    others = [reservation for reservation in held.reservations if reservation.uid != one.uid]
     return arrange(held, [*others, one], key)
 
 
@@ -197,7 +197,9 @@ def arrange(
 def clear(held: Held) -> list[dict[str, Any]]:
     """The JSON Patch after which nothing of ours is on the node, whatever the key of our taint."""
     taints = [
-        each for each in held.taints or () if not (has_our_mark(each) or is_owned(each, TAINT_KEY))
+        taint
+        for taint in held.taints or ()
+        if not (has_our_mark(taint) or is_owned(taint, TAINT_KEY))
     ]
     return _patch(held, _annotation(held, ()), taints)
 
@@ -222,12 +224,12 @@ def _taints(
 ) -> list[dict[str, Any]]:
     """The taints as they should be: others' in their order, and ours if ``value`` is given."""
     kept = [
-        each
-        for each in held.taints or ()
-        if not (is_owned(each, key) and not (value and each.get("effect") == NO_SCHEDULE))
+        taint
+        for taint in held.taints or ()
+        if not (is_owned(taint, key) and not (value and taint.get("effect") == NO_SCHEDULE))
         # Beside our annotation it is one of ours from when the key was another one.
-        and not (held.text is not None and each.get("key") != key and has_our_mark(each))
-        and not (legacy is not None and is_legacy(each, key, legacy))
+        and not (held.text is not None and taint.get("key") != key and has_our_mark(taint))
+        and not (legacy is not None and is_legacy(taint, key, legacy))
     ]
     if not value or any(_takes_place(each, key) for each in kept):
         return kept

@@ -57,7 +57,7 @@ class Scorer:
         leading = (
             choice.tier,
             len(choice.denied),
-            sum(each.flags & SHORT > 0 for each in victims),
+            sum(victim.flags & SHORT > 0 for victim in victims),
             sum(each.flags & BARE > 0 for each in victims),
             sum(each.flags & CLAIM > 0 for each in victims),
         )

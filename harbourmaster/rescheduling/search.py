@@ -71,7 +71,7 @@ class Search:
         self.scale = Scale(name for name, _ in pending.pod.requests)
         self.scorer = Scorer(settings, pending.pod.uid, self.scale)
         self._reserved = {
-            name: [each for each in pods if self._is_awaited(each)]
+            name: [pod for pod in pods if self._is_awaited(pod)]
             for name, pods in around.reserved.items()
         }
         self._topology: Topology | None = None
@@ -131,10 +131,10 @@ class Search:
 
     def _judge(self, node: Node, pods: list[Pod], against: Conflicts) -> FoundNode | None:
         """Choose the victims on a node, or note why it is excluded."""
-        found = self._fit_in(node, pods, against)
-        if isinstance(found, FoundNode):
-            return found
-        self._reasons[node.name] = found
+        fit = self._fit_in(node, pods, against)
+        if isinstance(fit, FoundNode):
+            return fit
+        self._reasons[node.name] = fit
         return None
 
     def _fit_in(

@@ -32,7 +32,7 @@ DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """Whether one of them matches the taint."""
-    return any(_matches(each, taint) for each in tolerations)
+    return any(_matches(toleration, taint) for toleration in tolerations)
 
 
 def untolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Iterator[Taint]:
@@ -50,8 +50,8 @@ def tolerates_cordon(tolerations: Iterable[Toleration]) -> bool:
 def tolerates_reservation(tolerations: Iterable[Toleration], key: str = TAINT_KEY) -> bool:
     """Whether a pod may go to a node that is reserved, whatever the value of that taint."""
     return any(
-        each.operator == "Exists" and _matches(each, Taint(key, "", NO_SCHEDULE))
-        for each in tolerations
+        toleration.operator == "Exists" and _matches(toleration, Taint(key, "", NO_SCHEDULE))
+        for toleration in tolerations
     )
 
 

@@ -125,8 +125,11 @@ class Topology:
             is_own = pod.namespace == pending.pod.namespace
             spread = tuple(
                 # A selector of everything counts nothing.
-                int(is_own and bool(each and each != EVERYTHING and each.matches(pod.labels)))
-                for each in selectors
+                int(
+                    is_own
+                    and bool(selector and selector != EVERYTHING and selector.matches(pod.labels))
+                )
+                for selector in selectors
             )
             verdicts = {matches(term, pod, self._namespaces) for term in pending.affinity}
             near = None if None in verdicts else bool(verdicts)

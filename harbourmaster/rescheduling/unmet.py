@@ -79,7 +79,9 @@ class KnownNodes(Struct, frozen=True, eq=False):
             yield static_reasons(pod, node, reserving=False)
         for pool in self.pools:
             labels = tuple(each for each in pending.node_selector if not pool.is_open(each[0]))
-            known = tuple(each for each in term.expressions if not pool.is_open(each.key))
+            known = tuple(
+                expression for expression in term.expressions if not pool.is_open(expression.key)
+            )
             pod = _asking(replace(pending, node_selector=labels), NodeTerm(known, term.fields))
             added = Node(name="", labels=pool.labels, taints=pool.taints)
             yield static_reasons(pod, added, reserving=False)
@@ -87,17 +89,17 @@ class KnownNodes(Struct, frozen=True, eq=False):
 
 def decode_known(raw: bytes | Raw) -> KnownNode:
     """Read a node. Raises MalformedError."""
-    found = decode_node(raw)
-    lasting = tuple(each for each in found.taints if not _passes(each))
-    likeness = frozenset(each for each in found.labels.items() if each[0] != HOST), lasting
-    return KnownNode(name=found.name, labels=found.labels, taints=lasting, likeness=likeness)
+    node = decode_node(raw)
+    lasting = tuple(taint for taint in node.taints if not _passes(taint))
+    likeness = frozenset(each for each in node.labels.items() if each[0] != HOST), lasting
+    return KnownNode(name=node.name, labels=node.labels, taints=lasting, likeness=likeness)
 
 
 def known_nodes(nodes: Iterable[KnownNode], pools: Iterable[Pool]) -> KnownNodes:
     """All of them at one time."""
     found = tuple(nodes)
     kinds = tuple({each.likeness: each for each in found}.values())
-    are_tainted = all(any(taints.untolerated(each.taints, ())) for each in kinds)
+    are_tainted = all(any(taints.untolerated(kind.taints, ())) for kind in kinds)
     return KnownNodes(found, kinds, tuple(pools), are_tainted)
 
 
@@ -115,7 +117,7 @@ def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequire
     if not nodes.kinds or count * (len(nodes.kinds) + len(nodes.pools)) > _MAX_COMPARISONS:
         return None
     kept: dict[str, None] = {}
-    for reasons in (each for term in terms for each in nodes.reasons(pending, term)):
+    for reasons in (reason for term in terms for reason in nodes.reasons(pending, term)):
         if not reasons:
             return None
         if NOT_SELECTED not in reasons:
@@ -128,11 +130,11 @@ def unmet(pending: PendingPod, nodes: KnownNodes) -> tuple[str, list[NodeRequire
     missing: list[NodeTerm] = []
     for term in terms[:_SHOWN]:
         whole = NodeTerm(selected + term.expressions, term.fields)
-        alone = (each for each in parts(whole) if all(nodes.reasons(bare, each)))
+        alone = (part for part in parts(whole) if all(nodes.reasons(bare, part)))
         missing.append(next(alone, whole))
     shown = " or ".join(dict.fromkeys(map(_shown, missing)))
     text = f"no node has {shown or 'what the required node affinity asks for'}"
-    return text, [each for term in missing for each in _requirements(term)[:_SHOWN]]
+    return text, [requirement for term in missing for requirement in _requirements(term)[:_SHOWN]]
 
 
 def _asking(pending: PendingPod, term: NodeTerm) -> PendingPod:
@@ -145,8 +147,8 @@ def _requirements(term: NodeTerm) -> tuple[NodeRequirement, ...]:
 
 def parts(term: NodeTerm) -> Iterator[NodeTerm]:
     """Each of its requirements, as a term of its own."""
-    yield from (NodeTerm((each,)) for each in term.expressions)
-    yield from (NodeTerm(fields=(each,)) for each in term.fields)
+    yield from (NodeTerm((expression,)) for expression in term.expressions)
+    yield from (NodeTerm(fields=(field,)) for field in term.fields)
 
 
 def _passes(taint: Taint) -> bool:
@@ -156,8 +158,10 @@ def _passes(taint: Taint) -> bool:
 
 def _shown(term: NodeTerm) -> str:
     return " and ".join(
-        f"{each.key}={each.values[0]}"
-        if each.operator == "In" and len(each.values) == 1
-        else describe((EXPRESSIONS, each.key), [(each.operator, frozenset(each.values))])
-        for each in _requirements(term)[:_SHOWN]
+        f"{requirement.key}={requirement.values[0]}"
+        if requirement.operator == "In" and len(requirement.values) == 1
+        else describe(
+            (EXPRESSIONS, requirement.key), [(requirement.operator, frozenset(requirement.values))]
+        )
+        for requirement in _requirements(term)[:_SHOWN]
     )

@@ -113,7 +113,7 @@ def _choose_violating(
     leaving = [i for i in reversed(places) if movable[i].uid in going]
     too_many = frozenset(movable[i].uid for i in ledger.denied(leaving, guards))
     if not too_many:
-        tier = SHORTENING if any(each.flags & SHORT for each in victims) else 1
+        tier = SHORTENING if any(victim.flags & SHORT for victim in victims) else 1
         return Choice(tier, victims, budgets=budgets)
     return Choice(VIOLATING, victims, too_many, budgets) if may_violate else None
 
@@ -122,7 +122,7 @@ def _budgets(
     movable: list[Movable], guards: list[str], victims: list[Movable], ledger: BudgetLedger
 ) -> dict[str, str]:
     """The key of the budget that counts each eviction, by UID."""
-    going = {each.uid for each in victims}
+    going = {victim.uid for victim in victims}
     return {
         each.uid: ledger.matching(each.pod)[0].key if key is BLOCKED else key
         for each, key in zip(movable, guards, strict=True)

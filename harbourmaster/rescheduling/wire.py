@@ -101,7 +101,7 @@ def decode_node(raw: bytes | Raw, *, is_bare_ready: bool = False) -> Node:
     spec, status = given.spec or NodeSpec(), given.status or NodeStatus()
     notes = metadata.annotations
     found = tuple(
-        Taint(each.key or "", each.value or "", each.effect or "") for each in spec.taints or ()
+        Taint(taint.key or "", taint.value or "", taint.effect or "") for taint in spec.taints or ()
     )
     return Node(
         name=metadata.name or "",
@@ -175,7 +175,7 @@ def _pod(given: GivenPod, criteria: Criteria, *, is_placed: bool) -> Pod:
         is_never_evicted=_is_never_evicted(notes, labels),
         is_non_drainable=_is_non_drainable(spec, notes, labels, volumes),
         evicts_in_background=notes.request_only is not None,
-        has_claim=any(each.has_claim for each in volumes),
+        has_claim=any(volume.has_claim for volume in volumes),
         anti_affinity=_anti_affinity(spec.affinity, namespace, labels),
     )
 
@@ -188,9 +188,9 @@ def _pending(given: GivenPod, pod: Pod, criteria: Criteria) -> PendingPod:
     selector = spec.node_selector
     reason = _reason_unscheduled(status.conditions)
     claims = {
-        each.claim_of(pod.name): each.ephemeral is not None
-        for each in constraints.volumes(spec.volumes)
-        if each.has_claim
+        volume.claim_of(pod.name): volume.ephemeral is not None
+        for volume in constraints.volumes(spec.volumes)
+        if volume.has_claim
     }
     return PendingPod(
         pod=pod,
@@ -236,7 +236,9 @@ def _asking(spec: PodSpec, status: PodStatus | None) -> Asking:
     if status is None:
         return Asking(containers, inits, spec.resources, spec.overhead)
     held = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    resize = next((one for one in status.conditions or () if one.type == _RESIZE), None)
+    resize = next(
+        (condition for condition in status.conditions or () if condition.type == _RESIZE), None
+    )
     return Asking(
         containers,
         inits,
@@ -272,7 +274,7 @@ def _is_critical(metadata: PodMeta, spec: PodSpec, criteria: Criteria) -> bool:
 def _is_never_evicted(notes: PodNotes, labels: dict[str, str]) -> bool:
     key, value = _OURS
     marks = (notes.never_evict, labels.get(NEVER_EVICT))
-    return labels.get(key) == value or any(each not in {None, _NO} for each in marks)
+    return labels.get(key) == value or any(mark not in {None, _NO} for mark in marks)
 
 
 def _is_non_drainable(
@@ -290,24 +292,26 @@ def _is_non_drainable(
     ):
         return True
     named = frozenset((notes.safe_volumes or "").replace(" ", "").split(","))
-    return any(each.is_local and each.name not in named for each in volumes)
+    return any(volume.is_local and volume.name not in named for volume in volumes)
 
 
 def _controller(owners: Iterable[Owner] | None) -> Owner:
-    return next((each for each in owners or () if each.controller), _NO_OWNER)
+    return next((owner for owner in owners or () if owner.controller), _NO_OWNER)
 
 
 def _holds(conditions: Iterable[Condition] | None, kind: str) -> bool:
-    return any(each.type == kind and each.status == "True" for each in conditions or ())
+    return any(
+        condition.type == kind and condition.status == "True" for condition in conditions or ()
+    )
 
 
 def _reason_unscheduled(conditions: Iterable[Condition] | None) -> str | None:
     """Why the pod has no node, as its scheduler says."""
     return next(
         (
-            each.reason
-            for each in conditions or ()
-            if each.type == "PodScheduled" and each.status == "False"
+            condition.reason
+            for condition in conditions or ()
+            if condition.type == "PodScheduled" and condition.status == "False"
         ),
         None,
     )

@@ -115,7 +115,7 @@ def _expire(content: StreamReader) -> None:
 
 def _check_type(value: str | None) -> None:
     media_type, *parameters = (part.strip() for part in (value or "").lower().split(";"))
-    if media_type != _JSON or any(each not in _CHARSET for each in parameters):
+    if media_type != _JSON or any(parameter not in _CHARSET for parameter in parameters):
         raise Refusal(415, "415: the Content-Type must be application/json, in UTF-8")
 
 

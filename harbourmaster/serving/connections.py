@@ -58,7 +58,7 @@ class Connections:
         self._most = max(self._most, len(self._members))
         if len(self._members) <= self._limits.max_connections:
             return
-        counts = Counter(each.address for each in self._members)
+        counts = Counter(member.address for member in self._members)
         found = [each for each in self._members if each is not new and not each.is_answering]
         if found:
             self._evict(
@@ -103,11 +103,11 @@ class Connections:
         now = asyncio.get_running_loop().time()
         shares: defaultdict[str, float] = defaultdict(float)
         found = []
-        for each in self._members:
-            if each.held:
-                shares[each.address] += each.held * (now - each.since + _START)
-                if each.address != asking.address and not each.is_answering:
-                    found.append(each)
+        for member in self._members:
+            if member.held:
+                shares[member.address] += member.held * (now - member.since + _START)
+                if member.address != asking.address and not member.is_answering:
+                    found.append(member)
         victim = max(found, key=lambda each: (shares[each.address], -each.since), default=None)
         if victim is None or shares[victim.address] < shares[asking.address]:
             return None

@@ -32,14 +32,14 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        for each in _SIGNALS:
-            loop.add_signal_handler(each, self._receive, each)
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._receive, number)
         return self
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
 
     async def wait(self) -> str:
         """Wait for a signal, and return its name."""

@@ -147,7 +147,7 @@ def _console(*, colors: bool) -> list[Processor]:
         line = renderer(logger, method, event)
         if trace:
             # Marked lines, so that a message of several lines can't pass for a log line.
-            line += "".join(f"\n    | {each}" for each in trace.split("\n"))
+            line += "".join(f"\n    | {word}" for word in trace.split("\n"))
         return line.encode("utf-8", "backslashreplace")
 
     return [render]

@@ -62,10 +62,10 @@ class Caller(Struct, frozen=True, gc=False):
 
 def caller_from(traceparent: str | None, tracestate: str | None = None) -> Caller | None:
     """Parse the headers of W3C Trace Context; None for an absent or malformed traceparent."""
-    found = _TRACEPARENT.fullmatch(traceparent or "")
-    if found is None:
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    if match is None:
         return None
-    version, trace, span, flags, more = found.groups()
+    version, trace, span, flags, more = match.groups()
     # Only later versions may have more fields; ff is invalid.
     if version == "ff" or (version == _VERSION_ZERO and more is not None):
         return None
@@ -191,8 +191,8 @@ def _child_of(caller: Caller) -> Context:
 
 
 def _link(traceparent: str) -> Link | None:
-    found = caller_from(traceparent.strip())
-    if found is None:
+    caller = caller_from(traceparent.strip())
+    if caller is None:
         return None
-    context = SpanContext(found.trace_id, found.span_id, True, TraceFlags(found.flags))
+    context = SpanContext(caller.trace_id, caller.span_id, True, TraceFlags(caller.flags))
     return Link(context, {"opentracing.ref_type": "follows-from"})

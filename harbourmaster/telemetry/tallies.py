@@ -84,7 +84,7 @@ class AdmissionTallies(Collector):
         known = self.references()
         for gone in self.matches.keys() - known:
             del self.matches[gone]
-        for counted in [each for each in self.audits if each[0] not in known]:
+        for counted in [audit for audit in self.audits if audit[0] not in known]:
             del self.audits[counted]
         durations = HistogramMetricFamily(
             "harbourmaster_admission_duration_seconds",

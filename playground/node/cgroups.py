@@ -82,7 +82,7 @@ def find(name: str, root: Path = ROOT, own: Path = OWN) -> Groups:
             below = place / path.lstrip("/")
             # In a container, the path may be one of the host that is not shown here.
             folders[controllers] = (below if below.is_dir() else place) / name
-    _check([one for controllers in folders for one in controllers.split(",")], root)
+    _check([word for controllers in folders for word in controllers.split(",")], root)
     return Groups(unified=False, folders=folders)
 
 

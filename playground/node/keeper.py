@@ -67,8 +67,8 @@ def _hold(machine: Machine, groups: cgroups.Groups, listener: int, progress: int
     try:
         os.close(listener)
         os.close(progress)
-        found = Record("namespaces", child.pid, identity(child.pid) or "")
-        write_records(machine.path / "namespaces.json", [found])
+        record = Record("namespaces", child.pid, identity(child.pid) or "")
+        write_records(machine.path / "namespaces.json", [record])
         return child.wait()
     finally:
         # The first process in there ends by this, and everything with it.

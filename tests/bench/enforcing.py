@@ -129,13 +129,15 @@ def _cpu_seconds(pid):
 
 def _api_server(plane):
     return next(
-        each.pid for each in read_records(plane.layout.records) if each.name == "kube-apiserver"
+        record.pid
+        for record in read_records(plane.layout.records)
+        if record.name == "kube-apiserver"
     )
 
 
 async def measure(folder, creations=CREATIONS):
     """Rows by case: CPU of both in ms a creation, p50 and p99 in ms; medians of ROUNDS."""
-    served = [each for count in COUNTS for each in policies(count, {LABEL: f"webhook-{count}"})]
+    served = [policy for count in COUNTS for policy in policies(count, {LABEL: f"webhook-{count}"})]
     cases = {"none": 0} | {f"{by}-{count}": count for by in ("webhook", "api") for count in COUNTS}
     namespaces = [
         {
@@ -155,8 +157,8 @@ async def measure(folder, creations=CREATIONS):
     plane = ControlPlane(folder / "plane", optional=("kube-controller-manager",))
     try:
         with plane:
-            for each in namespaces:
-                plane.kubectl("create", "-f=-", stdin=json.dumps(each))
+            for namespace in namespaces:
+                plane.kubectl("create", "-f=-", stdin=json.dumps(namespace))
             url, bundle = (
                 f"https://localhost:{webhook.port}",
                 (certificates / "ca.crt").read_bytes(),
@@ -165,8 +167,8 @@ async def measure(folder, creations=CREATIONS):
             selector = {"matchExpressions": [chosen]}
             registered = webhook_configuration("Mutating", url, bundle, namespaceSelector=selector)
             objects = [registered, *(each for n in COUNTS for each in compiled(folder, n))]
-            for each in objects:
-                plane.kubectl("create", "-f=-", stdin=json.dumps(each))
+            for obj in objects:
+                plane.kubectl("create", "-f=-", stdin=json.dumps(obj))
             for name in cases:
                 plane.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name)
             connector = aiohttp.TCPConnector(ssl=plane.admin)

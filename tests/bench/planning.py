@@ -101,7 +101,7 @@ def pod_json(rng, app, index, node, asks):
     container = {
         "name": "app",
         "image": f"registry.example.com/team/{app['name']}:v1.2.3",
-        "env": [{"name": f"SETTING_{each}", "value": f"value-{each}"} for each in range(14)],
+        "env": [{"name": f"SETTING_{number}", "value": f"value-{number}"} for number in range(14)],
         "ports": [{"containerPort": 8080, "name": "http", "protocol": "TCP"}],
         "resources": {"requests": requests, "limits": {"memory": "4Gi"}},
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
@@ -159,7 +159,7 @@ def pod_json(rng, app, index, node, asks):
             "podIP": "10.1.2.3",
             "qosClass": "Burstable",
             "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": stamp} for each in kinds
+                {"type": kind, "status": "True", "lastTransitionTime": stamp} for kind in kinds
             ],
             "containerStatuses": [
                 {
@@ -225,15 +225,15 @@ def _encoded(one):
 
 def fed(events):
     """A cluster that has seen these events."""
-    found = Cluster()
+    cluster = Cluster()
     put = {
-        "pod": lambda raw: found.put_pod(decode_pod(raw)),
-        "node": lambda raw: found.put_node(decode_node(raw)),
-        "budget": lambda raw: found.put_budget(decode_budget(raw)),
+        "pod": lambda raw: cluster.put_pod(decode_pod(raw)),
+        "node": lambda raw: cluster.put_node(decode_node(raw)),
+        "budget": lambda raw: cluster.put_budget(decode_budget(raw)),
     }
     for kind, raw in events:
         put[kind](_decode(raw).object)
-    return found
+    return cluster
 
 
 def milliseconds(cluster, pending, repeats=9):

@@ -25,7 +25,7 @@ def test_a_pass_over_1000_applications_and_100_clusters_takes_no_ten_seconds(sou
     _, taken, decisions, statuses = passed(apps, found)
     outcomes = {each.outcome for each in decisions}
     assert outcomes >= {"Placed", "Moved", "Stayed", "MoveLimited"}
-    assert any(each.failed for each in decisions)
+    assert any(decision.failed for decision in decisions)
     assert len(statuses) == APPLICATIONS
     assert taken < LIMIT
 

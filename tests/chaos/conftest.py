@@ -33,8 +33,8 @@ class Harbour:
         self.installation = installation
         self.balancer = balancer
         self.backends = {
-            one.name: Backend(one.port, int(one.health.rpartition(":")[2]))
-            for one in installation.webhooks
+            webhook.name: Backend(webhook.port, int(webhook.health.rpartition(":")[2]))
+            for webhook in installation.webhooks
         }
 
     async def all_ready(self):
@@ -63,7 +63,9 @@ class Harbour:
 
 
 def _bundle(raw):
-    (bundle,) = {one["clientConfig"]["caBundle"] for one in json.loads(bytes(raw))["webhooks"]}
+    (bundle,) = {
+        webhook["clientConfig"]["caBundle"] for webhook in json.loads(bytes(raw))["webhooks"]
+    }
     return base64.b64decode(bundle).decode()
 
 

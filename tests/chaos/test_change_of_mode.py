@@ -81,7 +81,7 @@ class Modes:
 
 def matches(found):
     """How many reviews the policy has selected in all webhooks."""
-    texts = [api.ask(f"{one.health}/metrics")[1] for one in found.installation.webhooks]
+    texts = [api.ask(f"{webhook.health}/metrics")[1] for webhook in found.installation.webhooks]
     lines = [line for text in texts for line in text.splitlines() if REFERENCE in line]
     return sum(float(line.rpartition(" ")[2]) for line in lines if "matches" in line)
 

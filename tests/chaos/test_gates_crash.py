@@ -123,7 +123,7 @@ def outcome(flow):
     ]
     for job in flow.all(JOBS):
         spec = job["spec"]
-        ended = [one["type"] for one in job["status"].get("conditions", ())]
+        ended = [condition["type"] for condition in job["status"].get("conditions", ())]
         left = [spec.get("ttlSecondsAfterFinished"), ended, _containers(spec)]
         lines.append(f"Job {job['metadata']['name']} {json.dumps(left)}")
     lines += [
@@ -136,7 +136,10 @@ def outcome(flow):
 
 
 def _containers(spec):
-    return [[one["image"], one.get("env")] for one in spec["template"]["spec"]["containers"]]
+    return [
+        [container["image"], container.get("env")]
+        for container in spec["template"]["spec"]["containers"]
+    ]
 
 
 def _same(line):
@@ -167,9 +170,11 @@ def has_ended(flow):
 def reasons(flow):
     """How often we told each; those above come last of their objects."""
     ours = (
-        one for one in flow.events() if one["reportingController"].startswith("harbourmaster.dev/")
+        event
+        for event in flow.events()
+        if event["reportingController"].startswith("harbourmaster.dev/")
     )
-    return collections.Counter(one["reason"] for one in ours)
+    return collections.Counter(our["reason"] for our in ours)
 
 
 def home_of(flow):
@@ -234,10 +239,10 @@ def assert_once(flow):
     """Nothing was made twice, be it that one of them is gone again."""
     for resource in (TASKS, EVALUATIONS, JOBS, APP_VERSIONS, WORKLOAD_VERSIONS, WORKLOADS, APPS):
         made = {
-            (found["metadata"]["uid"], name)
+            (version["metadata"]["uid"], name)
             for (kind, name), versions in flow._seen.items()
             if kind == resource
-            for found in versions
+            for version in versions
         }
         assert len(made) == len(flow.all(resource)), f"{resource.kind}: {sorted(made)}"
 
@@ -266,4 +271,6 @@ def has_passed(version):
 
 def first(versions, is_so):
     """The resource version of the first that is so: all of one API server count together."""
-    return next(int(one["metadata"]["resourceVersion"]) for one in versions if is_so(one))
+    return next(
+        int(version["metadata"]["resourceVersion"]) for version in versions if is_so(version)
+    )

@@ -126,7 +126,7 @@ class Scene:
             assert any(not is_clean(found) for found in history)
             before = history[0]["spec"].get("taints", [])
             for found in history:
-                others = [each for each in found["spec"].get("taints", []) if is_foreign(each)]
+                others = [taint for taint in found["spec"].get("taints", []) if is_foreign(taint)]
                 assert others == before
 
 

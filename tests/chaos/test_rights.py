@@ -108,8 +108,8 @@ def granted(kubectl):
     stored, roles, bindings = Stored(kubectl.__self__), {}, []
     for kind in ("Role", "ClusterRole"):
         path = f"/apis/{RBAC}/{kind.lower()}"
-        found = stored.ask("GET", f"{path}s")["items"]
-        roles |= {(kind, one["metadata"]["name"]): one["rules"] for one in found}
+        items = stored.ask("GET", f"{path}s")["items"]
+        roles |= {(kind, item["metadata"]["name"]): item["rules"] for item in items}
         bindings += stored.ask("GET", f"{path}bindings")["items"]
     for binding in bindings:
         for subject in binding.get("subjects") or ():
@@ -169,9 +169,9 @@ def judged(flow):
             versions = flow.history(resource, one["metadata"]["name"])
             for before, after in itertools.pairwise([None, *versions]):
                 owners = after["metadata"].get("ownerReferences", [])
-                for each in owners:
-                    if each.get("blockOwnerDeletion"):
-                        above = RESOURCES[each["kind"]]
+                for reference in owners:
+                    if reference.get("blockOwnerDeletion"):
+                        above = RESOURCES[reference["kind"]]
                         yield "update", above.group, f"{above.plural}/finalizers"
                 if (
                     before is not None
@@ -498,7 +498,7 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
 def apply_alone(plane):
     """Grant what the overlay of the rescheduler alone grants."""
     kinds = ("ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
-    items = [each for each in objects("rescheduler-alone") if each["kind"] in kinds]
+    items = [obj for obj in objects("rescheduler-alone") if obj["kind"] in kinds]
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     plane.kubectl("apply", "--server-side", "--filename=-", stdin=everything)
 

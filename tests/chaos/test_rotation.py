@@ -24,7 +24,7 @@ async def test_r10_rotation_under_load_fails_no_handshake(harbour):
     async with harbour(controller=flags) as found, found.followed_authority() as authority:
         load = found.load(authority, fresh=FRESH)
         await load.run(rate=RATE, seconds=SECONDS)
-    leaves = [x509.load_der_x509_certificate(one) for one in load.certificates]
+    leaves = [x509.load_der_x509_certificate(certificate) for certificate in load.certificates]
     signers = {
         leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
         for leaf in leaves

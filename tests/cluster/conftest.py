@@ -57,9 +57,9 @@ def deployed(request, tmp_path_factory):
     """An installation with its Deployments, which tests break and heal again."""
     with plane_for(request, tmp_path_factory, "deployed") as plane:
         plane.add_nodes(2)
-        with DeployedInstallation(plane) as found:
+        with DeployedInstallation(plane) as installation:
             plane.restart("kube-controller-manager")
-            yield found
+            yield installation
 
 
 @pytest.fixture(scope="module")

@@ -505,6 +505,6 @@ async def test_the_guard_refuses_every_attack_and_nothing_that_the_controller_do
 
 @pytest.mark.claim("R11")
 async def test_the_guard_binds_nobody_else(guarded, places, admin):
-    other = GuardedAccount(admin, places.home, places.tenant)
-    told = [await other.refusal(*each[1:5]) for each in attacks(places.uids)]
+    guarded_account = GuardedAccount(admin, places.home, places.tenant)
+    told = [await guarded_account.refusal(*attack[1:5]) for attack in attacks(places.uids)]
     assert [text for text in told if "account-guard" in text] == []

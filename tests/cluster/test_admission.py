@@ -44,7 +44,11 @@ BOTH = required(
 def assert_ruled(spec):
     """The pod spec is OWN merged with RULES, each once."""
     assert spec["nodeSelector"] == {"example.com/own": "yes", "example.com/disk": "ssd"}
-    ours = [one for one in spec["tolerations"] if one["key"].startswith("example.com/")]
+    ours = [
+        toleration
+        for toleration in spec["tolerations"]
+        if toleration["key"].startswith("example.com/")
+    ]
     assert ours == [OWN_TOLERATION, TOLERATION]
     assert as_sets(spec["affinity"]) == as_sets(BOTH)
     assert len(required_terms(spec)) == 2

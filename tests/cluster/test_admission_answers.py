@@ -124,7 +124,10 @@ def test_a_contradiction_warns_and_both_sides_hold(contradicted, served_namespac
     assert said.endswith("no node can satisfy both\n")
     assert said.index("ledger", said.index(" In ")) < said.index("own")
     (term,) = required_terms(stored["spec"]["template"]["spec"])
-    assert sorted(one["values"][0] for one in term["matchExpressions"]) == ["ledger", "own"]
+    assert sorted(expression["values"][0] for expression in term["matchExpressions"]) == [
+        "ledger",
+        "own",
+    ]
 
 
 def test_a_contradiction_is_in_the_audit_log(contradicted, control_plane, served_namespace):

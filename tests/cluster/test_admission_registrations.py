@@ -56,7 +56,7 @@ async def add_sidecar(request):
     """Add a container and a label to a pod that has them not."""
     review = await request.json()
     containers = review["request"]["object"]["spec"]["containers"]
-    if any(one["name"] == "sidecar" for one in containers):
+    if any(container["name"] == "sidecar" for container in containers):
         return allow(review)
     return allow(
         review,
@@ -85,7 +85,7 @@ def test_a_later_webhook_calls_us_again_and_nothing_doubles(kubectl, server, ser
             eventually(lambda: len(tried_pod(kubectl, served_namespace)["containers"]) == 2)
             create(kubectl, pod)
     spec = read(kubectl, json.dumps(pod))["Pod"]["spec"]
-    assert [one["name"] for one in spec["containers"]] == ["ledger", "sidecar"]
+    assert [container["name"] for container in spec["containers"]] == ["ledger", "sidecar"]
     # Only the later webhook's label makes this policy match.
     assert spec["nodeSelector"] == RULES["nodeSelector"]
     assert spec["tolerations"].count(toleration) == 1

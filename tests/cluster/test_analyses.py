@@ -94,10 +94,10 @@ READY_OBJECTIVE = (
 @pytest.fixture
 async def world(control_plane, namespace):
     async with connected(control_plane.kubeconfig) as client, ScriptedPrometheus() as server:
-        found = AnalysesNamespace(client, namespace)
-        found.server = server
-        async with found.controlled():
-            yield found
+        analyses_namespace = AnalysesNamespace(client, namespace)
+        analyses_namespace.server = server
+        async with analyses_namespace.controlled():
+            yield analyses_namespace
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def test_a_value_of_4_passes_with_the_very_json_of_keptn(ready):
         if family.name == "keptn_analysis_result"
     )
     labels = {"name": "release", "namespace": ready.namespace, **TIMEFRAME}
-    assert [each.value for each in samples if each.labels == labels] == [100]
+    assert [sample.value for sample in samples if sample.labels == labels] == [100]
 
 
 async def test_a_recent_span_ends_when_it_is_first_seen(ready):

@@ -32,9 +32,9 @@ pytestmark = [
 ]
 
 ALONE = {
-    each.name: each.folder.rpartition("/")[2]
-    for each in overlays.components()
-    if each.folder.startswith("components/") and each.name != "hardened"
+    component.name: component.folder.rpartition("/")[2]
+    for component in overlays.components()
+    if component.folder.startswith("components/") and component.name != "hardened"
 }
 """Components by the names of their values; the example is one of hardened."""
 IN_DEFAULT = {"guards", "accountGuard"}
@@ -88,15 +88,16 @@ def test_values_reach_the_webhook_configurations_of_certmanager():
     mutating = ("MutatingWebhookConfiguration", None, "harbourmaster")
     swapped = {"Fail": "Ignore", "Ignore": "Fail"}
     entries = sorted_objects(found)[mutating]["webhooks"]
-    assert [each["failurePolicy"] for each in entries] == [
-        swapped[each["failurePolicy"]] for each in sorted_objects(expected)[mutating]["webhooks"]
+    assert [entry["failurePolicy"] for entry in entries] == [
+        swapped[webhook["failurePolicy"]]
+        for webhook in sorted_objects(expected)[mutating]["webhooks"]
     ]
     excluded = {
         name
         for each in entries
-        for one in each["namespaceSelector"]["matchExpressions"]
-        if one["operator"] == "NotIn" and one["key"] == "kubernetes.io/metadata.name"
-        for name in one["values"]
+        for expression in each["namespaceSelector"]["matchExpressions"]
+        if expression["operator"] == "NotIn" and expression["key"] == "kubernetes.io/metadata.name"
+        for name in expression["values"]
     }
     assert excluded == {"kube-system", "monitoring", NAMESPACE}
 

@@ -158,9 +158,9 @@ def test_definitions_of_other_releases_are_taken_over_with_their_objects(release
         for each in parsed(kustomize(DEPLOY / "crds"))
         if each["kind"] == "CustomResourceDefinition"
     ]
-    for each in definitions:
-        name = "kupid" if "kupid" in each["spec"]["group"] else "keptn"
-        metadata = each["metadata"]
+    for definition in definitions:
+        name = "kupid" if "kupid" in definition["spec"]["group"] else "keptn"
+        metadata = definition["metadata"]
         metadata["annotations"] = {OWNER: name, "meta.helm.sh/release-namespace": name}
         metadata["labels"] = {
             "app.kubernetes.io/managed-by": "Helm",

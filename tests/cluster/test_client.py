@@ -131,8 +131,10 @@ async def test_a_victim_that_is_marked_keeps_its_other_conditions(admin, namespa
     await admin.patch(PODS, "v", mine, namespace, subresource="status")
     victim = Victim(uid=uid, namespace=namespace, name="v", node="")
     assert await Evictions(admin).mark(victim, "why") is None
-    found = decode(await admin.get(PODS, "v", namespace))["status"]["conditions"]
-    assert {"example.com/mine", "DisruptionTarget"} <= {each["type"] for each in found}
+    conditions = decode(await admin.get(PODS, "v", namespace))["status"]["conditions"]
+    assert {"example.com/mine", "DisruptionTarget"} <= {
+        condition["type"] for condition in conditions
+    }
 
 
 async def test_an_apply_patch_creates_and_keeps_to_its_own_fields(admin, namespace):
@@ -144,7 +146,7 @@ async def test_an_apply_patch_creates_and_keeps_to_its_own_fields(admin, namespa
     await admin.patch(CONFIG_MAPS, "a", ApplyPatch(theirs, "other", force=True), namespace)
     found = decode(await admin.get(CONFIG_MAPS, "a", namespace))
     assert found["data"] == {"x": "2"}
-    assert {each["manager"] for each in found["metadata"]["managedFields"]} == {
+    assert {field["manager"] for field in found["metadata"]["managedFields"]} == {
         "harbourmaster",
         "other",
     }

@@ -30,20 +30,20 @@ def one_kind(each):
 def kubectl(tmp_path_factory):
     with ControlPlane(tmp_path_factory.mktemp("columns"), optional=()) as plane:
         apply_definitions(plane.kubectl)
-        for each in OBJECTS:
-            plane.kubectl("create", "-f=-", stdin=json.dumps(each))
-            if "status" in each:
-                patch = json.dumps({"status": each["status"]})
-                name = each["metadata"]["name"]
+        for obj in OBJECTS:
+            plane.kubectl("create", "-f=-", stdin=json.dumps(obj))
+            if "status" in obj:
+                patch = json.dumps({"status": obj["status"]})
+                name = obj["metadata"]["name"]
                 flags = ("--subresource=status", "--type=merge", f"--patch={patch}")
-                plane.kubectl("patch", one_kind(each), name, *flags)
+                plane.kubectl("patch", one_kind(obj), name, *flags)
         yield plane.kubectl
 
 
 def shown(output):
     """The cells of each line, with ``TIME`` for what changes by itself."""
     header, *lines = output.splitlines()
-    spans = [(each[0].rstrip(), *each.span()) for each in re.finditer(r"\S+( \S+)* *", header)]
+    spans = [(match[0].rstrip(), *match.span()) for match in re.finditer(r"\S+( \S+)* *", header)]
     text = " | ".join(name for name, _, _ in spans) + "\n"
     for line in lines:
         cells = {name: line[start:end].strip() for name, start, end in spans[:-1]}
@@ -55,22 +55,22 @@ def shown(output):
 
 def test_kubectl_get_shows_the_columns_of_each_kind(kubectl):
     found = []
-    for each in OBJECTS:
+    for obj in OBJECTS:
         narrow, wide = (
-            shown(kubectl("get", one_kind(each), *flags).stdout)
+            shown(kubectl("get", one_kind(obj), *flags).stdout)
             for flags in ((), ("--output=wide",))
         )
-        found.append(f"$ kubectl get {each['kind']}\n{narrow}")
+        found.append(f"$ kubectl get {obj['kind']}\n{narrow}")
         if wide != narrow:
-            found.append(f"$ kubectl get {each['kind']} --output=wide\n{wide}")
+            found.append(f"$ kubectl get {obj['kind']} --output=wide\n{wide}")
     assert "\n".join(found) == EXPECTED
 
 
 def test_a_table_fits_in_120_columns(kubectl):
     tables = {
-        each["kind"]: kubectl("get", one_kind(each)).stdout
-        for each in OBJECTS
-        if each["kind"] not in WIDER
+        obj["kind"]: kubectl("get", one_kind(obj)).stdout
+        for obj in OBJECTS
+        if obj["kind"] not in WIDER
     }
     widths = {kind: max(map(len, text.splitlines())) for kind, text in tables.items()}
     assert {kind: width for kind, width in widths.items() if width > 120} == {}
@@ -78,7 +78,5 @@ def test_a_table_fits_in_120_columns(kubectl):
 
 def test_the_category_names_every_kind(kubectl):
     found = kubectl("get", "harbourmaster", "--output=name").stdout.split()
-    assert sorted(found) == sorted(
-        f"{one_kind(each)}/{each['metadata']['name']}" for each in OBJECTS
-    )
+    assert sorted(found) == sorted(f"{one_kind(obj)}/{obj['metadata']['name']}" for obj in OBJECTS)
     assert len(OBJECTS) == len(list(CRDS.glob("*.yaml"))) - 1

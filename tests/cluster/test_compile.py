@@ -59,7 +59,7 @@ async def bound(delegation, chance, groups, sets, registered):
     """Groups of random sets of policies, in force; the names of the sets, by group."""
     objects, found = [], {}
     for group in groups:
-        found[group] = [f"{group}.{each}" for each in range(sets)]
+        found[group] = [f"{group}.{number}" for number in range(sets)]
         documents = [
             chance.policy(f"p{name}-{each}", name)
             for name in found[group]
@@ -120,7 +120,7 @@ async def test_most_observed_policies_compile_and_have_the_same_effect(delegatio
             namespaces.add(each["metadata"].get("namespace"))
         documents += found
     objects = delegation.compiled("observed", documents, namespaces=namespaces)
-    compiled = {each.rank[2] for each in delegation.policies("observed")}
+    compiled = {policy.rank[2] for policy in delegation.policies("observed")}
     assert len(compiled) >= len(documents) * 0.6
     await delegation.bind(objects)
     asked = [
@@ -146,8 +146,8 @@ async def test_exactly_the_pods_beyond_a_bound_are_refused_by_a_policy_that_deni
     delegation, excess
 ):
     policies = of_set([*largest_policies(), *multiplying()], "large")
-    for each in policies:
-        each["metadata"]["annotations"] = {**ASKS, ON_TOO_LARGE: "Deny"}
+    for policy in policies:
+        policy["metadata"]["annotations"] = {**ASKS, ON_TOO_LARGE: "Deny"}
     await delegation.bind(delegation.compiled("large", policies, PODS_ONLY), PODS_ONLY)
     for labels, spec in (({"few": "no"}, largest(excess)), ({"few": "yes"}, smaller(excess))):
         pod = {"metadata": {"labels": {SET: "large", **labels}}, "spec": spec}
@@ -240,7 +240,7 @@ def largest_policies():
         for index in range(16)
     ]
     for index in range(2):
-        affinity = required({f"r{index}-{each}": "v" for each in range(8)})
+        affinity = required({f"r{index}-{number}": "v" for number in range(8)})
         affinity["nodeAffinity"][PREFERRED] = wanted[index * 8 :][:8]
         affinity["podAffinity"] = {REQUIRED: near[index * 8 :][:8]}
         pods = {"few": "no"}

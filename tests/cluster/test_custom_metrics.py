@@ -68,12 +68,15 @@ class MetricsCluster:
     @property
     def ports(self):
         """Of the custom metrics API, one for each controller."""
-        return [each.metrics_api_port for each in self.installation.controllers]
+        return [controller.metrics_api_port for controller in self.installation.controllers]
 
     @property
     def values(self):
         """The URLs of the plain ports."""
-        return [f"http://127.0.0.1:{each.values_port}" for each in self.installation.controllers]
+        return [
+            f"http://127.0.0.1:{controller.values_port}"
+            for controller in self.installation.controllers
+        ]
 
     def create(self, *items, namespace):
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
@@ -98,12 +101,12 @@ class MetricsCluster:
         """The values of a namespace by name."""
         found, fault = self.raw(path_of(namespace, path, version))
         assert not fault, fault
-        return {each["describedObject"]["name"]: each["value"] for each in found["items"]}
+        return {item["describedObject"]["name"]: item["value"] for item in found["items"]}
 
     def authority(self):
         """What the APIServices trust, one of each."""
         found = json.loads(self.kubectl("get", "apiservices", *SERVED, "-o=json").stdout)
-        return [base64.b64decode(each["spec"].get("caBundle", "")) for each in found["items"]]
+        return [base64.b64decode(item["spec"].get("caBundle", "")) for item in found["items"]]
 
     def leaf(self, port=None):
         """The certificate that a controller presents."""
@@ -133,7 +136,7 @@ def test_both_versions_are_available_and_discovered(place):
     for name in SERVED:
         version = name.partition(".")[0]
         found, _ = place.raw(f"/apis/{GROUP}/{version}")
-        assert [each["name"] for each in found["resources"]] == [f"{KIND}/*"]
+        assert [resource["name"] for resource in found["resources"]] == [f"{KIND}/*"]
     found, _ = place.raw("/apis")
     (group,) = [each for each in found["groups"] if each["name"] == GROUP]
     assert group["preferredVersion"]["version"] == "v1beta2"
@@ -446,7 +449,7 @@ def test_a_namespace_goes_while_the_api_is_served_and_nothing_crashes(place):
     place.kubectl("delete", "namespace", "brief", WAIT)
     controllers = place.installation.controllers
     assert controllers
-    for each in controllers:
-        log = place.installation.log(each.name).read_text()
+    for controller in controllers:
+        log = place.installation.log(controller.name).read_text()
         assert "Traceback" not in log
         assert '"level":"error"' not in log

@@ -32,8 +32,8 @@ MS = PATIENCE * 1000
 def place(request, tmp_path_factory):
     with plane_for(request, tmp_path_factory, "dashboard") as plane:
         plane.add_nodes(1)
-        with DashboardInstallation(plane, tmp_path_factory.mktemp("overlay")) as found:
-            yield found
+        with DashboardInstallation(plane, tmp_path_factory.mktemp("overlay")) as installation:
+            yield installation
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ async def test_who_may_list_everywhere_sees_all(place, spaces):
     _, token = place.person(everywhere=True)
     async with place.pages(token) as pages:
         for path in LISTS:
-            await pages.until(path, shows(*(f"of-{each}" for each in spaces)))
+            await pages.until(path, shows(*(f"of-{space}" for space in spaces)))
 
 
 @pytest.mark.claim("D4")

@@ -154,7 +154,7 @@ def test_the_pods_run_the_given_image_spread_over_zones(installed, plane):
 
 def test_one_replica_of_each_may_be_disrupted(installed, plane):
     budgets = read(plane, "poddisruptionbudgets", f"--namespace={NAMESPACE}")["items"]
-    assert {each["metadata"]["name"]: each["status"]["expectedPods"] for each in budgets} == {
+    assert {budget["metadata"]["name"]: budget["status"]["expectedPods"] for budget in budgets} == {
         "harbourmaster-webhook": 3,
         "harbourmaster-controller": 2,
     }
@@ -171,14 +171,14 @@ def test_one_replica_of_each_may_be_disrupted(installed, plane):
 def versions(plane, *quiet):
     """UID, generation and version of each object; ``quiet`` kinds change without being changed."""
     found = {}
-    for each in objects():
-        metadata = each["metadata"]
+    for obj in objects():
+        metadata = obj["metadata"]
         where = [f"--namespace={NAMESPACE}"] if "namespace" in metadata else []
-        stored = read(plane, each["kind"], metadata["name"], *where)["metadata"]
-        found[each["kind"], metadata["name"]] = (
+        stored = read(plane, obj["kind"], metadata["name"], *where)["metadata"]
+        found[obj["kind"], metadata["name"]] = (
             stored["uid"],
             stored.get("generation"),
-            each["kind"] in quiet or stored["resourceVersion"],
+            obj["kind"] in quiet or stored["resourceVersion"],
         )
     return found
 
@@ -407,7 +407,7 @@ def test_uninstalling_leaves_nothing_of_any_component(
     # Of a definition that stays, its conditions say why.
     assert code == 0, plane.kubectl("get", "crd", "-o=yaml").stdout
     # What had a namespace went with it.
-    kinds = {each["kind"] for each in objects(base, *components) if each["kind"] in CLUSTER_WIDE}
+    kinds = {obj["kind"] for obj in objects(base, *components) if obj["kind"] in CLUSTER_WIDE}
     left = plane.kubectl(
         "get", "--output=name", "--selector=app.kubernetes.io/name=harbourmaster", ",".join(kinds)
     )

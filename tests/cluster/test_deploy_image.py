@@ -32,8 +32,8 @@ def image(wheel, tmp_path_factory):
     copied = {line.split()[0]: line for line in values("build", "COPY")}
     scripts = {"requirements-tracing.txt", "deploy/image/strip.py"}
     assert copied.keys() == scripts | {"dist/harbourmaster-*.whl", "dist/harbourmaster-*.cdx.json"}
-    for each in scripts:
-        shutil.copy(ROOT / each, source)
+    for script in scripts:
+        shutil.copy(ROOT / script, source)
     shutil.copy(wheel, source)
     tools = Path(sys.executable).parent
     for command in values("build", "RUN"):

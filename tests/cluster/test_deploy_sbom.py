@@ -60,7 +60,7 @@ def test_the_list_is_of_this_version_and_says_who_needs_whom(sbom):
         VERSION,
         "application",
     )
-    needs = {each["ref"]: set(each["dependsOn"]) for each in sbom["dependencies"]}
+    needs = {dependency["ref"]: set(dependency["dependsOn"]) for dependency in sbom["dependencies"]}
     references = {component["bom-ref"] for component in sbom["components"]}
     assert set().union(*needs.values()) <= references
     reached, waiting = set(), {root["bom-ref"]}

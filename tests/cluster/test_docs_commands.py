@@ -106,8 +106,8 @@ def test_the_commands_of_a_page_work(page, tmp_path, request):
         code = running.wait(timeout=4 * PATIENCE)
     finally:
         for started in ("harbour*/pids.json", "*/*/pids.json", f"{STATE}/*/*/pids.json"):
-            for each in tmp_path.glob(started):
-                local("down", each.parent)
+            for path in tmp_path.glob(started):
+                local("down", path.parent)
         end(running.pid)
     assert code == 0, log.read_text()
 

@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
     report = await until(doctored, lambda found: found.healthy)
     assert report.summary == "Harbourmaster is healthy."
-    assert {one.severity for one in report.findings} <= {"ok", "note"}
-    assert {one.check for one in report.findings} == {one.name for one in CHECKS}
+    assert {finding.severity for finding in report.findings} <= {"ok", "note"}
+    assert {one.check for one in report.findings} == {check.name for check in CHECKS}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -28,7 +28,7 @@ async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored
         report = await until(doctored, lambda found: named(found, check, severity, words))
         assert all(remedy in one.remedy for one in named(report, check, severity, words))
         assert not report.healthy
-        order = [one.severity for one in report.findings]
+        order = [finding.severity for finding in report.findings]
         ranks = ["fault", "warning", "unknown", "note", "ok"]
         assert order == sorted(order, key=ranks.index)
     await until(doctored, lambda found: found.healthy)
@@ -45,7 +45,7 @@ async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, 
         await until(doctored, lambda found: named(found, "leftovers", "fault", "pod waits"))
         with deployed.configured("controller", "--scheduler-enabled=true"):
             report = await look(doctored)
-            assert not any("waits" in one.subject for one in report.findings)
+            assert not any("waits" in finding.subject for finding in report.findings)
             observed = await observe(Installation(doctored, HOME))
             assert (observed.pods, observed.scheduled_pods) == ((), 0)
     await until(doctored, lambda found: found.healthy)

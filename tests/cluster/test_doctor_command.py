@@ -34,7 +34,7 @@ def test_the_command_prints_a_line_for_each_check_and_the_verdict_last(deployed)
     assert "ok        canary          a pod tried in default was answered by version" in done.stdout
     found = json.loads(doctor(deployed.plane.kubeconfig, "-o", "json").stdout)
     assert found["healthy"] is True
-    assert len(lines) == sum(2 if one["remedy"] else 1 for one in found["findings"])
+    assert len(lines) == sum(2 if finding["remedy"] else 1 for finding in found["findings"])
 
 
 def test_without_rights_one_line_says_what_to_ask_for(deployed, tmp_path):
@@ -107,7 +107,7 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
             plane.kubectl, deployed_installation.manifests.DEFAULT
         )
         kinds = {"Deployment"}
-        some = [one for one in items if one["kind"] in kinds]
+        some = [item for item in items if item["kind"] in kinds]
         plane.kubectl(
             "apply",
             "--server-side",
@@ -124,9 +124,9 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
 
 def policies(deployed):
     return {
-        one["name"]: one["failurePolicy"]
+        webhook["name"]: webhook["failurePolicy"]
         for kind in (MUTATING, VALIDATING)
-        for one in deployed.stored(kind, NAME)["webhooks"]
+        for webhook in deployed.stored(kind, NAME)["webhooks"]
     }
 
 
@@ -165,9 +165,9 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         assert "annotations" not in deployed.stored(MUTATING, NAME)["metadata"]
         assert "break-glass mode is off" in doctor(file, "--break-glass", "off").stdout
     events = json.loads(deployed.kubectl("get", "events.events.k8s.io", "-o=json").stdout)["items"]
-    notes = [one["note"] for one in events if one["reason"] == "BreakGlassStarted"]
+    notes = [event["note"] for event in events if event["reason"] == "BreakGlassStarted"]
     assert any(
-        "playground-admin started break-glass mode" in one and "4711" in one for one in notes
+        "playground-admin started break-glass mode" in note and "4711" in note for note in notes
     )
     await until(doctored, lambda found: found.healthy)
     assert policies(deployed) == before

@@ -32,7 +32,7 @@ async def all_events(client):
     found, token = [], ""
     while True:
         page = await client.list(EVENTS, NAMESPACE, continue_token=token)
-        found += [json.loads(bytes(each)) for each in page.items]
+        found += [json.loads(bytes(item)) for item in page.items]
         token = page.continue_token
         if not token:
             return found
@@ -75,4 +75,4 @@ async def test_3000_events_at_once_are_all_told_in_the_order_of_each_object(cont
         assert event["metadata"]["annotations"]["appName"] == "shop"
         steps[event["regarding"]["name"]].append(event["reason"])
     assert len(steps) == OBJECTS
-    assert all(found == [f"Step{n}" for n in range(COUNT // OBJECTS)] for found in steps.values())
+    assert all(step == [f"Step{n}" for n in range(COUNT // OBJECTS)] for step in steps.values())

@@ -54,15 +54,15 @@ class Checked:
 @pytest.fixture
 def checked(control_plane, namespace, kubectl):
     items = [
-        copy.deepcopy(each)
-        for each in objects("default", "final-state-check")
-        if each["metadata"]["name"].startswith("harbourmaster-final-state")
+        copy.deepcopy(obj)
+        for obj in objects("default", "final-state-check")
+        if obj["metadata"]["name"].startswith("harbourmaster-final-state")
     ]
-    for each in items:
-        if each["kind"].endswith("Binding"):
+    for item in items:
+        if item["kind"].endswith("Binding"):
             by_name = {"kubernetes.io/metadata.name": namespace}
-            each["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
-            each["spec"]["validationActions"] = ["Deny"]
+            item["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
+            item["spec"]["validationActions"] = ["Deny"]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     kubectl("apply", "-f=-", stdin=text)
     found = Checked(control_plane, namespace)
@@ -93,7 +93,7 @@ def mutated(found, namespace, documents):
         "operation": "CREATE",
         "object": found,
     }
-    snapshot = Snapshot(policy_set(read_policy(each)[0] for each in documents))
+    snapshot = Snapshot(policy_set(read_policy(document)[0] for document in documents))
     body = json.dumps({"request": request}).encode()
     result, _ = answer(body, Engine(snapshot, AdmissionSettings()))
     operations = decode_patch(json.loads(result)["response"])
@@ -169,7 +169,7 @@ def test_a_pod_is_reported_if_the_engine_would_change_it_and_only_then(checked, 
 
 def terms(count, size):
     """Required node affinity of that many terms with as many requirements each."""
-    one = {"matchExpressions": [requirement(f"k{each}") for each in range(size)]}
+    one = {"matchExpressions": [requirement(f"k{number}") for number in range(size)]}
     return node_terms(*[one] * count)
 
 
@@ -177,7 +177,7 @@ def pods_near(count, size):
     """Preferred pod affinity of that many items with as many requirements each."""
     found = [requirement(f"k{each}", values=["x", "y"]) for each in range(size)]
     term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": found}}
-    return apart(*[{"weight": each + 1, "podAffinityTerm": term} for each in range(count)])
+    return apart(*[{"weight": number + 1, "podAffinityTerm": term} for number in range(count)])
 
 
 LARGE = {

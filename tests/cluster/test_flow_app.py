@@ -89,7 +89,7 @@ async def test_an_app_of_three_passes_its_phases_around_those_of_its_workloads(f
     assert len(flow.all(TASKS)) == 2 + 2 * len(PARTS)
     assert len(flow.all(EVALUATIONS)) == 2
     await flow.until_told("AppCompletedFinished")
-    order = [one["reason"] for one in flow.events()]
+    order = [event["reason"] for event in flow.events()]
     first = {reason: order.index(reason) for reason in order}
     last = {reason: at for at, reason in enumerate(order)}
     assert (
@@ -156,4 +156,4 @@ async def test_an_app_that_fails_later_than_its_workloads_leaves_all_of_them(flo
     assert phases(version["status"])["workloadOverallStatus"] == "Succeeded"
     for name in PARTS:
         pods = await flow.until_released(name, 2)
-        assert {one["status"]["phase"] for one in pods} == {"Running"}
+        assert {pod["status"]["phase"] for pod in pods} == {"Running"}

@@ -212,7 +212,7 @@ async def test_a_workload_without_a_spec_keeps_no_other_workload_gated(flow, har
     await flow.delete("KeptnWorkload", "broken")
     # The caches leave it out as well.
     faults = harbour.new_faults()
-    assert all("object dropped, decoding failed" in each for each in faults), faults
+    assert all("object dropped, decoding failed" in fault for fault in faults), faults
 
 
 async def test_a_namespace_that_opts_out_keeps_what_waits_and_gates_no_more(flow, client):

@@ -145,7 +145,7 @@ async def assert_told(flow, case):
     reasons = flow.reasons(versions[case.level])
     assert reasons.count(f"{case.phase}Failed") == 1
     assert f"{case.phase}Finished" not in reasons
-    begun = [one for one in reasons if one.endswith("Started")]
+    begun = [reason for reason in reasons if reason.endswith("Started")]
     assert begun[-1] == f"{case.phase}Started"
 
 
@@ -188,7 +188,7 @@ async def test_what_runs_is_left_alone_when_checks_fail_afterwards(flow):
     for case in POST:
         (pod,) = flow.pods(case.name)
         assert pod["metadata"]["uid"] == before[case]
-        kinds = {one["regarding"]["kind"] for one in flow.events(case.name)}
+        kinds = {event["regarding"]["kind"] for event in flow.events(case.name)}
         assert kinds <= {"KeptnApp", "Deployment"}
 
 

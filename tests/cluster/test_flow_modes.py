@@ -143,7 +143,7 @@ async def test_without_promotion_nothing_of_it_is_done_or_told(flow):
     await flow.until_told("AppCompletedFinished")
     assert version["status"]["promotionStatus"] == "Pending"
     assert flow.all(TASKS) == []
-    assert not [one for one in flow.reasons("shop-1-6b86b273") if "Promotion" in one]
+    assert not [reason for reason in flow.reasons("shop-1-6b86b273") if "Promotion" in reason]
 
 
 @pytest.mark.parametrize("controller_flags", [("--lifecycle-promotion-tasks=true",)], ids=["on"])

@@ -137,9 +137,9 @@ async def lost_owner(flow):
 
 def reasons(flow):
     return {
-        one["reason"]
-        for one in flow.events()
-        if one.get("reportingController", "").startswith("harbourmaster.dev/")
+        event["reason"]
+        for event in flow.events()
+        if event.get("reportingController", "").startswith("harbourmaster.dev/")
     }
 
 
@@ -182,7 +182,7 @@ async def test_a_vocabulary_has_all_of_its_names_and_none_of_the_other(flow, har
     found = reasons(flow)
     assert not unwanted & found
     of_phases = [one for one in found if one.startswith(PHASES)]
-    assert not [one for one in of_phases if one.endswith(endings)]
+    assert not [phase for phase in of_phases if phase.endswith(endings)]
     assert not [one for one in found if "Promotion" in one]
 
 
@@ -214,8 +214,8 @@ async def test_events_stand_on_the_objects_that_they_are_about(flow):
     assert {reason: kinds[reason] for reason in wanted} == wanted
     # A version that has no app yet is related to none.
     of_phases = [
-        one
-        for one in flow.events()
-        if one["reason"].startswith(PHASES) and "NotFound" not in one["reason"]
+        event
+        for event in flow.events()
+        if event["reason"].startswith(PHASES) and "NotFound" not in event["reason"]
     ]
-    assert {one["related"]["name"] for one in of_phases} == {"well"}
+    assert {phase["related"]["name"] for phase in of_phases} == {"well"}

@@ -38,9 +38,9 @@ async def until_versions(flow, part, version, count=1):
         pods = flow.pods(part)
         wanted = {"keptn.sh/version": version}
         right = [
-            one
-            for one in pods
-            if wanted.items() <= one["metadata"]["annotations"].items() and not gates(one)
+            pod
+            for pod in pods
+            if wanted.items() <= pod["metadata"]["annotations"].items() and not gates(pod)
         ]
         return right if len(right) == len(pods) == count else None
 
@@ -77,7 +77,7 @@ async def test_a_second_version_of_a_statefulset_waits_for_its_own_checks(flow):
     await flow.until_ended(APP_VERSIONS, "ledger-0.5-d4735e3a")
     assert flow.find(WORKLOAD_VERSIONS, "ledger-ledger-0.4")["status"]["status"] == "Succeeded"
     # Only the last of both pods makes the version deployed.
-    uids = {one["metadata"]["uid"] for one in flow.pods("ledger")}
+    uids = {pod["metadata"]["uid"] for pod in flow.pods("ledger")}
     assert len(uids) == 2
 
 
@@ -132,7 +132,11 @@ async def test_a_new_replicaset_of_the_same_version_needs_no_new_checks(flow):
 
     await flow.until(replaced)
     (after,) = await flow.until_released("ledger")
-    (new,) = [one for one in after["metadata"]["ownerReferences"] if one["kind"] == "ReplicaSet"]
+    (new,) = [
+        reference
+        for reference in after["metadata"]["ownerReferences"]
+        if reference["kind"] == "ReplicaSet"
+    ]
     await flow.until_like(
         WORKLOAD_VERSIONS,
         "ledger-ledger-1.0",
@@ -249,7 +253,7 @@ async def test_a_workload_outlives_the_replicasets_of_its_older_versions(flow):
     await flow.pass_through()
     found = flow.find(WORKLOADS, workload["metadata"]["name"])
     assert found["metadata"]["uid"] == workload["metadata"]["uid"]
-    owners = [one["uid"] for one in found["metadata"]["ownerReferences"]]
+    owners = [reference["uid"] for reference in found["metadata"]["ownerReferences"]]
     assert owners == [new["metadata"]["uid"]]
     for name in ("0.1", "0.2"):
         version = flow.find(WORKLOAD_VERSIONS, f"ledger-ledger-{name}")

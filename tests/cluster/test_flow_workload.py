@@ -52,7 +52,7 @@ def pairs(names):
 def reached(flow, resource, name, **status):
     """The resource version with which an object had a status, as a point in the cluster's time."""
     versions = flow.history(resource, name)
-    found = [one for one in versions if status.items() <= one.get("status", {}).items()]
+    found = [version for version in versions if status.items() <= version.get("status", {}).items()]
     return int(found[0]["metadata"]["resourceVersion"])
 
 
@@ -60,7 +60,7 @@ def released(flow, pod):
     """The same of the moment at which a pod had no gate any more."""
     versions = flow.history(PODS, pod["metadata"]["name"])
     assert GATE in gates(versions[0])
-    found = next(one for one in versions if not gates(one))
+    found = next(version for version in versions if not gates(version))
     return int(found["metadata"]["resourceVersion"])
 
 
@@ -132,10 +132,10 @@ async def test_a_workload_passes_every_phase_and_its_pod_waits_for_those_before(
 
 async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checked):
     flow = checked
-    told = [one for one in flow.events() if one["regarding"]["kind"] in OURS]
+    told = [event for event in flow.events() if event["regarding"]["kind"] in OURS]
     of_phases = [one for one in told if one["reason"].endswith(("Started", "Finished"))]
     by_kind = {
-        kind: [one["reason"] for one in of_phases if one["regarding"]["kind"] == kind]
+        kind: [phase["reason"] for phase in of_phases if phase["regarding"]["kind"] == kind]
         for kind in OURS
     }
     assert by_kind == {
@@ -157,7 +157,7 @@ async def test_each_phase_is_told_of_once_in_order_and_related_to_the_app(checke
     # The app's own may be told a moment after the workload that it lets begin.
     ranks[:2] = sorted(ranks[:2])
     assert ranks == sorted(ranks)
-    assert {one["type"] for one in of_phases} == {"Normal"}
+    assert {of_phase["type"] for of_phase in of_phases} == {"Normal"}
     assert all("series" not in one for one in of_phases)
     assert {(one["related"]["kind"], one["related"]["name"]) for one in of_phases} == {
         ("KeptnApp", "ledger")
@@ -177,9 +177,9 @@ async def test_a_healthy_workload_with_one_task_gives_eleven_events_and_no_warni
     await flow.until_ended(APP_VERSIONS, "ledger-1.0-6b86b273")
     await flow.until_told("AppCompletedFinished")
     await flow.until_told("WorkloadCompletedFinished")
-    assert [one for one in flow.events() if one["type"] != "Normal"] == []
+    assert [event for event in flow.events() if event["type"] != "Normal"] == []
     ours = [one for one in flow.events() if one["reportingController"].startswith("harbourmaster")]
-    assert sorted(one["reason"] for one in ours) == [
+    assert sorted(our["reason"] for our in ours) == [
         "AppCompletedFinished",
         "AppDeployFinished",
         "AppDeployStarted",
@@ -216,7 +216,7 @@ async def test_any_order_of_a_list_gives_the_same_and_a_slow_task_delays_no_othe
         version = await flow.until_ended(WORKLOAD_VERSIONS, f"part-{at}-part-{at}-1.0")
         assert version["spec"]["preDeploymentTasks"] == list(order)
         items = version["status"]["preDeploymentTaskStatus"]
-        assert sorted(one["definitionName"] for one in items) == sorted(names)
+        assert sorted(item["definitionName"] for item in items) == sorted(names)
     assert len(flow.all(TASKS)) == len(flow.all(JOBS)) == len(names) * len(orders)
 
 
@@ -238,7 +238,7 @@ async def test_an_evaluation_that_waits_for_its_metric_delays_no_other(flow):
         await flow.until_released(name)
         version = await flow.until_ended(WORKLOAD_VERSIONS, f"{name}-{name}-1.0")
         items = version["status"]["preDeploymentEvaluationTaskStatus"]
-        assert sorted(one["definitionName"] for one in items) == ["late", "met"]
+        assert sorted(item["definitionName"] for item in items) == ["late", "met"]
     assert len(flow.all(EVALUATIONS)) == 4
 
 

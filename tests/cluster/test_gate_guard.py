@@ -35,7 +35,7 @@ def guarded(namespace, kubectl):
         for name in ("admissionpolicy", "releaser")
         for one in yaml.safe_load_all((GUARD / f"{name}.yaml").read_text())
     ]
-    binding = next(one for one in objects if one["kind"].endswith("Binding"))
+    binding = next(obj for obj in objects if obj["kind"].endswith("Binding"))
     by_name = {"kubernetes.io/metadata.name": namespace}
     binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": by_name}}
     rule = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["*"]}

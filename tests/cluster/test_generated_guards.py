@@ -412,8 +412,8 @@ async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, 
     try:
         await settle(refused=False)
     finally:
-        for one in found["items"]:
+        for item in found["items"]:
             for key in ("resourceVersion", "uid"):
-                del one["metadata"][key]
+                del item["metadata"][key]
         kubectl("create", "-f=-", stdin=json.dumps(found))
     await settle(refused=True)

@@ -96,7 +96,11 @@ def test_what_up_suggests_works(up, kubectl):
         return json.loads(kubectl(*run[:-2], "-o=json", "--dry-run=server").stdout)["spec"]
 
     spec = eventually(tried, is_right=lambda spec: "example.com/dedicated-to" in json.dumps(spec))
-    added = [one for one in spec["tolerations"] if one["key"] == "example.com/dedicated-to"]
+    added = [
+        toleration
+        for toleration in spec["tolerations"]
+        if toleration["key"] == "example.com/dedicated-to"
+    ]
     assert len(added) == 1
 
 
@@ -229,7 +233,7 @@ def test_each_process_is_killed_and_started_alone(installation):
 
 @pytest.mark.full
 def test_a_new_certificate_is_mounted_for_each_webhook(installation):
-    volumes = [one.certificates for one in installation.webhooks]
+    volumes = [webhook.certificates for webhook in installation.webhooks]
     before = [(volume / "tls.crt").read_bytes() for volume in volumes]
     assert before[0] == before[1]
     installation.kubectl("delete", *SECRET[1:3])

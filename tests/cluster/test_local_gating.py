@@ -64,7 +64,7 @@ def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory, kubectl):
 
     def text():
         conditions = (pod() or {"status": {}})["status"].get("conditions", ())
-        return "".join(one.get("message", "") for one in conditions)
+        return "".join(condition.get("message", "") for condition in conditions)
 
     eventually(text, is_right=lambda found: "waits for" in found)
     assert pod()["spec"]["schedulerName"] == "keptn-scheduler"

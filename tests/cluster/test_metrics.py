@@ -21,15 +21,15 @@ PASSWORD = "8c1f-hidden"  # noqa: S105 - nobody's
 
 @pytest.fixture
 async def server():
-    async with ScriptedPrometheus() as found:
-        yield found
+    async with ScriptedPrometheus() as prometheus:
+        yield prometheus
 
 
 @pytest.fixture
 async def controlled(admin, namespace):
-    found = MetricsNamespace(admin, namespace)
-    async with found.controlled():
-        yield found
+    metrics_namespace = MetricsNamespace(admin, namespace)
+    async with metrics_namespace.controlled():
+        yield metrics_namespace
 
 
 async def test_a_metric_is_fetched_at_once(controlled, server, kubectl):
@@ -59,7 +59,7 @@ async def test_c93_of_five_fetches_three_results_are_stored(controlled, server):
     )
     status = (await controlled.stored())["status"]
     assert list(status) == ["intervalResults", "question"]
-    values = [int(each["value"]) for each in status["intervalResults"]]
+    values = [int(result["value"]) for result in status["intervalResults"]]
     assert len(values) == 3
     assert values == sorted(values)
     assert status["intervalResults"][-1]["range"] == span

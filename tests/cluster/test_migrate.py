@@ -62,10 +62,10 @@ KEPT = (
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
     """A control plane on which nothing is changed once the leftovers are there."""
-    with ControlPlane(tmp_path_factory.mktemp("left")) as found:
-        found.add_nodes(2)
-        leave(found.kubectl)
-        yield found
+    with ControlPlane(tmp_path_factory.mktemp("left")) as control_plane:
+        control_plane.add_nodes(2)
+        leave(control_plane.kubectl)
+        yield control_plane
 
 
 def pod(name, **spec):
@@ -253,7 +253,7 @@ async def walk(kubectl, client, directory):
     kubectl("get", "clusterrole", "team-kupid-policy-editor")
     kinds = "clusterrole,clusterrolebinding,apiservice,namespace"
     assert "gardener-extension-kupid" not in kubectl("get", kinds, "-o=name").stdout
-    assert {one.code for one in findings(await observed(client))} == {"namespace-in-use"}
+    assert {finding.code for finding in findings(await observed(client))} == {"namespace-in-use"}
 
 
 async def test_what_is_found_is_what_was_left(plane):
@@ -373,9 +373,9 @@ async def waiting(harbour, flow):
     assert seen.unread == ()
     mine = f" in namespace {flow.namespace}"
     commands = [each for step in plan(seen) for each in step.commands]
-    assert not any(flow.namespace in each.arguments for each in commands)
+    assert not any(flow.namespace in command.arguments for command in commands)
     return {
-        one.object.removeprefix("pod ").partition("-")[0]: one
-        for one in findings(seen)
-        if one.code.startswith("pod-") and one.object.endswith(mine)
+        finding.object.removeprefix("pod ").partition("-")[0]: finding
+        for finding in findings(seen)
+        if finding.code.startswith("pod-") and finding.object.endswith(mine)
     }

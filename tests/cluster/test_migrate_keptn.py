@@ -77,7 +77,7 @@ class User:
 
     def make(self, target, *options):
         """Install a folder of manifests: that of the target, or that of OVERLAY."""
-        overlay = dict(each.partition("=")[::2] for each in options).get("OVERLAY")
+        overlay = dict(option.partition("=")[::2] for option in options).get("OVERLAY")
         base = "beside-keptn" if target == "deploy-beside-keptn" else "default"
         folder = self.folder / (overlay or f"deploy/{base}")
         assert f"/{base}" in (folder / "kustomization.yaml").read_text() or not overlay
@@ -113,15 +113,17 @@ class User:
 
 def state(kubectl, namespace, *, with_status=True):
     """The objects of Keptn's kinds and kupid's, without what an update or the plan changes."""
-    kinds = ",".join(f"{each.plural}.{each.group}" for each in (*KEPTN_RESOURCES, *POLICIES))
+    kinds = ",".join(
+        f"{resource.plural}.{resource.group}" for resource in (*KEPTN_RESOURCES, *POLICIES)
+    )
     items = json.loads(kubectl("get", kinds, "-o=json", "-n", namespace).stdout)["items"]
     return {
-        (one["kind"], one["metadata"]["name"]): (
-            one["metadata"]["uid"],
-            {key: value for key, value in one.get("spec", {}).items() if key != TOKEN},
-            one.get("status") if with_status else None,
+        (item["kind"], item["metadata"]["name"]): (
+            item["metadata"]["uid"],
+            {key: value for key, value in item.get("spec", {}).items() if key != TOKEN},
+            item.get("status") if with_status else None,
         )
-        for one in items
+        for item in items
     }
 
 
@@ -133,7 +135,9 @@ def create(kubectl, namespace, *items):
 def statuses(kubectl):
     """The overall states of workload versions, by name."""
     found = json.loads(kubectl("get", "keptnworkloadversions", "-n", TILL, "-o=json").stdout)
-    return {one["metadata"]["name"]: one.get("status", {}).get("status") for one in found["items"]}
+    return {
+        item["metadata"]["name"]: item.get("status", {}).get("status") for item in found["items"]
+    }
 
 
 def prepare(user):
@@ -162,7 +166,7 @@ def turn_into_keptn(user):
     kubectl("delete", "validatingadmissionpolicybindings,validatingadmissionpolicies", ours)
     kubectl("delete", "apiservices", *SERVED)
     kubectl("delete", "namespace", HOME)
-    crds = [f"{each.plural}.{each.group}" for each in KEPTN_RESOURCES]
+    crds = [f"{resource.plural}.{resource.group}" for resource in KEPTN_RESOURCES]
     for name in ("keptnapps", "keptnappversions"):
         kubectl("patch", "crd", f"{name}.lifecycle.keptn.sh", "--type=merge", f"-p={UNCONVERTED}")
     kubectl("label", "crd", *crds, "keptn.sh/inject-cert=true")
@@ -177,7 +181,7 @@ def turn_into_keptn(user):
     )
     kubectl("create", "namespace", "ledger")
     policies = yaml.safe_load_all((LEFTOVERS / "policies.yaml").read_text())
-    good = [one for one in policies if one["metadata"]["name"] != "refused"]
+    good = [policy for policy in policies if policy["metadata"]["name"] != "refused"]
     kubectl("create", "-f=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": good}))
     create(
         kubectl,
@@ -222,7 +226,9 @@ def test_the_printed_commands_lead_to_us_and_back_without_a_loss(user):
     turn_into_keptn(user)
     done = state(kubectl, TILL)
     kept = state(kubectl, MUSEUM, with_status=False)
-    settings = {one["object"] for one in user.report()["findings"] if one["code"] == "setting"}
+    settings = {
+        finding["object"] for finding in user.report()["findings"] if finding["code"] == "setting"
+    }
     assert settings == {
         "setting lifecycle.promotionTasks",
         "setting lifecycle.denoImage",

@@ -69,8 +69,8 @@ def installed(request, tmp_path_factory):
     with plane_for(request, tmp_path_factory, "mistakes") as plane:
         plane.add_nodes(2)
         folder = overlay(tmp_path_factory.mktemp("overlay"), ("placement", "rescheduling"))
-        with DeployedInstallation(plane, folder) as found:
-            yield found
+        with DeployedInstallation(plane, folder) as installation:
+            yield installation
 
 
 class User:
@@ -84,8 +84,8 @@ class User:
     def run(self, command, *, namespace="", stdin="", editor="false"):
         """Return the exit code, and what was printed to both streams."""
         config = yaml.safe_load(self._plane.kubeconfig.read_text())
-        for each in config["contexts"]:
-            each["context"]["namespace"] = namespace or self._namespace
+        for context in config["contexts"]:
+            context["context"]["namespace"] = namespace or self._namespace
         kubeconfig = self._folder / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(config))
         programs = Path(sys.executable).parent, Path(find_kubectl(ensure_binaries())).parent
@@ -120,9 +120,9 @@ class User:
         deadline = time.monotonic() + (self._patience if "in" in place else 0)
         while True:
             code, text = self.run(place["in"]) if "in" in place else (0, self.printed)
-            found = pattern.search(text)
-            if is_absent != bool(found) and not (is_absent and code):
-                return found
+            match = pattern.search(text)
+            if is_absent != bool(match) and not (is_absent and code):
+                return match
             assert time.monotonic() < deadline, f"not as in {place}:\n{text}"
 
 

@@ -33,7 +33,9 @@ async def until_older(flow, name):
 
 
 def message_of(status):
-    return next((each.message for each in status.conditions if each.type == "Scheduled"), "")
+    return next(
+        (condition.message for condition in status.conditions if condition.type == "Scheduled"), ""
+    )
 
 
 def confirm(flow, *names):

@@ -133,7 +133,7 @@ def test_what_the_commands_print_is_accepted(kubectl, namespace, tmp_path, capsy
         kubectl("create", "-f=-", stdin=text) for text in (imported, capsys.readouterr().out)
     ]
     assert [len(each.stdout.splitlines()) for each in answers] == [5, 1]
-    assert not any("Warning" in each.stderr for each in answers)
+    assert not any("Warning" in answer.stderr for answer in answers)
 
 
 def test_defaults_are_filled_in(create):
@@ -311,7 +311,7 @@ def test_people_see_in_columns_how_things_stand(create, kubectl, namespace):
         kubectl("patch", f"{plural}.{GROUP}", "a", *options)
     head, row = kubectl("get", "kapp", there).stdout.splitlines()
     columns = ["SCHEDULED TO", "RUNNING ON", "PHASE", "READY", "AGE"]
-    assert [each for each in columns if each in head] == columns
+    assert [column for column in columns if column in head] == columns
     assert row.split()[:5] == ["a", "dresden", "dresden", "Running", "True"]
     head, row = kubectl("get", "kcl", there).stdout.splitlines()
     assert head.split()[:3] == ["NAME", "STATE", "REACHABLE"]

@@ -50,7 +50,7 @@ async def test_manifests_are_applied_pruned_and_updated(both, members):
     )
     status = await both.until_running("one")
     assert await one.names() == {"first", "second"}
-    assert {each.name for each in status.inventory[0].objects} == {"first", "second"}
+    assert {obj.name for obj in status.inventory[0].objects} == {"first", "second"}
     assert all(each.uid for each in status.inventory[0].objects)
     assert is_true(status, "Ready")
     assert status.phase == "Running"
@@ -159,7 +159,9 @@ async def test_readiness_follows_the_cluster(both, members):
     await both.until(lambda status: is_true(status, "Ready"))
     await one.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
     status = await both.until(lambda status: not is_true(status, "Ready"))
-    message = next(each.message for each in status.conditions if each.type == "Ready")
+    message = next(
+        condition.message for condition in status.conditions if condition.type == "Ready"
+    )
     assert message == f"Deployment {one.namespace}/web: 0 of 1 are available"
 
 
@@ -224,7 +226,7 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     assert origins == {"settings": "Adopted", "made": "Made"}
     await both.schedule("two")
     status = await both.until_running("two")
-    assert {each.origin for each in status.inventory[0].objects} == {"Made"}
+    assert {obj.origin for obj in status.inventory[0].objects} == {"Made"}
     assert await one.names() == {"settings"}
     left = await one.get(CONFIG_MAPS, "settings")
     # A value that we have set stays as it is; nobody knows what it was.
@@ -277,7 +279,7 @@ async def test_what_was_there_before_survives_an_update_that_leaves_it_out(both,
     await both.until_running("one")
     await both.update(config_map("other", one.namespace))
     status = await both.until_running("one")
-    assert {each.name for each in status.inventory[0].objects} == {"other"}
+    assert {obj.name for obj in status.inventory[0].objects} == {"other"}
     assert await one.names() == {"settings", "other"}
     assert is_released(await one.get(CONFIG_MAPS, "settings"))
 
@@ -316,8 +318,8 @@ async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_sure
         mark = {f"{DOMAIN}/adopted": None}
         await one.edit(CONFIG_MAPS, name, {"metadata": {"annotations": mark}})
     status = (await world.stored())["status"]
-    for each in status["inventory"][0]["objects"]:
-        each.pop("origin", None)
+    for obj in status["inventory"][0]["objects"]:
+        obj.pop("origin", None)
     patch = MergePatch({"status": {"inventory": status["inventory"]}})
     await world.client.patch(APPLICATIONS, "app", patch, world.namespace, subresource="status")
     await world.schedule("two")
@@ -398,7 +400,9 @@ async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(world, planes
         await world.cluster("bad", text=changed_kubeconfig(planes[0], plugin))
         await world.cluster("one", planes[0])
         status = await world.until_cluster(lambda status: status.state == "Offline", "bad")
-        message = next(each.message for each in status.conditions if each.type == "Reachable")
+        message = next(
+            condition.message for condition in status.conditions if condition.type == "Reachable"
+        )
         assert message.startswith(f"Secret {world.namespace}/bad, key kubeconfig: ")
         assert "exec of its user plugins are not run" in message
         await world.application(config_map("first", one.namespace), to="one")

@@ -175,7 +175,9 @@ async def test_a_node_that_is_not_ready_stops_new_placements_only(flow, planes, 
             patch = MergePatch({"status": {"conditions": conditions}})
             await one.client.patch(NODES, other, patch, subresource="status")
             status = await flow.until_cluster(lambda status: status.state == "Online", "one")
-            (found,) = [each for each in status.conditions if each.type == "NodesReady"]
+            (found,) = [
+                condition for condition in status.conditions if condition.type == "NodesReady"
+            ]
             assert found.message == f"1 of 2 nodes are ready: node {node} is not ready"
         finally:
             for name in (node, f"{node}-b"):
@@ -213,8 +215,8 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
                 await flow.client.delete(SECRETS, "one", flow.namespace)
             status = await flow.until_cluster(
                 lambda status, message=message: any(
-                    each.type == "Reachable" and message in each.message
-                    for each in status.conditions
+                    condition.type == "Reachable" and message in condition.message
+                    for condition in status.conditions
                 ),
                 "one",
             )
@@ -247,7 +249,7 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
         silent = await flow.until_cluster(lambda status: not is_true(status, "Reachable"), "lost")
         # By no choice: the hold-off does not matter.
         status = await flow.until_running("two")
-        since = next(each for each in silent.conditions if each.type == "Reachable")
+        since = next(condition for condition in silent.conditions if condition.type == "Reachable")
         moved = moment((await flow.stored())["status"]["scheduledTime"])
         assert (moved - moment(since.last_transition_time)).total_seconds() >= 3
         assert [each.cluster for each in status.pending_cleanup] == ["lost"]

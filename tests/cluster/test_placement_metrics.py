@@ -33,7 +33,8 @@ async def give(flow, scraped, **values):
 def shown(status):
     """The value of each candidate, as the decision's record has it."""
     return {
-        each["cluster"]: each["terms"][0]["value"] for each in status["lastDecision"]["candidates"]
+        candidate["cluster"]: candidate["terms"][0]["value"]
+        for candidate in status["lastDecision"]["candidates"]
     }
 
 

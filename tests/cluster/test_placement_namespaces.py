@@ -70,7 +70,7 @@ async def test_a_namespace_of_ours_is_kept_while_it_holds_objects_of_others(wide
     name = f"made-{uuid.uuid4().hex[:8]}"
     await wide.application(namespace(name), config_map("ours", name), to="one")
     status = await wide.until_running("one")
-    assert {each.origin for each in status.inventory[0].objects} == {"Made"}
+    assert {obj.origin for obj in status.inventory[0].objects} == {"Made"}
     guest = Member(one.client, name)
     await theirs(guest, "theirs", a="precious")
     owned = deployment("web", name)

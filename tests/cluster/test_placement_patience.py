@@ -89,7 +89,7 @@ async def test_a_full_member_is_left_for_the_next_and_the_last_is_kept(flow, pla
         await flow.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         await flow.cluster("two", planes[1])
         status = await flow.until_running("two")
-        assert [each.name for each in status.failed_clusters] == ["one"]
+        assert [cluster.name for cluster in status.failed_clusters] == ["one"]
         assert "not ready after 3 seconds" in status.failed_clusters[0].reason
         assert await one.names(DEPLOYMENTS) == set()
         assert await two.names(DEPLOYMENTS) == {"web"}
@@ -144,8 +144,8 @@ async def test_kinds_decide_without_a_constraint_and_end_a_failure(flow, planes,
         assert await two.names(kind) == {"first"}
         served = f"{kind.api_version}/{kind.kind}"
         for name in ("one", "two"):
-            found = (await flow.stored(name, CLUSTERS))["status"]["servedKinds"]
-            assert (served in found) is (name == "two")
+            kinds = (await flow.stored(name, CLUSTERS))["status"]["servedKinds"]
+            assert (served in kinds) is (name == "two")
         await flow.application(boat(kind, one.namespace) | {"spec": {}}, name="other")
         await flow.until(lambda status: status.scheduled_to is not None, "other")
         assert (await flow.stored("other"))["status"]["scheduledTo"]["name"] == "two"

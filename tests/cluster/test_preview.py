@@ -71,7 +71,7 @@ def preview(tmp_path, capsys):
 
 def test_what_would_change_and_who_would_find_no_node(control_plane, kubectl, shop, preview):
     def workloads(found):
-        return [each for each in found["workloads"] if each["namespace"] == shop]
+        return [workload for workload in found["workloads"] if workload["namespace"] == shop]
 
     here = policy_for(shop, nodeSelector={BERTH: "here"}, tolerations=[{"operator": "Exists"}])
     code, found, err = preview(control_plane.kubeconfig, here, "--fail-on=unschedulable")
@@ -115,7 +115,7 @@ def test_a_dump_by_kubectl_says_the_same_as_the_cluster(
     policy = tmp_path / "policy.yaml"
     assert main(["preview", "-f", str(policy), "--dump", str(dump), "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one for one in found["workloads"] if one["namespace"] == shop] == [
+    assert [workload for workload in found["workloads"] if workload["namespace"] == shop] == [
         one for one in live["workloads"] if one["namespace"] == shop
     ]
 
@@ -164,5 +164,5 @@ def test_what_may_not_be_read_is_left_out_and_told(shop, preview, limited):
     assert code == 0
     assert any(note.startswith("nodes could not be read: ") for note in found["notes"])
     assert any(note.startswith("pods could not be read: ") for note in found["notes"])
-    (one,) = [each for each in found["workloads"] if each["namespace"] == shop]
+    (one,) = [workload for workload in found["workloads"] if workload["namespace"] == shop]
     assert (one["pods"], one["fit"]) == (0, None)

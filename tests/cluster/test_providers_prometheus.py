@@ -143,7 +143,7 @@ async def test_user_and_password_go_to_who_asks_for_them(prometheus, asker):
         assert (await asker.ask(target, Question("a_pier"))).value == "7"
         end = time.time()
         ranged = Question("a_pier", start=end - 0.2, end=end, step=0.1)
-        assert {each.value for each in (await asker.ask(target, ranged)).samples} == {7.0}
+        assert {sample.value for sample in (await asker.ask(target, ranged)).samples} == {7.0}
         for secret in (None, {**SECRET, "password": b"wrong"}):
             with pytest.raises(UnauthorizedError, match=r"\(HTTP 401\)$"):
                 await asker.ask(Target("prometheus", url, secret=secret), Question("a_pier"))

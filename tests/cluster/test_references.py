@@ -167,9 +167,9 @@ async def test_a_tenants_template_does_not_reach_the_provider_of_another(tenant,
     event = await tenant.flow.until_told("ReferenceRefused", "steal", type="Warning")
     text = refusal(tenant, platform)
     assert event["note"] == f"steal: {text}"
-    found = (await tenant.get(ANALYSES, "steal"))["status"]
-    assert found["state"] == "Progressing"
-    assert found["storedValues"]["steal"]["errMsg"] == text
+    status = (await tenant.get(ANALYSES, "steal"))["status"]
+    assert status["state"] == "Progressing"
+    assert status["storedValues"]["steal"]["errMsg"] == text
     capsys.readouterr()
     assert await tenant.why("analysis", f"{tenant.name}/steal") == 0
     assert text in capsys.readouterr().out
@@ -177,8 +177,8 @@ async def test_a_tenants_template_does_not_reach_the_provider_of_another(tenant,
     # The administrator of platform runs the command that all of them name.
     await platform.admin(*shlex.split(command(tenant, platform))[1:])
     await tenant.flow.until_told("AnalysisCompleted", "steal")
-    found = (await tenant.get(ANALYSES, "steal"))["status"]
-    assert "4242.5" in found["raw"]
+    status = (await tenant.get(ANALYSES, "steal"))["status"]
+    assert "4242.5" in status["raw"]
     assert platform.server.logins == [BASIC]
 
 

@@ -148,7 +148,9 @@ async def test_a_fresh_start_registers_everything(start, watched, home, admin):
     for each in CONFIGURATIONS:
         configuration = watched.configuration(each)
         assert configuration["metadata"]["generation"] == 1
-        assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
+        assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
+            uid
+        ]
 
 
 async def _object(client, resource, name, namespace=None):
@@ -158,7 +160,10 @@ async def _object(client, resource, name, namespace=None):
 async def test_what_is_stored_is_what_was_sent_so_nothing_is_ever_rewritten(start, watched):
     first = start()
     await registered(watched)
-    versions = {each: _version(watched.configuration(each)) for each in CONFIGURATIONS}
+    versions = {
+        configuration: _version(watched.configuration(configuration))
+        for configuration in CONFIGURATIONS
+    }
     assert first.stop() == 0
     start("--webhook-object-selector={matchExpressions: [{key: a, operator: Exists}]}")
     await watched.until(
@@ -271,14 +276,14 @@ def disown(configuration):
 
 
 def spoil(configuration):
-    for one in configuration["webhooks"]:
-        one["clientConfig"]["caBundle"] = base64.b64encode(b"garbage").decode()
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(b"garbage").decode()
     return configuration
 
 
 def clear(configuration):
-    for one in configuration["webhooks"]:
-        del one["clientConfig"]["caBundle"]
+    for webhook in configuration["webhooks"]:
+        del webhook["clientConfig"]["caBundle"]
     return configuration
 
 
@@ -333,8 +338,10 @@ async def test_a_deleted_secret_comes_back_when_its_authority_is_trusted(start, 
     assert observer.broken == []
     assert observer.leaf != first
     assert observer.order[-3:] == ["bundle", "bundle", "leaf"]
-    for each in CONFIGURATIONS:
-        assert all(trusts(bundle, first) for bundle in bundles_of(watched.configuration(each)))
+    for configuration in CONFIGURATIONS:
+        assert all(
+            trusts(bundle, first) for bundle in bundles_of(watched.configuration(configuration))
+        )
 
 
 @pytest.mark.full
@@ -418,7 +425,7 @@ async def test_without_registration_nothing_is_touched(start, watched, admin, ho
     finally:
         await admin.delete(NAMESPACES, name)
     assert watched.secret() is None
-    assert not any(watched.configuration(each) for each in CONFIGURATIONS)
+    assert not any(watched.configuration(configuration) for configuration in CONFIGURATIONS)
 
 
 async def test_the_annotation_of_a_namespace_is_mirrored(start, admin, home, kubectl, watched):
@@ -452,7 +459,8 @@ async def test_deleting_the_namespace_removes_the_registration(start, watched, h
     assert controller.stop() == 0
     delete_namespace(kubectl, home)
     await watched.until(
-        lambda: not any(watched.configuration(each) for each in CONFIGURATIONS), COLLECTED
+        lambda: not any(watched.configuration(configuration) for configuration in CONFIGURATIONS),
+        COLLECTED,
     )
 
 

@@ -47,12 +47,12 @@ def places(kubectl):
 
 
 def rolled_out(kubectl, namespace, *workloads):
-    for each in workloads:
-        kubectl("rollout", "status", each, f"--namespace={namespace}", WAIT)
+    for workload in workloads:
+        kubectl("rollout", "status", workload, f"--namespace={namespace}", WAIT)
 
 
 def by_name(report):
-    return {each["name"]: each for each in report["items"] if each["pods"]}
+    return {item["name"]: item for item in report["items"] if item["pods"]}
 
 
 @pytest.mark.gate
@@ -93,10 +93,10 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
     assert "OnDelete" in found["agent"]["why"]
     assert "PodDisruptionBudget held allows 0 disruptions" in found["held"]["why"]
     assert f"Deployment {shop}/cart: rollout complete" in said
-    right = {each["metadata"]["labels"]["app"] for each in pods(kubectl, shop) if is_right(each)}
+    right = {pod["metadata"]["labels"]["app"] for pod in pods(kubectl, shop) if is_right(pod)}
     assert right == {"cart", "gated"}
     (pending,) = [each for each in pods(kubectl, shop) if each["metadata"]["name"] == "pending"]
-    assert POOL in {each.get("key") for each in pending["spec"]["tolerations"]}
+    assert POOL in {toleration.get("key") for toleration in pending["spec"]["tolerations"]}
 
     # Once the budget allows it, the same command restarts the rest.
     apply(kubectl, budget("held", shop, 1))
@@ -116,7 +116,10 @@ async def lowest(plane, namespace):
             meta["labels"]["app"],
             not is_gone
             and not meta.get("deletionTimestamp")
-            and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
+            and any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in conditions
+            ),
         )
         now = Counter(app for app, is_ready in ready.values() if is_ready)
         for app in {app for app, _ in ready.values()}:

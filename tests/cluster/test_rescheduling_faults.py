@@ -64,9 +64,9 @@ async def another_leader_goes_on_where_the_first_one_died(place):
                 await place.helped(uid, on, {"v0", "v1"})
     assert len(before) == 1
     (lease,) = [
-        bytes(each)
-        for each in (await place.client.list(LEASES, HOME)).items
-        if b"harbourmaster" in bytes(each)
+        bytes(item)
+        for item in (await place.client.list(LEASES, HOME)).items
+        if b"harbourmaster" in bytes(item)
     ]
     assert msgspec.json.decode(lease)["metadata"]["name"] == "harbourmaster-controller"
 
@@ -142,7 +142,7 @@ async def without_a_scheduler_room_is_made_once(place):
 
 def is_unschedulable(found):
     conditions = found.get("status", {}).get("conditions", ())
-    return any(each.get("reason") == "Unschedulable" for each in conditions)
+    return any(condition.get("reason") == "Unschedulable" for condition in conditions)
 
 
 @case("C47", alone=True, allowPdbViolation=False)
@@ -191,7 +191,7 @@ async def a_budget_that_changes_under_an_eviction_is_given_its_time(place):
     # The API server asks for ten seconds.
     assert asked[1] - asked[0] >= 9.5
     await place.helped(uid, on, {"a"})
-    verbs = {each["verb"] for each in place.requests(f"case-{place.label}/pods")}
+    verbs = {request["verb"] for request in place.requests(f"case-{place.label}/pods")}
     assert "delete" not in verbs
     assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') == 0
 
@@ -219,8 +219,8 @@ async def who_takes_the_room_from_all_ends_the_attempt(place):
     await place.full(on, "v0", "v1", "v2", "v3")
     anything = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {CASE: place.label}}
     thieves = [pod(f"thief{at}", 1, priorityClassName=IMPORTANT, **anything) for at in range(8)]
-    for each in thieves:
-        await place.client.create(PODS, each, place.namespace)
+    for thieve in thieves:
+        await place.client.create(PODS, thieve, place.namespace)
     uid = await place.critical()
     await place.cluster.until(lambda: place.was_marked() and not place.marked(), why=place.why)
     assert len(place.taken()) <= 3

@@ -180,8 +180,8 @@ def _is_bound(one):
 def _is_refused(one):
     conditions = one["status"].get("conditions", ())
     return any(
-        each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable"
-        for each in conditions
+        condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
+        for condition in conditions
     )
 
 
@@ -189,7 +189,7 @@ def verdict(node, others, present, one, namespaces):
     """What we say of what is stored; where the pod went does not help us."""
     waiting = {**one, "spec": {**one["spec"], "nodeName": ""}}
     if waiting["spec"].get("topologySpreadConstraints") or others:
-        labels = dict(decode_namespace(json.dumps(each)) for each in namespaces)
+        labels = dict(decode_namespace(json.dumps(namespace)) for namespace in namespaces)
         given = (json.dumps(node), map(json.dumps, others), map(json.dumps, present))
         return fit_domains.verdict(*given, json.dumps(waiting), labels)
     line = {"node": node, "pods": present, "pod": waiting, "namespaces": namespaces}
@@ -210,7 +210,9 @@ async def test_verdicts_are_those_of_the_scheduler(plane):
         ours = verdict(node, others, present, incoming, namespaces)
         theirs = _is_bound(incoming)
         if not ours.fits is theirs is one.fits:
-            said = [each.get("message") for each in incoming["status"].get("conditions", ())]
+            said = [
+                condition.get("message") for condition in incoming["status"].get("conditions", ())
+            ]
             differing[one.name] = {
                 "expected": one.fits,
                 "ours": (ours.fits, ours.reasons),

@@ -191,7 +191,7 @@ async def the_scheduler_s_preemption_may_be_made_faster(place):
     (victim,) = place.taken()
     seen = place.cluster.history(place.ends_of()[victim].object["metadata"]["uid"])
     graces = [each.object["metadata"].get("deletionGracePeriodSeconds") for each in seen]
-    assert [each for each in dict.fromkeys(graces) if each] == [60, 10]
+    assert [fromkey for fromkey in dict.fromkeys(graces) if fromkey] == [60, 10]
     reasons = {
         condition["reason"]
         for each in seen
@@ -213,8 +213,8 @@ async def what_admission_refuses_is_not_done_by_another_way(place):
     uid = await place.critical()
     await place.helped(uid, n2, {"b"})
     verbs = {
-        (each["verb"], each["requestURI"].rpartition("/")[2].partition("?")[0])
-        for each in place.requests(f"case-{place.label}/pods/a")
+        (request["verb"], request["requestURI"].rpartition("/")[2].partition("?")[0])
+        for request in place.requests(f"case-{place.label}/pods/a")
     }
     assert verbs <= {("create", "eviction")}
 
@@ -317,7 +317,7 @@ async def without_us_the_daemon_set_waits(place):
 
     def is_told():
         conditions = place.latest(uid)["status"].get("conditions", ())
-        return any(each.get("reason") == "Unschedulable" for each in conditions)
+        return any(condition.get("reason") == "Unschedulable" for condition in conditions)
 
     await place.cluster.until(is_told, why=place.why)
     await asyncio.sleep(3)

@@ -65,7 +65,9 @@ async def where_nothing_else_helps_a_budget_is_violated(place):
     on, uid = await one_under_a_budget(place)
     await place.helped(uid, on, {"a"})
     assert (place.grace_of("a"), place.reason_of("a")) == (4, "DeletionByRescheduler")
-    answers = [each["responseStatus"]["code"] for each in place.requests("c05/pods/a/eviction")]
+    answers = [
+        request["responseStatus"]["code"] for request in place.requests("c05/pods/a/eviction")
+    ]
     assert 201 not in answers
     assert 429 in answers
     assert await place.metric('rescheduler_pdb_violations_total{dry_run="false"}') >= 1
@@ -88,7 +90,7 @@ async def a_budget_is_used_up_and_no_further(place):
     victims = place.taken()
     assert victims in ({"b", "a1"}, {"b", "a2"})
     await place.helped(uid, on, victims)
-    answers = [each["responseStatus"]["code"] for each in place.requests("case-c06b/pods")]
+    answers = [request["responseStatus"]["code"] for request in place.requests("case-c06b/pods")]
     assert 429 not in answers
 
 
@@ -169,8 +171,10 @@ async def one_that_takes_long_to_go_gets_less_time(place):
         for one in place.cluster.history(going)
     ]
     # 0 is the kubelet's own, at the end.
-    assert [each for each in dict.fromkeys(graces) if each] == [600, 10]
-    asked = [(each["verb"], each["requestURI"]) for each in place.requests("case-c36b/pods")]
+    assert [fromkey for fromkey in dict.fromkeys(graces) if fromkey] == [600, 10]
+    asked = [
+        (request["verb"], request["requestURI"]) for request in place.requests("case-c36b/pods")
+    ]
     assert not [each for each in asked if "eviction" in each[1]]
     assert place.reason_of("a") == ""
 

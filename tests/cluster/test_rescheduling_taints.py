@@ -52,7 +52,7 @@ async def the_toleration_is_added_where_that_is_wanted(place):
     uid = await place.critical(tolerant=False)
     await place.helped(uid, on, {"v3"})
     tolerations = place.latest(uid)["spec"]["tolerations"]
-    assert any(each.get("key") == TAINT for each in tolerations)
+    assert any(toleration.get("key") == TAINT for toleration in tolerations)
 
 
 @case("C15")
@@ -125,7 +125,10 @@ async def what_was_begun_is_gone_on_with(place):
     await place.begin()
     await place.helped(uid, on, {"a", "b"})
     assert place.taints_of(on) == [(taint["value"],), ()]
-    asked = [(each["verb"], each["requestURI"]) for each in place.requests(f"{place.label}/pods/")]
+    asked = [
+        (request["verb"], request["requestURI"])
+        for request in place.requests(f"{place.label}/pods/")
+    ]
     assert not [each for each in asked if "/pods/a" in each[1]]
     assert place.reason_of("a") == ""
 
@@ -328,7 +331,7 @@ async def a_taint_that_comes_in_between_is_kept(place):
     uid = await place.critical()
     await place.helped(uid, on, {"v0"})
     assert place.cluster.find(NODES, on)["spec"]["taints"] == [other]
-    answers = [each["responseStatus"]["code"] for each in place.requests(f"/nodes/{on}")]
+    answers = [request["responseStatus"]["code"] for request in place.requests(f"/nodes/{on}")]
     assert 422 in answers
     both = [
         seen.object["spec"].get("taints", [])

@@ -47,7 +47,7 @@ async def running(flow, part, count=1):
 
     def found():
         pods = flow.pods(part)
-        phases_now = {one["status"].get("phase") for one in pods}
+        phases_now = {pod["status"].get("phase") for pod in pods}
         return pods if len(pods) == count and phases_now == {"Running"} else None
 
     return await flow.until(found, why=lambda: f"{count} pods of {part} do not run")

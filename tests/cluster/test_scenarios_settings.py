@@ -141,7 +141,7 @@ async def test_metrics(flow, harbour):
 
     def shown():
         found = kubectl("get", "--raw", f"{path}/podtato-head/podtato-head", check=False)
-        return [one["value"] for one in json.loads(found.stdout)["items"]] if found.stdout else []
+        return [item["value"] for item in json.loads(found.stdout)["items"]] if found.stdout else []
 
     async with ScriptedPrometheus() as server:
         server.say["podtato-head"] = matrix("4", "4", "4")

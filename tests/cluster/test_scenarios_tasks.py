@@ -321,7 +321,7 @@ async def test_a_definition_of_our_own_namespace_serves_all(flow, harbour):
     for job in flow.all(JOBS):
         (volume,) = job["spec"]["template"]["spec"]["volumes"]
         stored = flow.find(CONFIG_MAPS, volume["configMap"]["name"])
-        (task_name,) = [one["name"] for one in job["metadata"]["ownerReferences"]]
+        (task_name,) = [reference["name"] for reference in job["metadata"]["ownerReferences"]]
         definition = flow.find(TASKS, task_name)["spec"]["taskDefinition"]
         code[definition] = stored["data"]["code"]
     assert code == {"shared-code": "shared()", "both": "near()"}

@@ -104,12 +104,12 @@ class GatedNamespace:
         def found():
             path = f"/api/v1/namespaces/{self.name}/pods"
             items = Stored(self._kubectl.__self__).ask("GET", path)["items"]
-            early = [each for each in items if annotations(each).get(PARENT_KEY) == UNRESOLVED]
+            early = [item for item in items if annotations(item).get(PARENT_KEY) == UNRESOLVED]
             delete(self._kubectl, *({"apiVersion": "v1", "kind": "Pod", **each} for each in early))
             return [] if early else items
 
         items = eventually(found, is_right=lambda items: len(items) == count)
-        return [(each["spec"], annotations(each)) for each in items]
+        return [(item["spec"], annotations(item)) for item in items]
 
     def try_pod(self, *, check=True, **spec):
         """Create a pod of a ReplicaSet by a dry run: its spec or None, and what was said."""

@@ -53,13 +53,15 @@ async def test_pods_are_placed_by_a_scheduler_with_a_certificate_only(
         return flow.pods("ledger")
 
     def messages():
-        conditions = [one for pod in pods() for one in pod["status"].get("conditions", ())]
+        conditions = [
+            condition for pod in pods() for condition in pod["status"].get("conditions", ())
+        ]
         return [one.get("message", "") for one in conditions]
 
     with second_scheduler(harbour.plane, found, kubeconfig):
         await flow.create(deployment("ledger", keptn("ledger")))
         await flow.until(
-            lambda: any("/scheduler/filter" in each for each in messages()), why=messages
+            lambda: any("/scheduler/filter" in message for message in messages()), why=messages
         )
         assert not any("nodeName" in pod["spec"] for pod in pods())
     pair = {"certFile": str(folder / "tls.crt"), "keyFile": str(folder / "tls.key")}

@@ -75,8 +75,8 @@ def scheduler(harbour, client, kubeconfig, port):
 
 def condition(pod):
     """What the scheduler says of a pod."""
-    found = pod["status"].get("conditions", ())
-    return next((one.get("message", "") for one in found if one["type"] == "PodScheduled"), "")
+    conditions = pod["status"].get("conditions", ())
+    return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")
 
 
 def is_bound(pod):
@@ -100,10 +100,10 @@ async def until_bound(flow, part, count=1):
     """Wait until so many pods of an owner are on nodes; return them."""
 
     def found():
-        pods = [one for one in flow.pods(part) if is_bound(one)]
+        pods = [pod for pod in flow.pods(part) if is_bound(pod)]
         return pods if len(pods) == count else None
 
-    return await flow.until(found, why=lambda: [condition(one) for one in flow.pods(part)])
+    return await flow.until(found, why=lambda: [condition(pod) for pod in flow.pods(part)])
 
 
 def told(pod):
@@ -136,7 +136,7 @@ async def test_a_pod_that_waits_for_objects_is_scheduled_once_they_are_there(
         await touch(flow, held)
     await flow.create(of_kind("ConfigMap", "other"), deployment("free", waits("cm/other")))
     await until_bound(flow, "free")
-    assert not any(is_bound(one) for part in ("ledger", "bare") for one in flow.pods(part))
+    assert not any(is_bound(pod) for part in ("ledger", "bare") for pod in flow.pods(part))
     await flow.create(of_kind("ConfigMap", "settings"))
     for part in ("ledger", "bare"):
         (found,) = await until_bound(flow, part)
@@ -228,7 +228,7 @@ async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn_and_the_command_r
     pod = await until_said(flow, "ledger", "checks of ledger-ledger-1.0 until ")
     mine = f"pod {pod['metadata']['name']} in namespace {flow.namespace}"
     observed = await observe(Installation(client, HOME))
-    assert mine not in {one.object for one in findings(observed)}
+    assert mine not in {finding.object for finding in findings(observed)}
     report = await diagnose(client, HOME)
     assert mine not in {one.subject for one in report.findings}
     name = f"{flow.namespace}/{pod['metadata']['name']}"

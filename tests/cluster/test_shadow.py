@@ -47,7 +47,7 @@ class ShadowInstallation(Installation):
     def await_answer(self):
         plane = self._control_plane
         root = "/apis/admissionregistration.k8s.io/v1"
-        paths = [f"{root}/{each}/{SHADOW}" for each in CONFIGURATIONS]
+        paths = [f"{root}/{configuration}/{SHADOW}" for configuration in CONFIGURATIONS]
         self._group.wait_until(
             self.webhooks[0].name,
             lambda: missing(plane.port, plane.admin, paths),
@@ -93,8 +93,8 @@ def registered(kubectl, url, bundle):
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
     """A control plane with objects of kupid and Keptn, and nothing that collects garbage."""
-    with ControlPlane(tmp_path_factory.mktemp("shadow"), optional=(), audit=True) as found:
-        kubectl = found.kubectl
+    with ControlPlane(tmp_path_factory.mktemp("shadow"), optional=(), audit=True) as control_plane:
+        kubectl = control_plane.kubectl
         for scope in ("", "cluster"):
             kubectl("apply", f"-f={DEPLOY / 'crds' / f'{scope}podschedulingpolicies.yaml'}")
         kubectl("wait", "--for=condition=Established", "crd", "--all")
@@ -104,8 +104,8 @@ def plane(tmp_path_factory):
         kubectl("create", "serviceaccount", "default", f"-n={SHOP}")
         with stand_in(originals) as (url, bundle):
             registered(kubectl, url, bundle)
-            with ShadowInstallation(found, folder=DEPLOY / "shadow"):
-                yield found
+            with ShadowInstallation(control_plane, folder=DEPLOY / "shadow"):
+                yield control_plane
 
 
 def created(number):
@@ -135,7 +135,7 @@ def created(number):
         "version": [(VERSION, "only-kupid-or-keptn")],
     }.get(script, [])
     place = f"Deployment {SHOP}/w{owner}"
-    return PODS, found, [(place, *each) for each in fields]
+    return PODS, found, [(place, *field) for field in fields]
 
 
 async def create_all(plane, numbers):
@@ -170,8 +170,12 @@ def numbers_in(report):
     """The numbers of objects by owner, field and reason."""
     return Counter(
         {
-            (f"{each.kind} {each.namespace}/{each.name}", each.field, each.reason): each.objects
-            for each in report.differences
+            (
+                f"{difference.kind} {difference.namespace}/{difference.name}",
+                difference.field,
+                difference.reason,
+            ): difference.objects
+            for difference in report.differences
         }
     )
 
@@ -192,7 +196,7 @@ async def test_objects_are_stored_as_the_stand_in_makes_them(plane):
     async with connected(plane.kubeconfig) as client:
         stored = [json.loads(await client.get(DEPLOYMENTS, f"d-{n}", SHOP)) for n in (0, 4)]
     specs = [each["spec"]["template"]["spec"] for each in stored]
-    assert [each.get("nodeSelector") for each in specs] == [None, {"disk": "ssd"}]
+    assert [spec.get("nodeSelector") for spec in specs] == [None, {"disk": "ssd"}]
 
 
 async def test_nothing_is_written_but_its_own_objects(plane):
@@ -226,6 +230,9 @@ async def test_the_command_reports_what_the_webhook_found(plane, capsys):
     arguments = argparse.Namespace(installed_in=NAMESPACE, output="json")
     async with connected(plane.kubeconfig) as client:
         assert await shadow.run(arguments, client) == 1
-    found = json.loads(capsys.readouterr().out)["differences"]
-    named = [(each["name"], each["reason"], each["intended"]) for each in found]
+    differences = json.loads(capsys.readouterr().out)["differences"]
+    named = [
+        (difference["name"], difference["reason"], difference["intended"])
+        for difference in differences
+    ]
     assert ("d-800", "only-harbourmaster", "") in named

@@ -49,9 +49,9 @@ ALL_KINDS = (
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
     """A control plane of this module's own: what is uninstalled here would be missed elsewhere."""
-    with ControlPlane(tmp_path_factory.mktemp("uninstall")) as found:
-        found.add_nodes(2)
-        yield found
+    with ControlPlane(tmp_path_factory.mktemp("uninstall")) as control_plane:
+        control_plane.add_nodes(2)
+        yield control_plane
 
 
 @pytest.fixture
@@ -231,17 +231,17 @@ def test_gated_pods_are_let_go_and_only_our_gate_is_taken(
     eventually(lambda: refusal(kubectl, users_namespace), is_right=lambda said: not said)
     kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(*pods))
     assert uninstall.run(arguments(plane)) == 0
-    found = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
+    items = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
     gates = {
-        one["metadata"]["name"]: [gate["name"] for gate in one["spec"].get("schedulingGates", [])]
-        for one in found
+        item["metadata"]["name"]: [gate["name"] for gate in item["spec"].get("schedulingGates", [])]
+        for item in items
     }
     assert gates == {
         "ours": [],
         "both": ["example.com/quota", "example.com/other"],
         "theirs": ["example.com/quota"],
     }
-    notes = {one["metadata"]["name"]: one["metadata"].get("annotations", {}) for one in found}
+    notes = {one["metadata"]["name"]: one["metadata"].get("annotations", {}) for one in items}
     assert notes == {
         "ours": {"a": "b"},
         "both": {},
@@ -281,8 +281,10 @@ def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
         ("Pod", "runs", "gates.harbourmaster.dev/mine"),
         ("Pod", "waits", "gates.harbourmaster.dev/mine"),
     }
-    found = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
-    assert [users.items() <= one["metadata"]["annotations"].items() for one in found] == [True] * 2
+    items = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
+    assert [users.items() <= item["metadata"]["annotations"].items() for item in items] == [
+        True
+    ] * 2
 
 
 def test_beside_keptn_a_pod_keeps_only_the_key_that_keptn_reads(
@@ -371,11 +373,11 @@ def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
     kubectl(
         "wait", "--for=condition=Ready", WAIT, "pod", "-l=example.com/app", f"-n={users_namespace}"
     )
-    found = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
+    items = json.loads(kubectl("get", "pods", f"-n={users_namespace}", "-o=json").stdout)["items"]
     schedulers = {
-        one["metadata"]["generateName"]: one["spec"]["schedulerName"]
-        for one in found
-        if "generateName" in one["metadata"]
+        item["metadata"]["generateName"]: item["spec"]["schedulerName"]
+        for item in items
+        if "generateName" in item["metadata"]
     }
     assert schedulers == {"ledger-": "default-scheduler"}
     kubectl("delete", "pod", "lonely", f"-n={users_namespace}")

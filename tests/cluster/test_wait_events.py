@@ -150,4 +150,4 @@ async def test_a_task_that_takes_its_time_is_said_once_as_normal(flow, described
     )
     await flow.let_end()
     await flow.until_released("ledger")
-    assert [one for one in flow.events() if one["type"] == "Warning"] == []
+    assert [event for event in flow.events() if event["type"] == "Warning"] == []

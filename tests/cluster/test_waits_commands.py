@@ -65,7 +65,7 @@ async def test_why_and_the_list_tell_what_each_pod_waits_for(harbour, flow, run)
     kubeconfig = harbour.plane.kubeconfig
     code, out, err = await run(kubeconfig, "gate", "list", "-o", "json")
     assert (code, err) == (0, "")
-    listed = {each["pod"]: each["waitsFor"] for each in json.loads(out)}
+    listed = {load["pod"]: load["waitsFor"] for load in json.loads(out)}
     for part, text in TOLD.items():
         code, out, _ = await run(kubeconfig, "why", "pod", names[part])
         assert (code, text in out) == (0, True), out

@@ -76,9 +76,11 @@ def apply(harbour):
     made = []
 
     async def create(*manifests):
-        for one in manifests:
-            made.append(one)
-            await asyncio.to_thread(harbour.plane.kubectl, "create", "-f=-", stdin=json.dumps(one))
+        for manifest in manifests:
+            made.append(manifest)
+            await asyncio.to_thread(
+                harbour.plane.kubectl, "create", "-f=-", stdin=json.dumps(manifest)
+            )
 
     yield create
     for one in reversed(made):

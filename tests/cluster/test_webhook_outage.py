@@ -112,7 +112,7 @@ def test_each_pod_that_an_outage_leaves_unchanged_is_recorded_and_no_other(insta
     changed = created(installed, count)
     texts = records(installed, missed)
     assert len(texts) == count
-    assert all(f"lacks what {POLICY} adds" in each for each in texts.values())
+    assert all(f"lacks what {POLICY} adds" in text for text in texts.values())
     assert set(records(installed, changed).values()) == {""}
 
 
@@ -139,7 +139,7 @@ def pods_of(installed, namespace, part):
 
 
 def gates(pod):
-    return [each["name"] for each in pod["spec"].get("schedulingGates", ())]
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
 
 
 def owned(name="bare", *, annotations=None, **spec):
@@ -177,7 +177,7 @@ def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(in
 
     def released(part):
         pods = pods_of(installed, gated, part)
-        bound = [each for each in pods if each["spec"].get("nodeName") and not gates(each)]
+        bound = [pod for pod in pods if pod["spec"].get("nodeName") and not gates(pod)]
         return pods if len(bound) == 3 else None
 
     before = eventually(lambda: released("early"))
@@ -199,10 +199,10 @@ def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(in
     assert {each["metadata"]["uid"] for each in after} == {each["metadata"]["uid"] for each in held}
     # What the webhook would have written is there, except policies, which are recorded.
     for pods, name in ((before, "early"), (after, "late")):
-        for each in pods:
-            found = each["metadata"]["annotations"]
-            assert found["keptn.sh/workload"] == found["keptn.sh/app"] == name
-            assert PARENT not in found
+        for pod in pods:
+            annotations = pod["metadata"]["annotations"]
+            assert annotations["keptn.sh/workload"] == annotations["keptn.sh/app"] == name
+            assert PARENT not in annotations
     versions = {each["metadata"]["annotations"]["keptn.sh/version"] for each in (*before, *after)}
     assert len(versions) == 1
     texts = [text for about, text in creations(installed) if about["namespace"] == gated]

@@ -37,13 +37,13 @@ def why(kubeconfig, *words):
 def policies_of(done):
     assert done.returncode == 0, done.stderr
     sections = json.loads(done.stdout)["sections"]
-    (found,) = [each["detail"] for each in sections if each["name"] == "policies"]
+    (found,) = [section["detail"] for section in sections if section["name"] == "policies"]
     return found
 
 
 def told(detail):
     """The fields by their paths below the pod spec."""
-    return {each["path"].partition("spec.")[2]: each for each in detail["fields"]}
+    return {field["path"].partition("spec.")[2]: field for field in detail["fields"]}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_manifest_is_told_what_the_server_makes_of_it(harbour, place, tmp_path
         (terms,) = (value for key, value in found.items() if key.endswith("nodeSelectorTerms"))
         node = spec["affinity"]["nodeAffinity"]
         assert terms == node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        references = [each["reference"] for each in detail["policies"] if each["matched"]]
+        references = [policy["reference"] for policy in detail["policies"] if policy["matched"]]
         assert references == [
             f"ClusterPodSchedulingPolicy {place}",
             f"PodSchedulingPolicy {place}/local",
@@ -115,7 +115,7 @@ def test_a_running_pod_is_told_who_asks_for_what_it_has(harbour, place):
     assert asked['nodeSelector["disk"]'] == [wide]
     assert asked['nodeSelector["rack"]'] == [local]
     assert asked["schedulerName"] == [wide]
-    assert all(each["setBy"] == [""] for each in fields.values())
+    assert all(field["setBy"] == [""] for field in fields.values())
     text = why(plane.kubeconfig, "pod", name).stdout
     # The namespaced one asks for another disk than it has.
     assert "2 of 3 select the pod; they change nothing" in text

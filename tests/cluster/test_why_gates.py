@@ -51,7 +51,9 @@ def why(harbour, flow, capsys):
         assert await asyncio.to_thread(main, command) == 0
         text = capsys.readouterr().out
         assert await asyncio.to_thread(main, [*command, "-o", "json"]) == 0
-        sections = {each["name"]: each for each in json.loads(capsys.readouterr().out)["sections"]}
+        sections = {
+            section["name"]: section for section in json.loads(capsys.readouterr().out)["sections"]
+        }
         gate = sections["gate"]
         # The same text, whatever is asked for.
         assert gate["code"] == gate["detail"]["report"]["code"]
@@ -131,7 +133,7 @@ async def test_a_task_that_runs_and_gates_of_others(harbour, flow, why):
     )
     text, gate = await why(pod)
     assert gate["code"] == "checks-pending"
-    checks = {each["name"]: each for each in report(gate)["checks"]}
+    checks = {check["name"]: check for check in report(gate)["checks"]}
     assert checks["migrate"]["state"] == "Progressing"
     assert checks["migrate"]["object"].startswith("pre-migrate-")
     assert checks["absent"]["message"] == (
@@ -265,7 +267,7 @@ async def test_whoever_may_read_nothing_but_pods_is_told_so(harbour, flow, tmp_p
     command = ["why", "pod", name, "--kubeconfig", str(kubeconfig), "-o", "json"]
     assert await asyncio.to_thread(main, command) == 0
     sections = json.loads(capsys.readouterr().out)["sections"]
-    gate = next(each for each in sections if each["name"] == "gate")
+    gate = next(section for section in sections if section["name"] == "gate")
     assert gate["state"] == "unknown"
     assert gate["summary"] == (
         f"what Pod {name} waits for could not be read: missing permission to get "

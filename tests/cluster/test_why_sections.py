@@ -111,14 +111,14 @@ async def test_what_the_rescheduler_has_to_do_with_pods(throwaway_control_plane,
         assert (await why("v0"))[1] is None
 
         # As the rescheduler writes it while it makes room.
-        one = Reservation(
+        reservation = Reservation(
             pod="kube-system/dns",
             uid=stored["dns"]["uid"],
             since="2026-03-01T12:00:00Z",
             deadline="2026-03-01T12:10:00Z",
             victims=(RecordedVictim(stored["v0"]["uid"], "shop", "v0"),),
         )
-        annotation = {"metadata": {"annotations": {RESERVATIONS: render([one])}}}
+        annotation = {"metadata": {"annotations": {RESERVATIONS: render([reservation])}}}
         await client.patch(NODES, "n1", MergePatch(annotation))
         text, found = await why("dns")
         assert (found["state"], found["code"]) == ("waits", "reserved")

@@ -28,7 +28,7 @@ def gate(harbour, capsys):
         capsys.readouterr()
         assert await asyncio.to_thread(main, [*command, *kubeconfig]) == 0
         sections = json.loads(capsys.readouterr().out)["sections"]
-        return next(each for each in sections if each["name"] == "gate")
+        return next(section for section in sections if section["name"] == "gate")
 
     return ask
 

@@ -117,7 +117,7 @@ def engine_of(parents=(), *policies, namespaces=None, namespace="ns1", **setting
 
 def policy_engine(*policies, namespaces=None, **settings):
     """An engine with these policies and settings; every namespace exists and none has gates."""
-    compiled = policy_set(read_policy(one)[0] for one in policies)
+    compiled = policy_set(read_policy(policy)[0] for policy in policies)
     return Engine(Snapshot(compiled, namespaces), AdmissionSettings(**settings))
 
 

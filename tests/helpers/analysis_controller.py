@@ -176,7 +176,7 @@ class ControllerProcess:
 
     @property
     def writes(self):
-        return len([each for each in self.api.requests if each.verb == "patch"])
+        return len([request for request in self.api.requests if request.verb == "patch"])
 
 
 def allowing(namespaces):

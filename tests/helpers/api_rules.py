@@ -89,7 +89,7 @@ def selectable(obj):
 
 def gate_names(spec):
     """The names of a pod's scheduling gates."""
-    return [each["name"] for each in spec.get("schedulingGates") or ()]
+    return [gate["name"] for gate in spec.get("schedulingGates") or ()]
 
 
 def _new_pod(obj):

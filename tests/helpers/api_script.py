@@ -97,7 +97,7 @@ class _Script:
             page = await self._client.list(
                 CONFIG_MAPS, self._namespace, limit=2, continue_token=token, **options
             )
-            found += [decode(each)["metadata"]["name"] for each in page.items]
+            found += [decode(item)["metadata"]["name"] for item in page.items]
             token = page.continue_token
             if not token:
                 return [name for name in found if name.startswith("list-")]
@@ -139,8 +139,8 @@ class _Script:
         await self._try("merge patch takes away", self._patch("p", gone), data)
         old = MergePatch({"metadata": {"resourceVersion": first}, "data": {"c": "1"}})
         await self._try("merge patch of an old version", self._patch("p", old), data)
-        other = MergePatch({"metadata": {"uid": "another"}, "data": {"c": "1"}})
-        await self._try("merge patch of another uid", self._patch("p", other), data)
+        patch = MergePatch({"metadata": {"uid": "another"}, "data": {"c": "1"}})
+        await self._try("merge patch of another uid", self._patch("p", patch), data)
         for what, operations in (
             ("json patch", [{"op": "replace", "path": "/data/b", "value": "3"}]),
             (
@@ -192,7 +192,7 @@ class _Script:
         await self._patch("w", MergePatch({"data": {"a": "1"}}))
         await self._client.delete(CONFIG_MAPS, "w", self._namespace)
         events = await self._events(3, page.resource_version)
-        told = [(each.type, decode(each.object)["metadata"]["name"]) for each in events]
+        told = [(event.type, decode(event.object)["metadata"]["name"]) for event in events]
         self.found.append(("watch", told))
         await self._create("x", metadata={"labels": {"watched": "yes"}})
         await self._patch("x", MergePatch({"metadata": {"labels": {"watched": "no"}}}))
@@ -283,7 +283,7 @@ class _Script:
             (
                 "a gate is taken away",
                 [{"op": "remove", "path": "/spec/schedulingGates/0"}],
-                lambda obj: [each["name"] for each in obj["spec"]["schedulingGates"]],
+                lambda obj: [gate["name"] for gate in obj["spec"]["schedulingGates"]],
             ),
             (
                 "a pod's spec is changed",
@@ -306,7 +306,7 @@ class _Script:
         page = await self._client.list(
             PODS, self._namespace, field_selector="spec.nodeName=,status.phase=Pending"
         )
-        names = [decode(each)["metadata"]["name"] for each in page.items]
+        names = [decode(item)["metadata"]["name"] for item in page.items]
         self.found.append(("pods that are pending and on no node", names))
 
     async def _pod(self):

@@ -15,7 +15,7 @@ from harbourmaster.api.resources import Resource
 from helpers.fake_store import Objects, StatusError, encode, partial, status
 from helpers.fake_watch import CLOSE, TEAR, Watch
 
-KNOWN = [each for each in vars(resources).values() if isinstance(each, Resource)]
+KNOWN = [variable for variable in vars(resources).values() if isinstance(variable, Resource)]
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 JSON = {"Content-Type": "application/json"}
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
@@ -43,8 +43,8 @@ def verb_of(method, path, query):
     """The verb of permissions."""
     if query.get("watch") == "true":
         return "watch"
-    found = PATH.fullmatch(path)
-    return VERBS.get(method) or ("get" if found is None or found["name"] else "list")
+    match = PATH.fullmatch(path)
+    return VERBS.get(method) or ("get" if match is None or match["name"] else "list")
 
 
 class ApiServer:
@@ -166,7 +166,7 @@ class ApiServer:
             if each.group:
                 found.setdefault(each.group, {})[each.api_version] = None
         groups = [
-            {"name": name, "versions": [{"groupVersion": each} for each in versions]}
+            {"name": name, "versions": [{"groupVersion": version} for version in versions]}
             for name, versions in found.items()
         ]
         return {"kind": "APIGroupList", "groups": groups}
@@ -193,8 +193,8 @@ class ApiServer:
 
     def find(self, seen):
         """Resource, namespace, name and subresource of a path; empty where there is none."""
-        found = PATH.fullmatch(seen.path)
-        parts = found.groupdict() if found else {}
+        match = PATH.fullmatch(seen.path)
+        parts = match.groupdict() if match else {}
         parts = {name: unquote(part or "") for name, part in parts.items()}
         resource = self._defined.get(
             (parts.get("group"), parts.get("version"), parts.get("plural"))
@@ -212,7 +212,7 @@ class ApiServer:
             page = objects.list(resource, namespace, query)
             if _wants_partial(seen):
                 kinds = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-                page = {**page, **kinds, "items": [partial(each) for each in page["items"]]}
+                page = {**page, **kinds, "items": [partial(item) for item in page["items"]]}
             return page
         if seen.verb == "get":
             return objects.get(resource, namespace, name)

@@ -21,7 +21,11 @@ def faults(source):
             continue
         marks = {_name(each) for each in test.decorator_list if isinstance(each, ast.Call)}
         # What these give to a test is spelled out beside it.
-        names = [one.arg for one in test.args.args] if marks & {"given", "parametrize"} else ()
+        names = (
+            [argument.arg for argument in test.args.args]
+            if marks & {"given", "parametrize"}
+            else ()
+        )
         if not _asserts(test):
             yield test.lineno, test.name, "no assertion"
         elif doubt := _doubt(test.body, constants | dict.fromkeys(names, True)):
@@ -61,12 +65,16 @@ def _holds(node, known):
         case ast.Subscript(value=value, slice=ast.Name() | ast.Constant()):
             return _holds(value, known)
         case ast.Call(func=ast.Name(id="range"), args=args):
-            return all(isinstance(each, ast.Constant) or _holds(each, known) for each in args)
+            return all(
+                isinstance(argument, ast.Constant) or _holds(argument, known) for argument in args
+            )
         case ast.Call(args=args) if AS_MANY.match(_name(node)):
             owner = [node.func.value] if isinstance(node.func, ast.Attribute) and not args else []
             return all(_holds(each, known) for each in [*owner, *args])
         case _ if hasattr(node, "generators"):
-            return all(_holds(each.iter, known) and not each.ifs for each in node.generators)
+            return all(
+                _holds(generator.iter, known) and not generator.ifs for generator in node.generators
+            )
     return False
 
 
@@ -78,7 +86,7 @@ def _doubt(body, known):
         if _asserts(node):
             text, bodies = _parts(node, known)
             doubts = [_doubt(each, known) for each in bodies]
-            if all(each is None for each in doubts):
+            if all(doubt is None for doubt in doubts):
                 return None
             first = first or next(filter(None, doubts), text)
     return first
@@ -98,7 +106,7 @@ def _parts(node, known):
         case ast.If(test=test, body=body, orelse=orelse):
             return f"if {ast.unparse(test)}", [body, orelse]
         case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
-            return "with", [[*(ast.Expr(each.context_expr) for each in items), *body]]
+            return "with", [[*(ast.Expr(item.context_expr) for item in items), *body]]
         case ast.Try(body=body, orelse=orelse, finalbody=last):
             return "except", [[*body, *orelse, *last]]
     return "", []

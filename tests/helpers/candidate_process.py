@@ -111,10 +111,10 @@ class Candidates:
                 current[name].append(instant)
         spans = sorted((min(each), max(each), name) for name, each in terms)
         return [
-            (one, other)
+            (one, span)
             for number, one in enumerate(spans)
-            for other in spans[number + 1 :]
-            if other[0] <= one[1]
+            for span in spans[number + 1 :]
+            if span[0] <= one[1]
         ]
 
 

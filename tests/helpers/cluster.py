@@ -95,7 +95,9 @@ def workloads(namespace, **options):
 
 def workload(kind, namespace, **options):
     """A workload of the kind."""
-    return next(one for one in manifests(namespace, **options) if one["kind"] == kind)
+    return next(
+        manifest for manifest in manifests(namespace, **options) if manifest["kind"] == kind
+    )
 
 
 def pod_spec(stored):
@@ -163,21 +165,21 @@ def create(kubectl, *manifests, is_tried=False):
     The namespaces are in the manifests. Requests of our own serve for this: a process takes longer.
     """
     stored, query = Stored(kubectl.__self__), STRICTLY + "&dryRun=All" * is_tried
-    return [stored.ask("POST", path_of(each) + query, each) for each in manifests]
+    return [stored.ask("POST", path_of(manifest) + query, manifest) for manifest in manifests]
 
 
 def delete(kubectl, *manifests):
     """Delete objects; they may be gone already."""
-    for each in manifests:
-        Stored(kubectl.__self__).remove(path_of(each, each["metadata"]["name"]))
+    for manifest in manifests:
+        Stored(kubectl.__self__).remove(path_of(manifest, manifest["metadata"]["name"]))
 
 
 def read(kubectl, manifest):
     """What the API server holds of a manifest's objects, by kind; an empty dict for nothing."""
     given, stored = json.loads(manifest), Stored(kubectl.__self__)
     found = {
-        each["kind"]: stored.find(path_of(each, each["metadata"]["name"]))
-        for each in given.get("items", [given])
+        item["kind"]: stored.find(path_of(item, item["metadata"]["name"]))
+        for item in given.get("items", [given])
     }
     return {kind: each for kind, each in found.items() if each}
 

@@ -26,8 +26,8 @@ CORE_EVENTS = Resource("", "v1", "events", "Event")
 @contextlib.asynccontextmanager
 async def connected(kubeconfig):
     """A client of a real API server."""
-    async with Client(connect(str(kubeconfig))) as found:
-        yield found
+    async with Client(connect(str(kubeconfig))) as client:
+        yield client
     # A TLS connection whose request was cancelled ends a moment after its client.
     await asyncio.sleep(0.1)
 
@@ -35,7 +35,7 @@ async def connected(kubeconfig):
 def server_of(manager, kind):
     """What serves a port of a manager, by its class; None where nothing does."""
     servers = [run.__self__ for run in manager.background if hasattr(run, "__self__")]
-    return next((each for each in servers if isinstance(each, kind)), None)
+    return next((server for server in servers if isinstance(server, kind)), None)
 
 
 class Controller(Logged):
@@ -84,7 +84,9 @@ class Watched:
         self._tasks = []
 
     async def __aenter__(self):
-        self._tasks = [asyncio.create_task(each.run()) for each in self._reflectors.values()]
+        self._tasks = [
+            asyncio.create_task(reflector.run()) for reflector in self._reflectors.values()
+        ]
         for each in self._reflectors.values():
             await each.synced.wait()
         return self
@@ -154,7 +156,7 @@ class Watched:
         """The events about an object with a reason."""
         selector = f"involvedObject.name={name},reason={reason}"
         page = await self._client.list(CORE_EVENTS, field_selector=selector)
-        return [msgspec.json.decode(each) for each in page.items]
+        return [msgspec.json.decode(item) for item in page.items]
 
     async def until_note(self, reason, text, name=NAME):
         """Wait for an event with this text in it; return the whole text."""

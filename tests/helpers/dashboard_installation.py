@@ -61,8 +61,8 @@ class DashboardInstallation:
         name = f"person-{uuid.uuid4().hex[:6]}"
         account = f"--serviceaccount={PEOPLE}:{name}"
         self.kubectl("create", "serviceaccount", name, f"--namespace={PEOPLE}")
-        for each in namespaces:
-            self.grant(name, each)
+        for namespace in namespaces:
+            self.grant(name, namespace)
         if everywhere:
             self.kubectl("create", "clusterrolebinding", name, f"--clusterrole={VIEWER}", account)
         return name, self.token(name)
@@ -88,9 +88,9 @@ class DashboardInstallation:
             policy(name, namespace, nodeSelector={"example.com/dashboard": "x"}),
             deployment(name, keptn(name, pre_deployment_tasks="audit")),
         ]
-        for each in items:
+        for item in items:
             where = f"--namespace={namespace}"
-            self.kubectl("create", where, "-f=-", stdin=json.dumps(each))
+            self.kubectl("create", where, "-f=-", stdin=json.dumps(item))
 
     def restart(self, *flags):
         """Start the controller anew with these flags after the others."""

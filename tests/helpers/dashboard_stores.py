@@ -66,7 +66,7 @@ class Stores:
 
     def __init__(self, now=None, max_age=0.0):
         self.now = now or utc_now()
-        self.sources = {each: StaticSource() for each in self.SOURCES}
+        self.sources = {source: StaticSource() for source in self.SOURCES}
         self.waits = StaticWaits()
         self.pods = Store()
         self.sources["labels"] = StaticSource(self.pods)

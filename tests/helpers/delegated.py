@@ -213,13 +213,15 @@ class Delegation:
 
     def compiled(self, group, documents, registered=REGISTERED, namespaces=()):
         """The objects of a group, with bindings of its own; what is refused is left out."""
-        policies = [read_policy(each)[0] for each in documents]
+        policies = [read_policy(document)[0] for document in documents]
         chosen = select(policies, namespaces=namespaces, waiting_scheduler=WAITING).policies
         self._groups[group] = chosen
         if not chosen:
             return []
         objects = compile_objects(chosen, registered)
-        found = [each for each in objects.policies + objects.probe if "Policy" in each["kind"]]
+        found = [
+            policy for policy in objects.policies + objects.probe if "Policy" in policy["kind"]
+        ]
         for each in found:
             # Groups of equal content have equal names.
             each["metadata"]["name"] += f"-{len(self._groups)}"
@@ -233,12 +235,12 @@ class Delegation:
 
     async def create(self, objects):
         """Create admission policies and bindings. Raises AssertionError with what was wrong."""
-        for each in objects:
-            plural = each["kind"].lower().removesuffix("y") + "ies"
-            if each["kind"].endswith("Binding"):
-                plural = each["kind"].lower() + "s"
+        for obj in objects:
+            plural = obj["kind"].lower().removesuffix("y") + "ies"
+            if obj["kind"].endswith("Binding"):
+                plural = obj["kind"].lower() + "s"
             path = f"/apis/admissionregistration.k8s.io/v1/{plural}"
-            async with self._session.post(path, json=each) as answer:
+            async with self._session.post(path, json=obj) as answer:
                 assert answer.status == 201, await answer.text()
 
     async def tried(self, group, part, namespace, pod, name="probe"):

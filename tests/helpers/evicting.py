@@ -87,7 +87,11 @@ class EvictingApi(FakeApi):
             _, parent, last, *_ = each["path"].split("/")
             if each["op"] == "test" and each["value"] is None and node.get(parent, {}).get(last):
                 raise StatusError(422, "the server rejected our request")
-        kept = [each for each in operations if each["op"] != "test" or each["value"] is not None]
+        kept = [
+            operation
+            for operation in operations
+            if operation["op"] != "test" or operation["value"] is not None
+        ]
         return seen._replace(body=json.dumps(kept).encode())
 
     def _evict(self, seen, namespace, name):
@@ -192,9 +196,9 @@ class EvictingApi(FakeApi):
 
     def is_clean(self, node="n1"):
         """Whether nothing of ours is on a node."""
-        values = [each.get("value", "") for each in self.taints(node)]
+        values = [taint.get("value", "") for taint in self.taints(node)]
         notes = self.get(NODES, node)["metadata"].get("annotations") or {}
-        return ANNOTATION not in notes and not any(each.startswith("resched.") for each in values)
+        return ANNOTATION not in notes and not any(value.startswith("resched.") for value in values)
 
     def evicted(self):
         """The names of the pods whose eviction was asked for, in order."""
@@ -203,9 +207,11 @@ class EvictingApi(FakeApi):
     def writes(self):
         """The requests that are to change something other than events."""
         return [
-            (each.method, each.path)
-            for each in self.requests
-            if each.method != "GET" and "/events" not in each.path and "dryRun" not in each.query
+            (request.method, request.path)
+            for request in self.requests
+            if request.method != "GET"
+            and "/events" not in request.path
+            and "dryRun" not in request.query
         ]
 
     def _made(self, resource, obj):
@@ -261,7 +267,7 @@ async def until(condition, patience=PATIENCE):
 async def leading(part):
     """Let a rescheduler mirror and lead."""
     (controller,) = part.controllers
-    runs = [*part.background, *(each.run for each in controller.reflectors)]
+    runs = [*part.background, *(reflector.run for reflector in controller.reflectors)]
     tasks = [asyncio.create_task(run()) for run in runs]
     lead = asyncio.create_task(controller.lead())
     try:

@@ -99,8 +99,8 @@ class ExaminedCluster:
             "renewTime": self.now.isoformat().replace("+00:00", "Z"),
         }
         self.put(LEASES, {"metadata": named(CONTROLLER), "spec": spec})
-        for each in (*POLICY_RESOURCES, *KEPTN_RESOURCES):
-            self.put(DEFINITIONS, definition(each, self.authority.certificate))
+        for policy_resource in (*POLICY_RESOURCES, *KEPTN_RESOURCES):
+            self.put(DEFINITIONS, definition(policy_resource, self.authority.certificate))
 
     # What is there
 
@@ -118,7 +118,7 @@ class ExaminedCluster:
 
     def entry(self, name, resource=MUTATING_WEBHOOKS):
         webhooks = self.at(resource, NAME)["webhooks"]
-        return next(one for one in webhooks if one["name"] == name)
+        return next(webhook for webhook in webhooks if webhook["name"] == name)
 
     def container(self, name):
         deployment = self.at(DEPLOYMENTS, name, HOME)
@@ -245,9 +245,9 @@ def told(report, *severities):
     """The findings that are not well, as (check, severity, subject: text)."""
     wanted = severities or ("fault", "warning", "unknown")
     return [
-        (one.check, one.severity, f"{one.subject}: {one.text}")
-        for one in report.findings
-        if one.severity in wanted
+        (finding.check, finding.severity, f"{finding.subject}: {finding.text}")
+        for finding in report.findings
+        if finding.severity in wanted
     ]
 
 
@@ -269,5 +269,5 @@ async def finds(cluster, found, text, break_it):
     if severity == "note":
         assert told(report) == []
     else:
-        assert all(one.remedy for one in findings)
+        assert all(finding.remedy for finding in findings)
     return report

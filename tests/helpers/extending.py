@@ -40,8 +40,8 @@ class Mirror:
         self.synced.set()
         self.error = None
         self.store = Store()
-        for each in versions:
-            self.store.put(each.metadata.key, each)
+        for version in versions:
+            self.store.put(version.metadata.key, version)
 
 
 def version(**status):

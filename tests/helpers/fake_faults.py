@@ -101,7 +101,7 @@ class Planned:
     def seen(self, verb="*", path_pattern=""):
         """The requests so far of a verb or method, by path."""
         fault = Fault(verb, re.compile(path_pattern), "", {})
-        return [each for each in self.requests if fault.fits(each)]
+        return [request for request in self.requests if fault.fits(request)]
 
     async def until_seen(self, verb="*", path_pattern="", count=1):
         """Wait for the ``count``th such request to arrive; returns it."""

@@ -287,11 +287,11 @@ class Objects:
 def _without_nulls(obj, operations):
     """The patch without the tests that the real server passes: to it, what is absent is null."""
     return [
-        each
-        for each in operations
-        if each["op"] != "test"
-        or each.get("value") is not None
-        or jsonpatch.JsonPointer(each["path"]).resolve(obj, None) is not None
+        operation
+        for operation in operations
+        if operation["op"] != "test"
+        or operation.get("value") is not None
+        or jsonpatch.JsonPointer(operation["path"]).resolve(obj, None) is not None
     ]
 
 

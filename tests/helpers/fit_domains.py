@@ -54,7 +54,9 @@ def of_app(**more):
 def spreading(*constraints, labels=APP, **spec):
     """A pod with these constraints that must hold."""
     basic = {"maxSkew": 1, "topologyKey": AREA, "whenUnsatisfiable": "DoNotSchedule"}
-    found = [{**basic, "labelSelector": SELECTOR, **each} for each in constraints or ({},)]
+    found = [
+        {**basic, "labelSelector": SELECTOR, **constraint} for constraint in constraints or ({},)
+    ]
     return pod(labels=labels, topologySpreadConstraints=found, **spec)
 
 
@@ -179,7 +181,7 @@ case("spread: a wish", True, spreading({"whenUnsatisfiable": "ScheduleAnyway"}),
 def near(*terms, labels=None, **spec):
     """A pod that must be near those of the app, or those that its terms select."""
     basic = {"topologyKey": AREA, "labelSelector": SELECTOR}
-    required = [{**basic, **each} for each in terms or ({},)]
+    required = [{**basic, **term} for term in terms or ({},)]
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return pod(labels=labels or {}, affinity=affinity, **spec)
 

@@ -54,7 +54,7 @@ class Aggregator:
 
 def headers_of(user="jane", groups=GROUPS, **others):
     """The headers that name a user."""
-    found = [("X-Remote-Group", each) for each in groups]
+    found = [("X-Remote-Group", group) for group in groups]
     if user:
         found.append(("X-Remote-User", user))
     return [*found, *others.items()]

@@ -80,7 +80,7 @@ def pod(  # noqa: PLR0913 - a pod has many sides
         },
         "spec": {
             "containers": [{"name": "main", "image": image}],
-            "schedulingGates": [{"name": each} for each in gates],
+            "schedulingGates": [{"name": gate} for gate in gates],
         },
         "status": {"phase": "Pending"},
     }
@@ -137,7 +137,7 @@ def names(api, resource):
 
 def gates(api, name="waiter-1"):
     """The gates of a pod."""
-    return [each["name"] for each in api.get(PODS, name, PROD)["spec"]["schedulingGates"]]
+    return [gate["name"] for gate in api.get(PODS, name, PROD)["spec"]["schedulingGates"]]
 
 
 def waiting(api):
@@ -177,8 +177,8 @@ class Phases:
         return list(self._versions) if keys is None else keys
 
     async def reconcile(self, key):
-        found = self._versions.get(key)
-        if found is not None and found.status.deployment_status == "Pending":
+        version = self._versions.get(key)
+        if version is not None and version.status.deployment_status == "Pending":
             name = key.partition("/")[2]
             set_status(self._client.api, WORKLOAD_VERSIONS, name, CHECKED)
 
@@ -241,8 +241,10 @@ def outline(api):
             name: {
                 **{part: api.get(resource, name, PROD).get(part) for part in parts},
                 "owners": [
-                    (one["kind"], one["name"])
-                    for one in api.get(resource, name, PROD)["metadata"].get("ownerReferences", ())
+                    (reference["kind"], reference["name"])
+                    for reference in api.get(resource, name, PROD)["metadata"].get(
+                        "ownerReferences", ()
+                    )
                 ],
             }
             for name in names(api, resource)
@@ -260,8 +262,8 @@ def outline(api):
 
 def make(api, *pods):
     """Store pods."""
-    for each in pods:
-        put(api, PODS, each)
+    for pod in pods:
+        put(api, PODS, pod)
 
 
 def let_pass(api, name="shop-waiter-1.0"):

@@ -52,7 +52,7 @@ def rights_in(home):
         reference = one.get("roleRef", {"name": ""})
         if reference["name"].startswith("harbourmaster"):
             reference["name"] = f"{home}-{reference['name']}"
-    return [one for one in items if one["kind"] != "Namespace"]
+    return [item for item in items if item["kind"] != "Namespace"]
 
 
 class GuardedAccount:

@@ -32,7 +32,7 @@ def forget_pointers(document, pointers):
     """The document as Flux compares it, as far as what is left empty counts as absent."""
     found = copy.deepcopy(document)
     for pointer in pointers:
-        tokens = [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+        tokens = [word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")[1:]]
         _drop(_at(found, tokens[:-1]), tokens[-1])
     return without_empty(found)
 

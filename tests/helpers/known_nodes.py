@@ -15,7 +15,7 @@ def node(name="n1", labels=None, *taints):
 
 
 def known(*nodes, **pools):
-    read = [decode_known(json.dumps(each).encode()) for each in nodes]
+    read = [decode_known(json.dumps(node).encode()) for node in nodes]
     return known_nodes(read, msgspec.convert([*pools.values()], list[Pool]))
 
 

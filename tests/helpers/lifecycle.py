@@ -125,11 +125,11 @@ async def running(client, *names, reconcilers=None, workers=8, **options):
     jobs = jobs_of(context, reconcilers or names, workers=workers)
     world = Reconcilers(context, jobs)
     running_caches = (*context.caches.reflectors, context.caches.waits)
-    tasks = [asyncio.create_task(each.run()) for each in running_caches]
+    tasks = [asyncio.create_task(cache.run()) for cache in running_caches]
     try:
-        for each in context.caches.reflectors:
-            await each.synced.wait()
-        tasks += [asyncio.create_task(each.lead()) for each in jobs.values()]
+        for reflector in context.caches.reflectors:
+            await reflector.synced.wait()
+        tasks += [asyncio.create_task(job.lead()) for job in jobs.values()]
         yield world
     finally:
         for task in tasks:

@@ -135,12 +135,12 @@ def blocks(page):
     text = page.read_text()
     return [
         Block(
-            text.count("\n", 0, found.start("text")) + 1,
-            re.sub(f"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
-            found["how"] or "",
-            found["what"] or "",
+            text.count("\n", 0, match.start("text")) + 1,
+            re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE),
+            match["how"] or "",
+            match["what"] or "",
         )
-        for found in BLOCK.finditer(text)
+        for match in BLOCK.finditer(text)
     ]
 
 

@@ -122,7 +122,7 @@ class MemberClusters:
         for name, held in self.objects.items():
             if name in self.reach:
                 refs = (*self.record.inventory.get(name, ()), *self.record.pending.get(name, ()))
-                assert held.keys() <= {each.key for each in refs}, name
+                assert held.keys() <= {ref.key for ref in refs}, name
 
     def _act(self, action, outcomes):
         match action:
@@ -168,11 +168,11 @@ class MemberClusters:
         if cluster in self.stuck:
             return ActionOutcome(Done.PARTLY, "Deleting", "it takes its time")
         gone = []
-        for each in refs:
+        for ref in refs:
             self._may_die()
             if outcome.done is Done.YES or self._goes_wrong():
-                self.objects[cluster].pop(each.key, None)
-                gone.append(each)
+                self.objects[cluster].pop(ref.key, None)
+                gone.append(ref)
         self._may_die()
         if self._applied is not None and self._applied[0] == cluster:
             self._applied = None

@@ -43,7 +43,7 @@ class MetricsNamespace(Namespaced):
         caches = self.controller.caches
         for mirror in (caches.metrics, caches.providers, caches.analyses):
             mirror.subscribe(self.changes.tell)
-        mirrors = [each.run() for each in caches.reflectors]
+        mirrors = [reflector.run() for reflector in caches.reflectors]
         leading = [job.lead() for job in self.controller.controllers]
         shared = [run() for run in process.background]
         async with running(*shared, *mirrors, *leading):

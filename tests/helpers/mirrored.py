@@ -106,7 +106,7 @@ class Server(ApiServer):
         ]
 
     def writes(self):
-        return [each for each in self.requests if each[0] != "get"]
+        return [request for request in self.requests if request[0] != "get"]
 
     async def _carry(self, seen, _timeouts):
         if self.is_dead:
@@ -135,7 +135,7 @@ class Mirrored:
         self.signals = signals or RecordedSignals()
         self.context = context_of(server.client, now=now, signals=self.signals, **options)
         self.caches = self.context.caches
-        self.reconcilers = [each(self.context) for each in reconcilers]
+        self.reconcilers = [reconciler(self.context) for reconciler in reconcilers]
         self._synced = 0
         self.sync()
 
@@ -154,9 +154,9 @@ class Mirrored:
     async def sweep(self):
         """One pass over all that is due; mirrors are synced after each."""
         waits = {}
-        for each in self.reconcilers:
-            for key in sorted(each.due(None)):
-                waits[key] = await each.reconcile(key)
+        for reconciler in self.reconcilers:
+            for key in sorted(reconciler.due(None)):
+                waits[key] = await reconciler.reconcile(key)
                 self.sync()
         return waits
 

@@ -173,14 +173,14 @@ class RealNode:
         """CPU time in nanoseconds and MiB of memory of pods; of those without a node none."""
         return (
             sum(map(self._cpu, self._pods(uids, "cpuacct"))),
-            sum(self._memory(each)[1] for each in self._pods(uids, "memory")),
+            sum(self._memory(pod)[1] for pod in self._pods(uids, "memory")),
         )
 
     def _pods(self, uids, controller):
         folders = self._groups.folders
         found = folders[""] if self._groups.unified else folders[controller]
         pods = found.glob("node-*/kubepods/**/pod*")
-        return [each for each in pods if each.name.removeprefix("pod") in uids]
+        return [pod for pod in pods if pod.name.removeprefix("pod") in uids]
 
     def kill(self, container):
         """SIGKILL the first process of a container."""
@@ -209,7 +209,7 @@ class RealNode:
 
     def _pid(self, program, number):
         records = json.loads((self.directory / "workers.json").read_bytes())["processes"]
-        (pid,) = [one["pid"] for one in records if one["name"] == f"{program}-{number}"]
+        (pid,) = [record["pid"] for record in records if record["name"] == f"{program}-{number}"]
         return pid
 
     def revive(self):
@@ -279,7 +279,7 @@ class Load:
         content = json.loads(response.read())
         if response.status != http.HTTPStatus.CREATED:
             return f"{response.status} {content.get('message')}"
-        keys = {one.get("key") for one in content["spec"].get("tolerations", ())}
+        keys = {toleration.get("key") for toleration in content["spec"].get("tolerations", ())}
         return None if TOLERATION in keys else "without the policy"
 
     def __str__(self):

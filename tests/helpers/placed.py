@@ -88,7 +88,7 @@ class Placed(Namespaced):
         caches = self.deployment.caches
         for mirror in (caches.applications, caches.clusters):
             mirror.subscribe(self.changes.tell)
-        mirrors = [each.run() for each in caches.reflectors]
+        mirrors = [reflector.run() for reflector in caches.reflectors]
         leading = [job.lead() for job in self.deployment.controllers]
         async with running(*mirrors, *leading):
             yield self.deployment
@@ -175,7 +175,9 @@ class Placed(Namespaced):
     async def until_fault(self, reason, name="app"):
         """Wait until it is not deployed for that reason; the message."""
         found = await self.until(lambda status: reason_of(status, "Deployed") == reason, name)
-        return next(each.message for each in found.conditions if each.type == "Deployed")
+        return next(
+            condition.message for condition in found.conditions if condition.type == "Deployed"
+        )
 
     async def until_gone(self, resource=APPLICATIONS, name="app"):
         caches = self.deployment.caches
@@ -205,7 +207,7 @@ class Member:
 
     async def names(self, resource=CONFIG_MAPS):
         page = await self.client.list(resource, self.namespace)
-        found = {msgspec.json.decode(each)["metadata"]["name"] for each in page.items}
+        found = {msgspec.json.decode(item)["metadata"]["name"] for item in page.items}
         return found - {"kube-root-ca.crt"}
 
     async def until(self, resource, name, condition):
@@ -224,7 +226,9 @@ class Member:
 
 
 def is_true(status, name):
-    return any(each.type == name and each.status == "True" for each in status.conditions)
+    return any(
+        condition.type == name and condition.status == "True" for condition in status.conditions
+    )
 
 
 async def ready(member, name):
@@ -251,12 +255,12 @@ def is_released(found):
     """Whether nothing of the object is ours any more."""
     metadata = found["metadata"]
     marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
-    managers = {each["manager"] for each in metadata.get("managedFields", ())}
-    return not any(DOMAIN in each for each in (*marks, *managers))
+    managers = {field["manager"] for field in metadata.get("managedFields", ())}
+    return not any(DOMAIN in mark for mark in (*marks, *managers))
 
 
 def reason_of(status, name):
-    return next((each.reason for each in status.conditions if each.type == name), "")
+    return next((condition.reason for condition in status.conditions if condition.type == name), "")
 
 
 def changed_kubeconfig(plane, change):

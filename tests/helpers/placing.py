@@ -124,7 +124,7 @@ def world(*objects, **values):
 
     Texts are faults.
     """
-    known = {each.metadata.name for each in objects if isinstance(each, KINDS["Metric"])}
+    known = {obj.metadata.name for obj in objects if isinstance(obj, KINDS["Metric"])}
     more = [metric(name) for name in values if name not in known]
     readings = {}
     for name, value in values.items():
@@ -152,7 +152,7 @@ def decided(app, *objects, now=NOW, rules=None, **values):
 def decide_all(applications, seen):
     """Decide about many in one pass, in this order; each counts for the limits of the next."""
     herd = Herd(seen.rules)
-    return [decide(each, seen, herd) for each in applications]
+    return [decide(application, seen, herd) for application in applications]
 
 
 def decided_all(apps, *objects, now=NOW, rules=None, **values):
@@ -169,11 +169,11 @@ def project_for(wanted, *objects, now=NOW, mode="ProvidersNeedConsent", **values
 
 def reason(decision, name):
     """Why a target is out; empty where it is not."""
-    return next(each.reason for each in decision.verdicts if each.target.label == name)
+    return next(verdict.reason for verdict in decision.verdicts if verdict.target.label == name)
 
 
 def matched(decision):
-    return [each.target.label for each in decision.verdicts if not each.reason]
+    return [verdict.target.label for verdict in decision.verdicts if not verdict.reason]
 
 
 AB = (cluster("a", {"m": 1}), cluster("b", {"n": 1}))

@@ -47,9 +47,9 @@ async def flow_in(plane, name):
     """
     namespace = fresh_namespace(plane.kubectl, name)
     async with connected(plane.kubeconfig) as client:
-        found = Flow(client, namespace, plane.kubeconfig)
-        yield found
-        await found.clear()
+        flow = Flow(client, namespace, plane.kubeconfig)
+        yield flow
+        await flow.clear()
         unheld = MergePatch({"metadata": {"finalizers": None}})
         for resource in (APPLICATIONS, CLUSTERS):
             for raw in (await client.list(resource, namespace)).items:
@@ -74,7 +74,7 @@ class Flow(Placed):
         self.deployment = SimpleNamespace(caches=caches)
         for mirror in caches.reflectors:
             mirror.subscribe(self.changes.tell)
-        async with running(*(each.run() for each in caches.reflectors)):
+        async with running(*(reflector.run() for reflector in caches.reflectors)):
             yield self
         await asyncio.sleep(0.1)
 
@@ -133,7 +133,7 @@ class Flow(Placed):
     async def reasons(self):
         """Those of all events of the namespace."""
         page = await self.client.list(EVENTS, self.namespace)
-        return {msgspec.json.decode(each)["reason"] for each in page.items}
+        return {msgspec.json.decode(item)["reason"] for item in page.items}
 
     def why(self, name="app"):
         """The arguments by which people ask why it is where it is."""

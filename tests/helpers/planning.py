@@ -99,13 +99,13 @@ def spread(labels, key="kubernetes.io/hostname", **fields):
 def cluster(*objects):
     """An account of these nodes, pods and budgets."""
     found = Cluster()
-    for each in objects:
-        if isinstance(each, Node):
-            found.put_node(each)
-        elif isinstance(each, Budget):
-            found.put_budget(each)
+    for obj in objects:
+        if isinstance(obj, Node):
+            found.put_node(obj)
+        elif isinstance(obj, Budget):
+            found.put_budget(obj)
         else:
-            found.put_pod(each)
+            found.put_pod(obj)
     return found
 
 
@@ -117,7 +117,7 @@ def planned(*objects, pending=None, settings=SETTINGS, **around):
 
 def going(candidate):
     """The names of the victims."""
-    return [each.name for each in candidate.victims]
+    return [victim.name for victim in candidate.victims]
 
 
 def port(number, ip="", protocol="TCP"):

@@ -83,4 +83,7 @@ CLUSTER = [
 
 def names(report):
     """The workloads that would change, as people name them."""
-    return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in report["workloads"]]
+    return [
+        f"{workload['kind']} {workload['namespace']}/{workload['name']}"
+        for workload in report["workloads"]
+    ]

@@ -49,8 +49,8 @@ class Timeline:
 
     def end(self):
         """Unwind whatever still runs, so that nothing is left of it."""
-        for each in self.processes:
-            each.bury()
+        for process in self.processes:
+            process.bury()
 
 
 class Process(asyncio.BaseEventLoop):

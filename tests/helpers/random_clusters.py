@@ -79,7 +79,7 @@ def random_case(seed):
     other = random.Random(-seed)  # noqa: S311 - a fixed seed
     if not one and other.random() < 0.5:
         pending = _among_others(other, pending)
-        nodes = [replace(each, labels={}) if other.random() < 0.1 else each for each in nodes]
+        nodes = [replace(node, labels={}) if other.random() < 0.1 else node for node in nodes]
     settings = PlannerSettings(
         allow_pdb_violation=rng.random() < 0.7,
         non_drainable=rng.choice(["avoid", "avoid", "forbid", "ignore"]),
@@ -193,20 +193,20 @@ def is_allowed(victims, budgets, claimed=None):
     """How many of these evictions the endpoint refuses, and with which pods it has trouble."""
     left = {each.key: each.allowed - (claimed or {}).get(each.key, 0) for each in budgets}
     refused = 0
-    for each in victims:
-        if each.deletion is not None or each.phase == "Pending":
+    for victim in victims:
+        if victim.deletion is not None or victim.phase == "Pending":
             continue
         matching = [
-            one
-            for one in budgets
-            if one.namespace == each.namespace and one.selector.matches(each.labels)
+            budget
+            for budget in budgets
+            if budget.namespace == victim.namespace and budget.selector.matches(victim.labels)
         ]
         if len(matching) > 1:
             refused += 1
         elif matching:
             (one,) = matching
             healthy = one.current_healthy >= one.desired_healthy and one.desired_healthy > 0
-            if not each.is_ready and (one.always_allow_unhealthy or healthy):
+            if not victim.is_ready and (one.always_allow_unhealthy or healthy):
                 continue
             if not one.is_observed or left[one.key] <= 0:
                 refused += 1
@@ -223,25 +223,25 @@ def tier_of(victims, case):
     if refused:
         return 3, refused
     limit = case.settings.grace_limit
-    is_short = any(each.deletion is not None or each.grace > limit for each in victims)
+    is_short = any(victim.deletion is not None or victim.grace > limit for victim in victims)
     return (2 if is_short else 1), 0
 
 
 def present(case, name):
     """The pods that take room on a node."""
-    return [each for each in case.pods if each.node == name and counts(each, case.settings)]
+    return [pod for pod in case.pods if pod.node == name and counts(pod, case.settings)]
 
 
 def fits(case, where, pods):
     """Whether the critical pod fits beside these, by the check of the whole scheduler."""
-    by_name = {each.name: each for each in case.nodes}
+    by_name = {node.name: node for node in case.nodes}
     placed = [
         (each, by_name[each.node])
         for each in case.pods
         if each.node != where.name and counts(each, case.settings)
     ]
     rivals = anti_affinity.rivals(case.pending.pod, placed, {})
-    everybody = [*placed, *((each, where) for each in pods)]
+    everybody = [*placed, *((pod, where) for pod in pods)]
     topology = Topology(case.pending, case.nodes, everybody, {})
     return fit.fits(case.pending, where, pods, rivals=rivals, topology=topology).fits is True
 
@@ -260,7 +260,7 @@ def best(case):
                 one = Best(tier, violations, size)
                 if found is not None and one >= found:
                     continue
-                gone = {each.uid for each in victims}
+                gone = {victim.uid for victim in victims}
                 if fits(case, where, [each for each in there if each.uid not in gone]):
                     found = one
     return found
@@ -269,7 +269,7 @@ def best(case):
 def shuffled(case, seed):
     """Events that end in the cluster of the case, by another way."""
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
-    events = [("put", each) for each in case.objects]
+    events = [("put", obj) for obj in case.objects]
     rng.shuffle(events)
     for each in case.pods:
         if rng.random() < 0.3:

@@ -44,14 +44,14 @@ def with_data(secret, **changes):
 
 def entry(configuration, name="pods.harbourmaster.dev"):
     """A webhook by its name."""
-    return next(one for one in configuration["webhooks"] if one["name"] == name)
+    return next(webhook for webhook in configuration["webhooks"] if webhook["name"] == name)
 
 
 def bundles_of(configuration):
     """The caBundle of each webhook, PEM."""
     return [
-        base64.b64decode(one["clientConfig"].get("caBundle") or "")
-        for one in configuration.get("webhooks") or ()
+        base64.b64decode(webhook["clientConfig"].get("caBundle") or "")
+        for webhook in configuration.get("webhooks") or ()
     ]
 
 
@@ -59,14 +59,14 @@ def served_leaf(secret, names=()):
     """The leaf that a replica would begin to serve from this Secret; None for: stay as it is."""
     data = data_of(secret)
     try:
-        found = parse_bundle(
+        bundle = parse_bundle(
             BundleFiles(
                 ca_crt=data.get("ca.crt"), tls_crt=data.get("tls.crt"), tls_key=data.get("tls.key")
             )
         )
     except CertificateError:
         return None
-    return found if found.names >= set(names) else None
+    return bundle if bundle.names >= set(names) else None
 
 
 def trusts(bundle, serving_der):
@@ -107,7 +107,7 @@ class Registration:
             now=lambda: self.now,
         )
         self.controller = controller = RegistrationController(self.process).controller
-        tasks = [self.background(each.run()) for each in controller.reflectors]
+        tasks = [self.background(reflector.run()) for reflector in controller.reflectors]
         return [*tasks, self.background(controller.lead())]
 
     def secret(self):

@@ -45,8 +45,8 @@ class Setting(Registration):
 
     def look(self):
         """Ask for a look, as a timer would."""
-        for each in self.controllers:
-            each.changed(())
+        for controller in self.controllers:
+            controller.changed(())
 
     def get(self, resource):
         with contextlib.suppress(KeyError):
@@ -65,18 +65,22 @@ class Setting(Registration):
     async def settled(self):
         """Wait until everything is registered and agrees with the Secret."""
         await self.until(self.is_settled)
-        return {each: self.get(each) for each in CONFIGURATIONS}
+        return {configuration: self.get(configuration) for configuration in CONFIGURATIONS}
 
     def is_settled(self):
         secret = self.secret()
-        if secret is None or not all(self.get(each) for each in CONFIGURATIONS):
+        if secret is None or not all(self.get(configuration) for configuration in CONFIGURATIONS):
             return False
         leaf = served_leaf(secret, NAMES)
         return leaf is not None and self.trusts(leaf.serving_der)
 
     def bundles(self):
         """The caBundle of each webhook of both configurations."""
-        return [bundle for each in CONFIGURATIONS for bundle in bundles_of(self.get(each))]
+        return [
+            bundle
+            for configuration in CONFIGURATIONS
+            for bundle in bundles_of(self.get(configuration))
+        ]
 
     def trusts(self, serving_der):
         """Whether the API server would trust this certificate for each webhook."""

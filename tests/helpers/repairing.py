@@ -80,6 +80,6 @@ def is_right(pod):
     spec = pod["spec"]
     return (
         (spec.get("nodeSelector") or {}).get(POOL) == "a"
-        and any(each.get("key") == POOL for each in spec["tolerations"])
+        and any(toleration.get("key") == POOL for toleration in spec["tolerations"])
         and "nodeAffinity" in (spec.get("affinity") or {})
     )

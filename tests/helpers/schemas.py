@@ -59,7 +59,7 @@ def definition(plural):
 
 def versions(plural):
     """Its versions by name."""
-    return {each["name"]: each for each in definition(plural)["spec"]["versions"]}
+    return {version["name"]: version for version in definition(plural)["spec"]["versions"]}
 
 
 def objects(plural, version):

@@ -187,8 +187,8 @@ class Stage:
         return self.status(name).get("scheduledTo", {}).get("name", "")
 
     def condition(self, kind="Scheduled", name="app", resource=APPLICATIONS):
-        found = self.status(name, resource).get("conditions", ())
-        return next((each for each in found if each["type"] == kind), {})
+        conditions = self.status(name, resource).get("conditions", ())
+        return next((each for each in conditions if each["type"] == kind), {})
 
     # What happens
 
@@ -219,16 +219,16 @@ class Stage:
         value = msgspec.json.decode(patch.encoded())
         if fault := self.faults.get(name):
             raise fault
-        found = self.objects.get((resource, name))
-        if found is None:
+        obj = self.objects.get((resource, name))
+        if obj is None:
             raise NotFoundError(f"{name} not found")
         metadata = value.pop("metadata", {})
-        if metadata.pop("resourceVersion") != found["metadata"]["resourceVersion"]:
+        if metadata.pop("resourceVersion") != obj["metadata"]["resourceVersion"]:
             raise ConflictError("another version")
-        assert metadata.pop("uid") == found["metadata"]["uid"]
+        assert metadata.pop("uid") == obj["metadata"]["uid"]
         assert set(value) <= ({"status"} if subresource else {"spec"})
         self.writes.append((name, value, subresource))
-        self._store(resource, name, merged(found, {**value, "metadata": metadata}))
+        self._store(resource, name, merged(obj, {**value, "metadata": metadata}))
         return msgspec.json.encode(self.objects[resource, name])
 
     def _store(self, resource, name, obj):

@@ -72,7 +72,7 @@ class TaskControllers:
         self._leading = []
 
     async def __aenter__(self):
-        self._mirroring = [asyncio.create_task(each.run()) for each in self._mirrors]
+        self._mirroring = [asyncio.create_task(mirror.run()) for mirror in self._mirrors]
         for each in self._mirrors:
             await each.synced.wait()
         self.start()
@@ -121,7 +121,7 @@ class TaskControllers:
     def errors(self):
         """How many reconciles failed."""
         samples = next(iter(self.metrics.reconcile_errors.collect())).samples
-        return sum(each.value for each in samples if each.name.endswith("_total"))
+        return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
 async def _end(tasks):

@@ -110,7 +110,7 @@ def workload_version(*, status=None, **spec):
 
 def find_in(*definitions):
     """What ``resolve`` looks up by: these definitions, by name."""
-    found = {each["metadata"]["name"]: read(each) for each in definitions}
+    found = {definition["metadata"]["name"]: read(definition) for definition in definitions}
     return found.get
 
 

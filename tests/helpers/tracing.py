@@ -74,9 +74,9 @@ class Collector:
         await self._runner.cleanup()
 
     async def _take(self, request):
-        found = ExportTraceServiceRequest()
-        found.ParseFromString(await request.read())
-        self.requests.append(found)
+        service_request = ExportTraceServiceRequest()
+        service_request.ParseFromString(await request.read())
+        self.requests.append(service_request)
         self.headers.append(request.headers)
         self._changes.tell()
         await self.release.wait()
@@ -87,24 +87,24 @@ class Collector:
     def spans(self):
         """Each span that came, with the attributes of its resource."""
         return [
-            (span, attributes(each.resource))
+            (span, attributes(resource_span.resource))
             for request in self.requests
-            for each in request.resource_spans
-            for scope in each.scope_spans
+            for resource_span in request.resource_spans
+            for scope in resource_span.scope_spans
             for span in scope.spans
         ]
 
     async def until(self, is_right):
         """Wait until a span is right; return it with its resource."""
         return await self._changes.until(
-            lambda: next((each for each in self.spans() if is_right(each[0])), None),
+            lambda: next((span for span in self.spans() if is_right(span[0])), None),
             patience=None,
         )
 
 
 def attributes(message):
     """The attributes of a decoded message as plain values."""
-    return {each.key: _value(each.value) for each in message.attributes}
+    return {attribute.key: _value(attribute.value) for attribute in message.attributes}
 
 
 def _value(value):

@@ -41,8 +41,8 @@ def since(seconds):
 def mirror(*metrics):
     """A mirror that holds these metrics."""
     store = Store()
-    for each in metrics:
-        found = msgspec.convert(each, Metric)
+    for metric in metrics:
+        found = msgspec.convert(metric, Metric)
         store.put(found.metadata.key, found)
     return store
 

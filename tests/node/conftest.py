@@ -32,12 +32,12 @@ def pytest_collection_modifyitems(items):
 def bare_node(tmp_path_factory):
     """Two nodes, and nothing on them. A test that stops one leaves them ready."""
     try:
-        found = RealNode(tmp_path_factory.mktemp("node"), nodes=2)
+        real_node = RealNode(tmp_path_factory.mktemp("node"), nodes=2)
     except PlaygroundError as error:
         pytest.skip(str(error))
     FIGURES.unlink(missing_ok=True)
-    with found:
-        yield found
+    with real_node:
+        yield real_node
 
 
 @pytest.fixture(scope="session")

@@ -183,7 +183,9 @@ def is_pip(path):
 def test_its_bill_of_materials_lists_what_is_installed(root, clone):
     bill = (root / f"{HOME[1:]}/share/sbom/harbourmaster.cdx.json").read_bytes()
     assert bill == (clone / BILL).read_bytes()
-    listed = {each["name"].lower().replace("-", "_") for each in json.loads(bill)["components"]}
+    listed = {
+        component["name"].lower().replace("-", "_") for component in json.loads(bill)["components"]
+    }
     packages = root.glob(f"{HOME[1:]}/lib/python3.*/site-packages/*.dist-info")
     installed = {path.name.partition("-")[0].lower() for path in packages}
     assert installed == listed | {"harbourmaster"}

@@ -73,7 +73,7 @@ def test_a_policy_reaches_the_pods_that_run(node, place):
     found = pods(node, place, "tolerant")
     assert len(found) == 2
     for pod in found:
-        assert TOLERATION in {one.get("key") for one in pod["spec"]["tolerations"]}
+        assert TOLERATION in {toleration.get("key") for toleration in pod["spec"]["tolerations"]}
 
 
 def test_kubectl_logs_and_exec_reach_the_kubelet(node):

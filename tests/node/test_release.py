@@ -160,7 +160,7 @@ def test_checksums_and_provenance_are_about_every_file(dist):
     assert names == {path.name for path in dist.iterdir()} - {"SHA256SUMS"}
     provenance = f"harbourmaster-{VERSION}.intoto.json"
     subjects = json.loads((dist / provenance).read_text())["subject"]
-    assert {each["name"] for each in subjects} == names - {provenance} | {IMAGE}
+    assert {subject["name"] for subject in subjects} == names - {provenance} | {IMAGE}
 
 
 def test_the_sources_build_the_same_wheel(dist, tmp_path):
@@ -185,7 +185,9 @@ def test_manifests_and_chart_name_the_image_by_the_digest_that_a_registry_gives_
     images = set()
     for each in parsed((dist / "install.yaml").read_text()):
         if each["kind"] == "Deployment":
-            images |= {one["image"] for one in each["spec"]["template"]["spec"]["containers"]}
+            images |= {
+                container["image"] for container in each["spec"]["template"]["spec"]["containers"]
+            }
     assert images == {f"{IMAGE}@{digest}"}
     with tarfile.open(dist / f"harbourmaster-{VERSION}.tgz") as chart:
         values = yaml.safe_load(chart.extractfile("harbourmaster/values.yaml"))

@@ -46,6 +46,6 @@ def test_make_undeploy_leaves_nothing_and_a_gated_pod_runs(node):
     }
     # What is left of the user's own: these speak of tasks.
     mine = {("Deployment", place), ("ReplicaSet", place), ("Pod", place), ("Namespace", "")}
-    left = {one for one in ours(node) if one[:2] not in mine}
+    left = {our for our in ours(node) if our[:2] not in mine}
     figure(f"after make undeploy: {sorted(left) or 'nothing'}")
     assert left == set()

@@ -62,13 +62,18 @@ def until(node, place, how, count):
 
 def is_waiting(pod):
     status = pod["status"]
-    states = [each["state"] for each in status.get("initContainerStatuses", ())]
-    return bool(pod["spec"].get("schedulingGates")) or any("running" in each for each in states)
+    states = [
+        init_container_status["state"]
+        for init_container_status in status.get("initContainerStatuses", ())
+    ]
+    return bool(pod["spec"].get("schedulingGates")) or any("running" in state for state in states)
 
 
 def is_ready(pod):
     conditions = pod["status"].get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 @pytest.mark.parametrize("how", ["annotation", "init-container"])
@@ -84,7 +89,7 @@ def test_what_waiting_costs(node, place, how):
     pods = node.get("pods", f"--namespace={place}", f"--selector=app={how}")
     bound = sum("nodeName" in pod["spec"] for pod in pods)
     events = node.get("events", f"--namespace={place}")
-    pulls = sum(each["reason"] == "Pulled" for each in events)
+    pulls = sum(event["reason"] == "Pulled" for event in events)
     figure(
         f"{PODS} pods that wait for a Service by {how}: {bound} on nodes, {pulls} images pulled or "
         f"found, {used / 1e9:.2f} CPU seconds in {WAITING_SECONDS} s with the controller's, "

@@ -32,8 +32,8 @@ def test_two_items_have_one_string_exactly_where_they_have_one_key(kind, seed):
     chance = Chance(seed)
     items = [make(chance) for _ in range(12)]
     for one in items:
-        for other in items:
-            assert (key(one) == key(other)) == (text(one) == text(other)), (one, other)
+        for item in items:
+            assert (key(one) == key(item)) == (text(one) == text(item)), (one, item)
 
 
 def test_every_list_that_is_appended_to_has_its_key():

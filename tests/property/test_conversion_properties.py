@@ -74,12 +74,12 @@ def test_the_result_has_only_what_its_version_has(plural, source, target, data):
 def test_of_the_metadata_only_our_annotation_changes(plural, data):
     source, target = data.draw(st.sampled_from(PAIRS))
     obj = data.draw(objects(plural, source))
-    found = to(obj, target)["metadata"]
-    annotations = dict(found.pop("annotations", {}))
+    metadata = to(obj, target)["metadata"]
+    annotations = dict(metadata.pop("annotations", {}))
     annotations.pop(UNCONVERTED, None)
     if annotations:
-        found["annotations"] = annotations
-    assert found == obj["metadata"]
+        metadata["annotations"] = annotations
+    assert metadata == obj["metadata"]
 
 
 def unknown(value, schema, path):

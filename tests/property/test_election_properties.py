@@ -92,8 +92,8 @@ def test_never_two_work_at_once_and_in_the_end_one_does(
 ):
     chance = random.Random(seed)  # noqa: S311 - no secret
     world = Election(lambda candidate, call: fate(troubles, chance, candidate.name, call.time))
-    for each in options:
-        world.add(**each, chance=chance.random)
+    for option in options:
+        world.add(**option, chance=chance.random)
     by_name = {each.name: each for each in world.candidates}
 
     def at(instant, name, act):

@@ -83,7 +83,7 @@ def test_it_succeeds_exactly_when_all_results_do(inputs):
     states = run(*inputs)
     assert states
     for progress in states:
-        good = all(each.status == SUCCEEDED for each in progress.results.values())
+        good = all(result.status == SUCCEEDED for result in progress.results.values())
         assert (progress.state == SUCCEEDED) is good
         assert (progress.state == FAILED) <= (progress.tries >= allowed(inputs[2]))
 
@@ -100,7 +100,7 @@ def test_the_order_of_the_objectives_changes_nothing(inputs, chance):
 def test_every_objective_has_a_key_of_its_own(objectives):
     found = keyed(objectives)
     assert set(found.values()) == set(objectives)
-    assert {each.metric for each in objectives} <= found.keys()
+    assert {objective.metric for objective in objectives} <= found.keys()
 
 
 @given(RUNS)

@@ -107,7 +107,7 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
     candidates = [ExplainedPolicy(compile_policy(source), source) for source in sources]
     explained = explain(pod, kind.pointer, namespace, namespace_labels, candidates, options)
 
-    everything = policy_set(each.compiled for each in candidates)
+    everything = policy_set(candidate.compiled for candidate in candidates)
     matched = everything.match(namespace, namespace_labels, pod.labels)
     merged = merge(pod, kind.pointer, matched, options)
     after = jsonpatch.apply_patch(before, json.loads(msgspec.json.encode(merged.operations)))
@@ -127,9 +127,9 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
     # Nothing but what is told was done, and all of it.
     rebuilt = copy.deepcopy(before)
     for report in told:
-        for each in report.contributions:
-            if each.rule in CHANGES:
-                put(rebuilt, each.path, copy.deepcopy(each.value))
+        for contribution in report.contributions:
+            if contribution.rule in CHANGES:
+                put(rebuilt, contribution.path, copy.deepcopy(contribution.value))
     assert owned(rebuilt, steps) == owned(after, steps)
 
     # Each field is somebody's, and the object's own are as they were.
@@ -161,10 +161,10 @@ def test_a_second_look_finds_all_that_the_first_one_added(spec, found, pod_label
     second = explained(jsonpatch.apply_patch(before, operations))
     assert not any(report.changes for report in second.policies)
     there = {
-        place(each)
+        place(contribution)
         for report in second.policies
-        for each in report.contributions
-        if each.rule == "already-there"
+        for contribution in report.contributions
+        if contribution.rule == "already-there"
     }
     for report in first.policies:
         for each in report.contributions:

@@ -93,12 +93,16 @@ def must_wait(document, parents):
     """The same decision in other words."""
     metadata = document["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata["labels"]
-    found = [one for one in metadata.get("ownerReferences", ()) if one["kind"] in SUPPORTED]
+    found = [
+        reference
+        for reference in metadata.get("ownerReferences", ())
+        if reference["kind"] in SUPPORTED
+    ]
     if not found or document["spec"].get("nodeName") or has(REMOVED_KEY, annotations, labels):
         return False
     if has("keptn.sh/workload", annotations, labels):
         return True
-    kinds = {one["kind"]: one["metadata"] for one in parents}
+    kinds = {parent["kind"]: parent["metadata"] for parent in parents}
     kind = found[-1]["kind"]
     if kind == "Deployment":
         return False

@@ -116,7 +116,7 @@ def pod_in(other):
         metadata["deletionTimestamp"] = other["pod.ending"]
     gates = other.get("pod.gates", [] if is_in_scheduler else [GATE])
     spec = {
-        "schedulingGates": [{"name": each} for each in gates],
+        "schedulingGates": [{"name": gate} for gate in gates],
         "schedulerName": SCHEDULER if is_in_scheduler else "default-scheduler",
     }
     return {"metadata": metadata, "spec": spec}
@@ -190,7 +190,7 @@ def is_let_go(raw, facts, scheduler):
     """Whether the checks let the pod go, told from what it is made of and not by the report."""
     metadata, spec = raw["metadata"], raw["spec"]
     annotations = metadata["annotations"]
-    waits = any(each["name"] == GATE for each in spec["schedulingGates"]) or (
+    waits = any(gate["name"] == GATE for gate in spec["schedulingGates"]) or (
         spec["schedulerName"] == scheduler
         and not {"gates.harbourmaster.dev/released", "keptn.sh/scheduling-gate-removed"}
         & annotations.keys()
@@ -200,7 +200,11 @@ def is_let_go(raw, facts, scheduler):
         and annotations["keptn.sh/version"]
         and annotations.get(PARENT) != "unresolved"
     )
-    owners = [each["uid"] for each in metadata["ownerReferences"] if each["kind"] == "ReplicaSet"]
+    owners = [
+        reference["uid"]
+        for reference in metadata["ownerReferences"]
+        if reference["kind"] == "ReplicaSet"
+    ]
     version, workload = facts.version, facts.workload
     if (
         not waits
@@ -253,7 +257,9 @@ def test_one_reason_wins_and_its_text_is_what_the_version_says(world, rules):
         return
     # Told by its version alone, as ``gate list`` tells it.
     owners = [
-        one["uid"] for one in raw["metadata"]["ownerReferences"] if one["kind"] == "ReplicaSet"
+        reference["uid"]
+        for reference in raw["metadata"]["ownerReferences"]
+        if reference["kind"] == "ReplicaSet"
     ]
     known = facts.version if report.code != "waits-for-version" else None
     said = wait_of(known, owners[0]).text
@@ -291,7 +297,7 @@ def test_a_check_that_is_open_is_one_that_the_text_may_wait_for(world, rules):
     assert len(names) == len(set(names))
     if report.code in {"checks-pending", "checks-failed"}:
         told = report.text.partition(": ")[2]
-        shown = {each.name for each in report.checks if each.phase.startswith("Workload")}
+        shown = {check.name for check in report.checks if check.phase.startswith("Workload")}
         for name in ("warm", "load", "smoke"):
             if name in told:
                 assert name in shown

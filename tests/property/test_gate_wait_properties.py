@@ -96,7 +96,7 @@ def test_what_goes_on_is_told_to_each_once_after_its_delay_and_again_before_it_e
 ):
     delay = SETTLED if wait.is_warning else HEALTHY
     sent = history([(wait, uids, delay + repeats * REPEAT)])
-    times = {delay + each * REPEAT for each in range(int(repeats) + 1)}
+    times = {delay + number * REPEAT for number in range(int(repeats) + 1)}
     assert {now for now, *_ in sent} == times
     assert [uid for _, uid, _ in sent] == uids * len(times)
 
@@ -104,16 +104,18 @@ def test_what_goes_on_is_told_to_each_once_after_its_delay_and_again_before_it_e
 @settings(max_examples=cases(500))
 @given(STEPS, WAITS.filter(bool), UIDS.filter(bool), st.sampled_from(["value 3", "value 1"]))
 def test_another_value_is_no_news(steps, wait, uids, text):
-    other = GateWait(reason=wait.reason, identity=wait.identity, text=text)
+    gate_wait = GateWait(reason=wait.reason, identity=wait.identity, text=text)
     first = [*steps, (wait, uids, 20.0)]
-    assert len(history([*first, (other, uids, 20.0)])) == len(history([*first, (wait, uids, 20.0)]))
+    assert len(history([*first, (gate_wait, uids, 20.0)])) == len(
+        history([*first, (wait, uids, 20.0)])
+    )
 
 
 @settings(max_examples=cases(500))
 @given(STEPS, UIDS)
 def test_a_wait_that_is_over_is_forgotten(steps, uids):
     told = None
-    looks = [each[:2] for each in steps for _ in range(4)]
+    looks = [step[:2] for step in steps for _ in range(4)]
     for at, (wait, given_uids) in enumerate(looks):
         told = next_event(wait, given_uids, told, at * 20.0).told
         assert told is None or told.at.keys() <= {*given_uids}

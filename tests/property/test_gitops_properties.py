@@ -51,9 +51,11 @@ def test_what_is_ignored_is_all_that_policies_set(name, spec, found, data):
 
     for some in (scopes(compiled, "ns1"), scopes(compiled, apart=False)):
         injected = [scope.injected for scope in some]
-        said = [each for one in injected for each in argocd.expressions(kind.pointer, one)]
+        said = [
+            expression for one in injected for expression in argocd.expressions(kind.pointer, one)
+        ]
         assert forget(after, said) == forget(before, said)
-        said = [each for one in injected for each in flux.pointers(kind.pointer, one)]
+        said = [pointer for one in injected for pointer in flux.pointers(kind.pointer, one)]
         assert forget_pointers(after, said) == forget_pointers(before, said)
 
 
@@ -64,9 +66,9 @@ def test_what_git_sets_and_no_policy_does_is_compared(spec, found):
     compiled = [read_policy(policy)[0] for policy in found]
     before = manifest(kind, spec)
     said = [
-        each
+        expression
         for scope in scopes(compiled, apart=False)
-        for each in argocd.expressions(kind.pointer, scope.injected)
+        for expression in argocd.expressions(kind.pointer, scope.injected)
     ]
     changed = manifest(kind, {**spec, "tolerations": [{"key": "only", "operator": "Exists"}]})
     changed["spec"]["template"]["spec"]["nodeSelector"] = {"only": "here"}

@@ -83,7 +83,7 @@ def test_unknown_keys_add_short_printable_warnings_and_change_nothing_else(annot
     warnings = found.response.get("warnings", [])
     unknown = unknown_keys(annotations) + unknown_keys(labels)
     assert (CODE in found.verdict.codes) == bool(unknown)
-    assert all(len(each) <= MAX_WARNING and each.isprintable() for each in warnings)
+    assert all(len(warning) <= MAX_WARNING and warning.isprintable() for warning in warnings)
     kept = [
         {key: value for key, value in each.items() if key not in unknown}
         for each in (annotations, labels)

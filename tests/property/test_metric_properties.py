@@ -123,7 +123,7 @@ def test_a_percentile_has_its_share_below_it(values):
     for name, percent in (("p90", 90), ("p95", 95), ("p99", 99)):
         found = aggregate(name, values)
         assert found in values
-        assert 100 * sum(each <= found for each in values) >= percent * len(values)
+        assert 100 * sum(value <= found for value in values) >= percent * len(values)
         assert 100 * sum(each < found for each in values) < percent * len(values)
 
 
@@ -212,7 +212,7 @@ def test_a_status_comes_back_as_it_was_written_and_tells_when_its_value_came(spe
         assert msgspec.json.decode(raw, type=MetricStatus) == status
         assert without_raw(status) == status
         answers = [n for n, (value, _) in enumerate(results[: number + 1]) if value is not None]
-        kept = [each for each in status.interval_results if not each.err_msg]
+        kept = [result for result in status.interval_results if not result.err_msg]
         if answers and (kept or status.value):
             assert value_time(status) == f"2026-03-01T12:00:{answers[-1]:02}Z"
         else:

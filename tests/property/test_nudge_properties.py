@@ -169,7 +169,7 @@ def test_whoever_may_run_does_and_nobody_is_woken_for_nothing(steps):
     scene.look()
     scene.look()
     assert scene.patches == quiet
-    nodes = [each for each in scene.version.status.failed_nodes if each.expires > stamp(scene.now)]
+    nodes = [node for node in scene.version.status.failed_nodes if node.expires > stamp(scene.now)]
     if approval(scene.version).is_given and not nodes:
         assert scene.is_bound
 

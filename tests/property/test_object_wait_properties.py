@@ -131,7 +131,10 @@ def holds(text, objects):
 
 
 def is_so(resource, found, test, objects):
-    status = {each["type"]: each["status"] for each in found["status"].get("conditions", ())}
+    status = {
+        condition["type"]: condition["status"]
+        for condition in found["status"].get("conditions", ())
+    }
     metadata = found["metadata"]
     if "deletionTimestamp" in metadata:
         return False
@@ -150,7 +153,9 @@ def is_so(resource, found, test, objects):
     if resource == resources.SERVICES:
         return any(
             each["metadata"]["labels"].get(SERVICE_LABEL) == metadata["name"]
-            and any(one["conditions"].get("ready") is not False for one in each["endpoints"])
+            and any(
+                endpoint["conditions"].get("ready") is not False for endpoint in each["endpoints"]
+            )
             for (kind, _), each in objects.items()
             if kind == resources.SLICES
         )
@@ -238,9 +243,9 @@ async def assert_history(steps):
                 for pod in world.pods.store.values():
                     report = wait_report(pod, world.waits.reports(PROD), 0.0)
                     texts = [
-                        f"{'optional:' * each.is_optional}{each.text}" for each in pod.waits.items
+                        f"{'optional:' * item.is_optional}{item.text}" for item in pod.waits.items
                     ]
-                    right = all(holds(each, world.objects) for each in texts)
+                    right = all(holds(text, world.objects) for text in texts)
                     assert report.is_over == right, (texts, world.waits.reports(PROD))
                     # Nobody would look at it again otherwise.
                     if over.get(pod.key, right) != right and not is_pod:

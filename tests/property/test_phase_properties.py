@@ -216,7 +216,7 @@ def test_a_check_that_has_a_result_keeps_it(plan):
 @given(plan=plans())
 def test_only_blocking_checks_fail_and_only_wanted_promotions_run(plan):
     is_app, lists, rules, undefined, happenings = plan
-    calm = [each for each in happenings if each[0] != "block"]
+    calm = [happening for happening in happenings if happening[0] != "block"]
     walk = run((is_app, lists, rules, undefined, calm))
     states = {each: state_of(walk.status, each) for each in phases_of(walk.version)}
     assert states.keys() == set(APP_PHASES if is_app else WORKLOAD_PHASES)
@@ -270,7 +270,7 @@ def test_a_failed_phase_deprecates_all_later_ones_and_nothing_else_does(plan):
 def test_each_phase_is_told_of_once(plan):
     walk = run(plan)
     told = [each.name for each in phases_of(walk.version)]
-    reasons = [each for each in walk.reasons if each.removesuffix("Started") in told]
+    reasons = [reason for reason in walk.reasons if reason.removesuffix("Started") in told]
     assert len(set(reasons)) == len(reasons)
     entered = [each.removesuffix("Started") for each in reasons]
     assert entered == told[: len(entered)]
@@ -324,7 +324,7 @@ def outline(walk):
         status.status,
         status.current_phase,
         status.end_time,
-        [state_of(status, each) for each in phases],
+        [state_of(status, phase) for phase in phases],
         [
             sorted(getattr(status, each.items), key=lambda one: one.definition_name)
             for each in phases

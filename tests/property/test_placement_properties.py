@@ -156,7 +156,7 @@ def told(decision):
         sorted(decision.chosen),
         decision.target.name if decision.target else None,
         dict(decision.scores),
-        {each.target.name: each.reason for each in decision.verdicts},
+        {verdict.target.name: verdict.reason for verdict in decision.verdicts},
     )
 
 
@@ -166,9 +166,9 @@ def test_a_decision_is_sound_and_the_same_each_time(app, clusters, values, rules
     assert told(decided(app, *objects(clusters), rules=rules, **values)) == told(found)
     backwards = objects(clusters, order=reversed)
     assert told(decided(app, *backwards, rules=rules, **values)) == told(found)
-    suits = {each.target.name for each in found.verdicts if not each.reason}
+    suits = {verdict.target.name for verdict in found.verdicts if not verdict.reason}
     assert set(found.scores) <= suits
-    assert all(math.isfinite(each) for each in found.scores.values())
+    assert all(math.isfinite(score) for score in found.scores.values())
     if found.target is not None:
         assert found.target.name in suits
         assert found.target.name in found.chosen
@@ -222,7 +222,7 @@ def test_scores_of_weights_that_are_not_negative_are_means(clusters, values):
     for on in (None, "c0"):
         found = decided(application(on=on), *objects(good), **values)
         assert found.scores.keys() <= {f"c{number}" for number in range(len(good))}
-        assert all(-1e-9 <= each <= 1 + 1e-9 for each in found.scores.values())
+        assert all(-1e-9 <= score <= 1 + 1e-9 for score in found.scores.values())
 
 
 @given(CLUSTERS, VALUES, st.sampled_from((0.1, 1.0, 10.0)))
@@ -276,14 +276,14 @@ def test_no_more_are_made_to_leave_than_the_limits_say(clusters, values, limit, 
     assert max((left.count(name) for name in "xyz"), default=0) <= (limit or number)
     assert len(left) <= (total or number)
     waits = [each for each in found if each.outcome == "MoveLimited"]
-    assert all(each.stays for each in waits)
+    assert all(wait.stays for wait in waits)
     assert not waits or len(left) >= min(limit or number, total or number)
 
 
 def failing(app):
     """The application as its deployer leaves it where it never gets ready."""
     deployed = Condition(type="Deployed", status="True", observed_generation=1)
-    known = [each for each in app.status.conditions if each.type != "Deployed"]
+    known = [condition for condition in app.status.conditions if condition.type != "Deployed"]
     status = msgspec.structs.replace(app.status, conditions=(*known, deployed))
     return msgspec.structs.replace(app, status=status)
 

@@ -41,13 +41,13 @@ def test_who_goes(approval, owner):
 )
 def test_only_the_gate_and_what_is_named_changes(gates, annotations, add, drop):
     metadata = {"uid": "u"} | ({} if annotations is None else {"annotations": dict(annotations)})
-    pod = {"metadata": metadata, "spec": {"schedulingGates": [{"name": one} for one in gates]}}
+    pod = {"metadata": metadata, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
     operations = removal("u", gates, annotations, add=add, drop=drop)
     if GATE not in gates:
         assert operations is None
         return
     after = jsonpatch.apply_patch(pod, operations)
-    left = [one["name"] for one in after["spec"]["schedulingGates"]]
+    left = [scheduling_gate["name"] for scheduling_gate in after["spec"]["schedulingGates"]]
     assert left == [name for name in gates if name != GATE]
     added = {REMOVED: "true", **add}
     kept = {

@@ -165,7 +165,7 @@ def test_what_is_added_up_is_what_is_there(world, namespaces):
         if asked[name] + sum(dict(one.requests).get(name, 0) for one in running)
         > node.allocatable.get(name, 0)
     ]
-    assert [one for one in verdict.reasons if one.startswith("too little")] == [
+    assert [reason for reason in verdict.reasons if reason.startswith("too little")] == [
         f"too little {name}" for name in sorted(lacking)
     ]
     assert ("too many pods" in verdict.reasons) is (len(running) >= node.allocatable["pods"])
@@ -190,7 +190,7 @@ LISTS = st.lists(st.tuples(ASKED, st.booleans()), max_size=4)
 
 def exact(text):
     """In thousandths, rounded up."""
-    suffix = max((one for one in SIZES if text.endswith(one)), key=len)
+    suffix = max((size for size in SIZES if text.endswith(size)), key=len)
     value = int(text.removesuffix(suffix)) * SIZES[suffix] * 1000
     return -(-value.numerator // value.denominator)
 
@@ -211,7 +211,7 @@ def most_at_a_time(inits, containers, resource):
 def test_a_pod_asks_for_what_runs_at_a_time(inits, containers, overhead):
     found = effective(
         Asking(
-            tuple(Container("c", Resources(each)) for each in containers),
+            tuple(Container("c", Resources(container)) for container in containers),
             tuple(
                 Container("i", Resources(each), restart_policy="Always" if stays else None)
                 for each, stays in inits

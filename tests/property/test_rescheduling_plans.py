@@ -39,8 +39,8 @@ def planned(case, account=None):
 
 
 def without(pods, victims):
-    gone = {each.uid for each in victims}
-    return [each for each in pods if each.uid not in gone]
+    gone = {victim.uid for victim in victims}
+    return [pod for pod in pods if pod.uid not in gone]
 
 
 @parts
@@ -50,7 +50,7 @@ def test_victims_suffice_and_none_is_one_too_many(part):
         for each in (found.candidate, *found.runners_up):
             if each is None:
                 continue
-            where = next(one for one in case.nodes if one.name == each.node)
+            where = next(node for node in case.nodes if node.name == each.node)
             there = present(case, each.node)
             by_uid = {one.uid: one for one in there}
             victims = [by_uid[one.uid] for one in each.victims]
@@ -61,7 +61,7 @@ def test_victims_suffice_and_none_is_one_too_many(part):
                 assert not is_required(one, case.settings), seed
             tier, violations = tier_of(victims, case)
             assert each.tier == tier, seed
-            assert violations == sum(one.violates for one in each.victims), seed
+            assert violations == sum(victim.violates for victim in each.victims), seed
             if each.tier < 3:
                 assert is_allowed(victims, case.budgets) == 0, seed
             assert planned(case) == found, seed
@@ -139,7 +139,7 @@ def test_a_node_alone_gives_the_same(part):
             if each is None:
                 continue
             where = account.node(each.node)
-            pods = [one for one in case.pods if one.node == each.node]
+            pods = [pod for pod in case.pods if pod.node == each.node]
             alone = plan_on(account, where, pods, case.pending, case.settings, NOW)
             assert alone.candidate == each, seed
     assert seed >= CASES - PARTS

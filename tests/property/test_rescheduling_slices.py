@@ -26,7 +26,7 @@ def _small_slices(monkeypatch):
 def change(account, rng):
     """Something of what may happen to nodes and to the pods on them."""
     nodes = account.nodes()
-    pods = [each for one in nodes for each in account.pods_on(one.name)]
+    pods = [each for node in nodes for each in account.pods_on(node.name)]
     kind = rng.randrange(7)
     if kind < 4 and nodes:
         one = rng.choice(nodes)
@@ -40,9 +40,9 @@ def change(account, rng):
         else:
             # Another one of the same name, without the pods of the first.
             account.remove_node(one.name)
-            for each in pods:
-                if each.node == one.name and rng.random() < 0.5:
-                    account.remove_pod(each.uid)
+            for pod in pods:
+                if pod.node == one.name and rng.random() < 0.5:
+                    account.remove_pod(pod.uid)
             account.put_node(replace(one, uid=f"{one.uid}-again"))
     elif pods:
         one = rng.choice(pods)
@@ -57,7 +57,7 @@ def change(account, rng):
 
 def has_neighbours(case):
     """Whether it matters to any pod who else is there."""
-    everyone = [case.pending.pod, *(each for each in case.objects if isinstance(each, Pod))]
+    everyone = [case.pending.pod, *(obj for obj in case.objects if isinstance(obj, Pod))]
     return any(each.anti_affinity or each.ports for each in everyone)
 
 

@@ -85,9 +85,9 @@ def test_a_task_is_made_of_anything(own, inherited, carrier, timeout, labels):
     workload = workload_version(metadata=own, status={"appContextMetadata": inherited})
     for parent, merged in ((app, own), (workload, {**inherited, **own})):
         made = task_for(parent, by, "pre", carrier=carrier)
-        found = made["spec"]["context"].get("metadata", {})
-        assert found == {**merged, **carrier}
-        assert list(found) == sorted(found)
+        metadata = made["spec"]["context"].get("metadata", {})
+        assert metadata == {**merged, **carrier}
+        assert list(metadata) == sorted(metadata)
 
 
 @some

@@ -85,7 +85,7 @@ PENDING = st.builds(
 
 
 def fits_one(pending, nodes):
-    return any(not static_reasons(pending, each, reserving=False) for each in nodes)
+    return any(not static_reasons(pending, node, reserving=False) for node in nodes)
 
 
 @settings(max_examples=cases(500))

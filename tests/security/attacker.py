@@ -40,8 +40,8 @@ def read_answer(connection):
             return False
         data += more
     head, _, body = data.partition(b"\r\n\r\n")
-    found = LENGTH.search(head)
-    missing = int(found[1] if found else 0) - len(body)
+    match = LENGTH.search(head)
+    missing = int(match[1] if match else 0) - len(body)
     while missing > 0:
         missing -= len(connection.recv(65536)) or missing
     return b"connection: close" not in head.lower()

@@ -24,10 +24,10 @@ ATTACKER = Path(__file__).with_name("attacker.py")
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """The server that most bad input goes to; nothing may make it log an error."""
-    with WatchedServer(tmp_path_factory.mktemp("server"), *POLICIES) as found:
-        yield found
-        assert found.lives
-    assert found.errors == []
+    with WatchedServer(tmp_path_factory.mktemp("server"), *POLICIES) as watched_server:
+        yield watched_server
+        assert watched_server.lives
+    assert watched_server.errors == []
 
 
 @pytest.fixture

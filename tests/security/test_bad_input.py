@@ -257,8 +257,8 @@ async def test_much_to_do_is_done_within_a_second(ask, document):
 def hasty(tmp_path_factory):
     """A server that does not wait long for a body."""
     options = ("--body-timeout-seconds=0.4",)
-    with WatchedServer(tmp_path_factory.mktemp("hasty"), options=options) as found:
-        yield found
+    with WatchedServer(tmp_path_factory.mktemp("hasty"), options=options) as server:
+        yield server
 
 
 async def test_a_client_that_sends_one_byte_a_second_is_answered_408(hasty):
@@ -341,8 +341,8 @@ def guarded(tmp_path_factory, callers):
     authority = folder / "callers.crt"
     authority.write_bytes(callers.cert_pem.bytes())
     options = (f"--client-ca={authority}", f"--client-cn={CALLER}")
-    with WatchedServer(folder / "server", *POLICIES, options=options) as found:
-        yield found
+    with WatchedServer(folder / "server", *POLICIES, options=options) as server:
+        yield server
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ NEIGHBOUR = ("127.0.0.2", 0)
 def alone(tmp_path, many_files):
     """A server that has just started, and waits long for a body."""
     options = (f"--body-timeout-seconds={TEST_SECONDS}",)
-    with WatchedServer(tmp_path, *POLICIES, options=options) as found:
-        yield found
-        assert found.lives
-        assert found.errors == []
+    with WatchedServer(tmp_path, *POLICIES, options=options) as server:
+        yield server
+        assert server.lives
+        assert server.errors == []
 
 
 class Attack:
@@ -136,8 +136,8 @@ async def test_half_sent_bodies_end_before_others_are_refused(alone, count):
 @pytest.fixture
 def narrow(tmp_path):
     """A server with room for 20 connections."""
-    with WatchedServer(tmp_path, *POLICIES, options=("--max-connections=20",)) as found:
-        yield found
+    with WatchedServer(tmp_path, *POLICIES, options=("--max-connections=20",)) as server:
+        yield server
 
 
 @pytest.mark.claim("W9")

@@ -42,16 +42,16 @@ def mutate(payload, **options):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server of its own: what it takes to hold all this is not for the other tests to measure."""
-    with WatchedServer(tmp_path_factory.mktemp("limits"), *POLICIES) as found:
-        yield found
+    with WatchedServer(tmp_path_factory.mktemp("limits"), *POLICIES) as watched_server:
+        yield watched_server
 
 
 @pytest.fixture
 def alone(tmp_path):
     """A server that has just started, and waits long for a body."""
     options = (f"--body-timeout-seconds={TEST_SECONDS}",)
-    with WatchedServer(tmp_path, *POLICIES, options=options) as found:
-        yield found
+    with WatchedServer(tmp_path, *POLICIES, options=options) as watched_server:
+        yield watched_server
 
 
 async def upload(server, tls, payload, barrier):
@@ -233,7 +233,7 @@ FEW = 250
 
 
 def engine(*policies):
-    known = Snapshot(policy_set(read_policy(one)[0] for one in policies))
+    known = Snapshot(policy_set(read_policy(policy)[0] for policy in policies))
     return Engine(known, AdmissionSettings())
 
 

@@ -27,9 +27,9 @@ def small(tmp_path_factory):
     """A server with room for a few requests only."""
     # Places that are held are held until their clients let them go.
     options = (f"--max-in-flight={PLACES}", f"--body-timeout-seconds={TEST_SECONDS}")
-    with WatchedServer(tmp_path_factory.mktemp("small"), POLICY, options=options) as found:
-        yield found
-    assert found.errors == []
+    with WatchedServer(tmp_path_factory.mktemp("small"), POLICY, options=options) as server:
+        yield server
+    assert server.errors == []
 
 
 @pytest.fixture

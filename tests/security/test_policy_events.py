@@ -91,13 +91,13 @@ class Webhook(Logged):
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
+    async with FakeApi() as fake_api:
         for name in ("ns1", "tenant"):
-            found.put(NAMESPACES, {"metadata": {"name": name}})
-        found.put(POLICIES, own(0))
+            fake_api.put(NAMESPACES, {"metadata": {"name": name}})
+        fake_api.put(POLICIES, own(0))
         for index in range(CROWD):
-            found.put(POLICIES, {**policy(f"crowd-{index}", "tenant"), "spec": SPEC})
-        yield found
+            fake_api.put(POLICIES, {**policy(f"crowd-{index}", "tenant"), "spec": SPEC})
+        yield fake_api
 
 
 @pytest.fixture

@@ -226,18 +226,22 @@ async def test_a_secret_is_in_no_error_no_log_and_no_metric(leak, monkeypatch):
 @pytest.mark.claim("P2")
 async def test_a_password_is_for_the_server_it_is_for():
     async with (
-        ProviderServer(http_answer(answer("4"))) as one,
-        ProviderServer(http_answer(answer("5"))) as other,
+        ProviderServer(http_answer(answer("4"))) as server,
+        ProviderServer(http_answer(answer("5"))) as provider_server,
         Http(LOOPBACK) as http,
     ):
         asker = Asker(http, timeout=PATIENCE, per_target=4)
-        mine = Target("prometheus", one.url, secret=SECRET)
-        theirs = Target("prometheus", other.url)
-        anonymous = Target("prometheus", one.url)
+        mine = Target("prometheus", server.url, secret=SECRET)
+        theirs = Target("prometheus", provider_server.url)
+        anonymous = Target("prometheus", server.url)
         for target in (mine, theirs, anonymous, mine):
             await asker.ask(target, Question("up"))
-    assert ["authorization" in each.headers for each in one.requests] == [True, False, True]
-    assert ["authorization" in each.headers for each in other.requests] == [False]
+    assert ["authorization" in request.headers for request in server.requests] == [
+        True,
+        False,
+        True,
+    ]
+    assert ["authorization" in each.headers for each in provider_server.requests] == [False]
 
 
 async def test_who_has_no_password_gets_no_answer_of_one_who_has():

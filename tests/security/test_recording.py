@@ -39,8 +39,8 @@ def pod():
 @pytest.fixture
 def recording(tmp_path):
     options = ("--log-level=debug", f"--record={tmp_path / 'records'}", "--record-sample=1")
-    with WatchedServer(tmp_path / "server", POLICY, options=options) as found:
-        yield found
+    with WatchedServer(tmp_path / "server", POLICY, options=options) as server:
+        yield server
 
 
 async def written(server, count):

@@ -22,8 +22,8 @@ PIECE = 16
 def busy(tmp_path_factory):
     """A server at the lowest log level."""
     options = ("--log-level=debug",)
-    with WatchedServer(tmp_path_factory.mktemp("busy"), POLICY, options=options) as found:
-        yield found
+    with WatchedServer(tmp_path_factory.mktemp("busy"), POLICY, options=options) as server:
+        yield server
 
 
 REQUESTS = (
@@ -74,7 +74,7 @@ async def test_s3_no_key_is_in_what_a_whole_run_logs_counts_or_answers(tmp_path)
     ensure(certificates, ("localhost",), datetime.now(UTC))
     key = certificates / "tls.key"
     secrets = pieces(certificates)
-    other = (certificates / "ca.key").read_text()
+    text = (certificates / "ca.key").read_text()
     # Without the authority's key the certificates are somebody else's, and never made anew.
     (certificates / "ca.key").unlink()
     with WatchedServer(tmp_path, POLICY, options=("--log-level=debug",)) as server:
@@ -85,7 +85,7 @@ async def test_s3_no_key_is_in_what_a_whole_run_logs_counts_or_answers(tmp_path)
         said.append(str(await wire.closed()))
         await wire.gone()
         # A key that is none, and one that does not fit: both are told in the log.
-        for broken in ("half a key", other):
+        for broken in ("half a key", text):
             draft = key.with_name("draft")
             draft.write_text(broken)
             draft.rename(key)

@@ -25,7 +25,7 @@ ANY = cluster_policy(
 
 def engine(*policies, namespaces=("web", OWN)):
     known = {name: Namespace({"kubernetes.io/metadata.name": name}) for name in namespaces}
-    found = policy_set(read_policy(one)[0] for one in policies)
+    found = policy_set(read_policy(policy)[0] for policy in policies)
     return Engine(Snapshot(found, known, frozenset((OWN,))), AdmissionSettings())
 
 

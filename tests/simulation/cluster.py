@@ -157,7 +157,7 @@ class Cluster:
 
     def _unhold(self, pod):
         def remove(found):
-            gates = [each for each in found["spec"]["schedulingGates"] if each["name"] != HOLD]
+            gates = [gate for gate in found["spec"]["schedulingGates"] if gate["name"] != HOLD]
             found["spec"]["schedulingGates"] = gates
 
         self._server.change(kinds.PODS, pod, remove)
@@ -261,7 +261,10 @@ class Cluster:
                 self._server.objects.delete(resource, *key)
 
     def _has_owner(self, obj):
-        return any(one["uid"] in self._uids for one in obj["metadata"].get("ownerReferences", ()))
+        return any(
+            reference["uid"] in self._uids
+            for reference in obj["metadata"].get("ownerReferences", ())
+        )
 
     def _sync_namespace(self, found):
         if "deletionTimestamp" not in found["metadata"]:

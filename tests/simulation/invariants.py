@@ -148,7 +148,7 @@ class Invariants:
             if changed - {"status"}:
                 self._violation(f"{_what(resource, obj)}: {sorted(changed)} is not ours")
         elif resource == kinds.JOBS and after:
-            owners = [each["kind"] for each in obj["metadata"].get("ownerReferences", ())]
+            owners = [reference["kind"] for reference in obj["metadata"].get("ownerReferences", ())]
             changed = _changed_paths(before, after) if before else set()
             if owners != ["KeptnTask"] or changed - {"spec/ttlSecondsAfterFinished"}:
                 self._violation(f"{_what(resource, obj)}: {sorted(changed)} is not ours")
@@ -160,7 +160,9 @@ class Invariants:
         other = {
             path
             for path in changed
-            if not path.startswith(tuple(f"metadata/annotations/{each}" for each in OWN_PREFIXES))
+            if not path.startswith(
+                tuple(f"metadata/annotations/{prefix}" for prefix in OWN_PREFIXES)
+            )
             and path not in {"metadata/annotations", "spec/schedulingGates"}
         }
         lost = set(gate_names(before["spec"])) - set(gate_names(after["spec"])) - {GATE}
@@ -175,11 +177,14 @@ class Invariants:
     def reviewed(self, pod, operations, webhook):
         """Admission answered for a pod, which is as it was sent."""
         metadata = pod["metadata"]
-        paths = [each["path"] for each in operations]
+        paths = [operation["path"] for operation in operations]
         foreign = [
             path
             for path in paths
-            if not any(path == one or path.startswith(f"{one}/") for one in PATCHED_PATHS)
+            if not any(
+                path == patched_path or path.startswith(f"{patched_path}/")
+                for patched_path in PATCHED_PATHS
+            )
         ]
         if foreign:
             self._violation(f"admission patches {foreign} of pod {metadata['name']}")
@@ -191,8 +196,8 @@ class Invariants:
             and namespace.has_gates
             and described is not None
             and REMOVED_KEY not in annotations
-            and any(one["kind"] in {"ReplicaSet", "StatefulSet"}
-                    for one in metadata["ownerReferences"])
+            and any(reference["kind"] in {"ReplicaSet", "StatefulSet"}
+                    for reference in metadata["ownerReferences"])
         )  # fmt: skip
         is_gated = any(path.startswith("/spec/schedulingGates") for path in paths)
         if wants and not is_gated:
@@ -225,7 +230,7 @@ class Invariants:
             for each in self._server.every(kinds.APP_VERSIONS, namespace)
             if each["spec"]["appName"] == names.app
         ]
-        if not any(not self._unmet_of_app(each) for each in apps):
+        if not any(not self._unmet_of_app(app) for app in apps):
             missing.append(f"the checks of app {names.app}")
         if missing:
             self._violation(f"{_what(kinds.PODS, pod)} is released without {', '.join(missing)}")
@@ -238,9 +243,13 @@ class Invariants:
     def _unmet(self, version, when, tasks, evaluations):
         """The checks of a version that have not passed."""
         uid, namespace = version["metadata"]["uid"], version["metadata"]["namespace"]
-        missing = [one for one in tasks if (uid, when, one) not in self._cluster.passed]
+        missing = [task for task in tasks if (uid, when, task) not in self._cluster.passed]
         since = self._made.get(uid, 0) - 60
-        late = [one for one in evaluations if self.met.get((namespace, one), -1) < since]
+        late = [
+            evaluation
+            for evaluation in evaluations
+            if self.met.get((namespace, evaluation), -1) < since
+        ]
         return missing + late
 
     def _is_described(self, metadata):
@@ -271,7 +280,7 @@ class Invariants:
                 self._violation(f"{_what(kinds.NAMESPACES, namespace)} has the label {label!r}")
         lease = self._server.find_object(kinds.LEASES, (OWN_NAMESPACE, LEASE))
         holder = lease["spec"].get("holderIdentity") or ""
-        if not any(holder.startswith(f"{each.identity}_") for each in replicas):
+        if not any(holder.startswith(f"{replica.identity}_") for replica in replicas):
             self._violation(f"nobody leads: the Lease is held by {holder or 'nobody'}")
 
     def _check_task(self, task):
@@ -290,7 +299,7 @@ class Invariants:
 
     def _exists(self, resource, obj, name):
         places = (obj["metadata"]["namespace"], *DEFINITION_NAMESPACES)
-        return any(self._server.find_object(resource, (one, name)) for one in places)
+        return any(self._server.find_object(resource, (place, name)) for place in places)
 
     def _may_wait(self, pod):
         metadata = pod["metadata"]
@@ -311,19 +320,19 @@ class Invariants:
             for each in self._server.every(kinds.APP_VERSIONS, namespace)
             if app_version_of(*_typed(version, each)) is not None
         ]
-        return bool(apps) and all(self._is_blocked(each) for each in apps)
+        return bool(apps) and all(self._is_blocked(app) for app in apps)
 
     def _is_blocked(self, version):
         spec, namespace = version["spec"], version["metadata"]["namespace"]
-        for each in spec.get("preDeploymentTasks") or ():
-            if each.startswith(FAILS) or not self._exists(kinds.TASK_DEFINITIONS, version, each):
+        for task in spec.get("preDeploymentTasks") or ():
+            if task.startswith(FAILS) or not self._exists(kinds.TASK_DEFINITIONS, version, task):
                 return True
-        for each in spec.get("preDeploymentEvaluations") or ():
+        for evaluation in spec.get("preDeploymentEvaluations") or ():
             # One whose metric had no value in time has failed as well.
             state = (version.get("status") or {}).get("preDeploymentEvaluationStatus")
-            if (namespace, each) in self.missed or state == "Failed":
+            if (namespace, evaluation) in self.missed or state == "Failed":
                 return True
-            if not self._exists(kinds.EVALUATION_DEFINITIONS, version, each):
+            if not self._exists(kinds.EVALUATION_DEFINITIONS, version, evaluation):
                 return True
         return False
 

@@ -262,7 +262,7 @@ def _end(loop):
     tasks = sorted(asyncio.all_tasks(loop), key=hash)
 
     async def end():
-        while alive := [each for each in tasks if not each.done()]:
+        while alive := [task for task in tasks if not task.done()]:
             for each in alive:
                 each.cancel()
             await asyncio.sleep(0)

@@ -11,8 +11,8 @@ from helpers.api_server import ApiServer
 from helpers.fake_store import StatusError
 
 REVISION = "deployment.kubernetes.io/revision"
-KINDS = {(each.api_version, each.kind): each for each in vars(kinds).values()
-          if isinstance(each, kinds.Resource)}  # fmt: skip
+KINDS = {(variable.api_version, variable.kind): variable for variable in vars(kinds).values()
+          if isinstance(variable, kinds.Resource)}  # fmt: skip
 
 
 class SimulatedServer(ApiServer):
@@ -37,8 +37,8 @@ class SimulatedServer(ApiServer):
 
     def check_namespace(self, namespace):
         """Raise StatusError where nothing can be created in it."""
-        found = self.objects.get(kinds.NAMESPACES, "", namespace)
-        if "deletionTimestamp" in found["metadata"]:
+        obj = self.objects.get(kinds.NAMESPACES, "", namespace)
+        if "deletionTimestamp" in obj["metadata"]:
             details = {"causes": [{"reason": "NamespaceTerminating", "message": "is terminating"}]}
             text = f"unable to create new content in namespace {namespace}: being terminated"
             raise StatusError(403, text, details=details)
@@ -110,8 +110,8 @@ def resource_of(obj):
 
 def is_of(obj, uid, *, any_owner=False):
     return any(
-        each["uid"] == uid and (any_owner or each.get("controller"))
-        for each in obj["metadata"].get("ownerReferences") or ()
+        reference["uid"] == uid and (any_owner or reference.get("controller"))
+        for reference in obj["metadata"].get("ownerReferences") or ()
     )
 
 

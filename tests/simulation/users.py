@@ -64,9 +64,9 @@ class Users:
     def finish(self):
         """Perhaps make what was left out, so that all can come to an end."""
         if self._chance.random() < 0.7:
-            for each in TASKS:
-                if self._server.find_object(kinds.TASK_DEFINITIONS, ("keptn-system", each)) is None:
-                    definition = manifests.container_task(each)
+            for task in TASKS:
+                if self._server.find_object(kinds.TASK_DEFINITIONS, ("keptn-system", task)) is None:
+                    definition = manifests.container_task(task)
                     self._place(kinds.TASK_DEFINITIONS, definition, "keptn-system")
 
     # Namespaces
@@ -75,7 +75,7 @@ class Users:
         annotations = {OPT_IN_KEY: OPT_IN} if enabled else {}
         metadata = {"name": name, "annotations": annotations, "finalizers": ["kubernetes"]}
         self._make(kinds.NAMESPACES, {"metadata": metadata})
-        self._values[name] = {each: self._value() for each in EVALUATIONS}
+        self._values[name] = {evaluation: self._value() for evaluation in EVALUATIONS}
         self._make(kinds.METRICS_PROVIDERS, self._provider(name))
         for each in EVALUATIONS:
             self._note_value(name, each)
@@ -86,9 +86,9 @@ class Users:
                 each, each, f"<{TARGET}", retries=self._chance.randint(1, 5), retryInterval="5s"
             )
             self._place(kinds.EVALUATION_DEFINITIONS, definition, name)
-        for each in TASKS:
+        for task in TASKS:
             if self._chance.random() < 0.8:
-                self._place(kinds.TASK_DEFINITIONS, manifests.container_task(each), name)
+                self._place(kinds.TASK_DEFINITIONS, manifests.container_task(task), name)
 
     def _provider(self, namespace):
         spec = {"type": "static", "static": {"metrics": self._values[namespace]}}

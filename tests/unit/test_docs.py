@@ -219,7 +219,7 @@ def test_the_manual_of_the_cluster_names_every_value_of_a_label_that_is_ours():
 
 
 def test_the_manual_of_gates_lists_every_reason_in_its_order():
-    found = [code(each[0]) for each in rows(REFERENCE / "gates.md", "code")]
+    found = [code(row[0]) for row in rows(REFERENCE / "gates.md", "code")]
     assert found == list(get_args(Code))
 
 
@@ -241,7 +241,7 @@ def test_the_manual_of_events_lists_every_reason_in_both_vocabularies():
         renamed = reason.replace("Failed", "Errored") if "with" in documented else reason
         same = {renamed} if documented.startswith("the same") else set(CODE.findall(documented))
         found.setdefault(reason, set()).update(same)
-        phase = max((each for each in LONG_NAMES if reason.startswith(each)), key=len)
+        phase = max((name for name in LONG_NAMES if reason.startswith(name)), key=len)
         (event,) = events_of(phase, reason.removeprefix(phase), "", "keptn")
         assert kind == ("Warning" if event.is_warning else "Normal")
     assert found == {reason: set(documented) for reason, documented in REASONS.items()}

@@ -89,7 +89,7 @@ def test_words_that_the_manual_marks_as_code_are_in_the_code(known_words):
     found = named(WORD)
     assert len(found) > 500
     # The names of their classes give their reasons.
-    reasons = {getattr(each, "reason", "") for each in vars(errors).values()}
+    reasons = {getattr(variable, "reason", "") for variable in vars(errors).values()}
     known = known_words | FOREIGN_WORDS | reasons
     assert not {(page, word) for page, word in found if word not in known}
 
@@ -112,7 +112,7 @@ def test_flags_that_the_manual_names_exist(settings):
     _, flags = settings
     found = named(FLAG)
     assert len(found) > 50
-    known = flags.union(FOREIGN_FLAGS, *(each._option_string_actions for each in parsers()))
+    known = flags.union(FOREIGN_FLAGS, *(parser._option_string_actions for parser in parsers()))
     assert not {each for each in found if each[1] not in known}
 
 

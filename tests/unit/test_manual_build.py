@@ -88,7 +88,7 @@ def test_every_kind_has_a_section_with_its_fields(definition):
     text += written("kinds-placement.md")
     kind = definition["spec"]["names"]["kind"]
     (section,) = re.findall(rf"^## {kind}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    (stored,) = [each for each in definition["spec"]["versions"] if each["storage"]]
+    (stored,) = [version for version in definition["spec"]["versions"] if version["storage"]]
     spec = stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
     fields = spec.get("properties", {})
     assert fields

@@ -33,7 +33,10 @@ def command_pages() -> str:
 def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            told = {each.dest: each.help or "" for each in action._choices_actions}
+            told = {
+                choices_action.dest: choices_action.help or ""
+                for choices_action in action._choices_actions
+            }
             for name, below in action.choices.items():
                 # Other names for one, and what is the same for another kind, are not listed.
                 if name in told:

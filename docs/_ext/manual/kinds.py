@@ -89,7 +89,7 @@ def _type(field: Mapping[str, Any]) -> str:
 def _meaning(field: Mapping[str, Any]) -> str:
     told = [plain(field.get("description", "")).rstrip(".")]
     if choices := field.get("enum"):
-        told.append("one of " + ", ".join(code(each or '""') for each in choices))
+        told.append("one of " + ", ".join(code(choice or '""') for choice in choices))
     told += [text.format(field[name]) for name, text in _LIMITS.items() if name in field]
     if "default" in field and field["default"] != {}:
         told.append(f"{code(_shown(field['default']))} by default")

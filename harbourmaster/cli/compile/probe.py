@@ -90,7 +90,10 @@ def object_of(part: str, name: str, namespace: Mapping[str, str], pod: Json) -> 
     spec = {SCHEDULER_NAME: "default-scheduler", **pod["spec"], "containers": [_CONTAINER]}
     owned = spec.get(TOLERATIONS) or []
     if kind == "Pod":
-        owned = [*owned, *(each for each in _DEFAULT_TOLERATIONS if each not in owned)]
+        owned = [
+            *owned,
+            *(toleration for toleration in _DEFAULT_TOLERATIONS if toleration not in owned),
+        ]
     if owned:
         spec[TOLERATIONS] = owned
     template = {"metadata": dict(pod["metadata"]), "spec": spec}
@@ -127,8 +130,8 @@ def expected(obj: Json, policies: Sequence[CompiledPolicy]) -> Json:
 def owned(obj: Json) -> Json:
     """The owned fields of its pod; what is empty counts as absent."""
     spec = pod_in(obj, obj["kind"])["spec"]
-    found: Json = _without_empty({name: spec.get(name) for name in _OWNED})
-    return found
+    json: Json = _without_empty({name: spec.get(name) for name in _OWNED})
+    return json
 
 
 def _without_empty(value: Any) -> Any:  # noqa: ANN401 - any JSON

@@ -259,7 +259,7 @@ class _Compilation:
 def registered_by(settings: RegistrationSettings, home: str) -> Registered:
     """For what the webhook is registered by these settings."""
     configuration = desired(settings, Home(home), None)[MUTATING_WEBHOOKS]
-    entries = {each["name"]: each for each in configuration["webhooks"]}
+    entries = {webhook["name"]: webhook for webhook in configuration["webhooks"]}
     rules: dict[str, list[Json]] = {}
     for name in (PODS_ENTRY, TEMPLATES):
         for rule in entries.get(name, {}).get("rules", ()):
@@ -269,7 +269,11 @@ def registered_by(settings: RegistrationSettings, home: str) -> Registered:
             rules.setdefault(part, []).append(rule)
     entry = entries.get(PODS_ENTRY) or entries.get(TEMPLATES) or {}
     namespaces = entry.get("namespaceSelector", {})
-    others = [each for each in namespaces.get("matchExpressions", ()) if each["key"] != GATES_LABEL]
+    others = [
+        expression
+        for expression in namespaces.get("matchExpressions", ())
+        if expression["key"] != GATES_LABEL
+    ]
     return Registered(
         rules, {**namespaces, "matchExpressions": others}, entry.get("objectSelector", {})
     )

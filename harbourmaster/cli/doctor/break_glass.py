@@ -92,12 +92,12 @@ async def _change(client: Client, resource: Resource, glass: BreakGlass, *, is_o
                 raise
             continue
         entries = changed.get("webhooks") or ()
-        policies = ", ".join(f"{each['name']} {each.get('failurePolicy')}" for each in entries)
+        policies = ", ".join(f"{entry['name']} {entry.get('failurePolicy')}" for entry in entries)
         done = "fails open" if is_on else "restored"
         say(f"{resource.kind}: {done}: {policies}")
         noted = standing_now or glass
         names = [str(each["name"]) for each in entries]
-        unknown = [each for each in names if not noted.has_noted(each)]
+        unknown = [name for name in names if not noted.has_noted(name)]
         if unknown and not is_on:
             say(
                 f"{resource.kind}: the earlier failurePolicy of {', '.join(unknown)} is unknown: "

@@ -83,7 +83,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
         report,
         [(line, _TONES.get(line.partition(" ")[0], "")) for line in lines(report)],
     )
-    bad = any(one.severity in {"fault", "unknown"} for one in report.findings)
+    bad = any(finding.severity in {"fault", "unknown"} for finding in report.findings)
     return LEFT if bad else DONE
 
 
@@ -98,7 +98,7 @@ async def diagnose(client: Client, namespace: str, canary_namespace: str = "") -
         findings = (missing,) if missing is not None else await diagnosed(CHECKS, installation)
     finally:
         await installation.close()
-    healthy = all(one.severity in {"ok", "note"} for one in findings)
+    healthy = all(finding.severity in {"ok", "note"} for finding in findings)
     return DoctorReport(healthy, summary(findings), our_version(), findings)
 
 
@@ -130,15 +130,19 @@ def lines(report: DoctorReport) -> list[str]:
     """The lines of the text output; the last one is the verdict."""
     found = []
     counts: Counter[str] = Counter()
-    for one in report.findings:
-        counts[one.check] += 1
-        if counts[one.check] > _MOST:
+    for finding in report.findings:
+        counts[finding.check] += 1
+        if counts[finding.check] > _MOST:
             continue
-        subject = f"{one.subject}: " if one.subject else ""
-        label = one.severity.upper() if one.severity in {"fault", "warning"} else one.severity
-        found.append(f"{label:{_LABEL}} {one.check:{_CHECK}} {subject}{one.text}")
-        if one.remedy:
-            found.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {one.remedy}")
+        subject = f"{finding.subject}: " if finding.subject else ""
+        label = (
+            finding.severity.upper()
+            if finding.severity in {"fault", "warning"}
+            else finding.severity
+        )
+        found.append(f"{label:{_LABEL}} {finding.check:{_CHECK}} {subject}{finding.text}")
+        if finding.remedy:
+            found.append(f"{'':{_LABEL}} {'':{_CHECK}} -> {finding.remedy}")
     found += [
         f"{'note':{_LABEL}} {check:{_CHECK}} {number - _MOST} more: -o json has all"
         for check, number in counts.items()
@@ -149,7 +153,7 @@ def lines(report: DoctorReport) -> list[str]:
 
 def summary(findings: Sequence[Finding]) -> str:
     """The verdict in one line."""
-    counts = Counter(one.severity for one in findings)
+    counts = Counter(finding.severity for finding in findings)
     parts = [many(counts[each], each) for each in ("fault", "warning") if counts[each]]
     if counts["unknown"]:
         parts.append(f"{many(counts['unknown'], 'thing')} that could not be read")

@@ -49,7 +49,7 @@ def add_gate(gate: ArgumentParser) -> None:
     release = add_command(actions, "release", text, run="gate.show:release")
     add_connection(release)
     _add_scheduler(release)
-    types = ", ".join(each.kind.lower() for each in dict.fromkeys(RELEASED.values()))
+    types = ", ".join(fromkey.kind.lower() for fromkey in dict.fromkeys(RELEASED.values()))
     release.add_argument(
         "subject",
         type=_released,

@@ -152,7 +152,7 @@ async def waiting_in(
     # Cycles of waits may go through pods that are not selected.
     others = await read(label_selector="")
     versions = await live.items(WORKLOAD_VERSIONS, _decode_version, place, skipped=unread.append)
-    places = {each.namespace for each in pods if not each.has_waited}
+    places = {pod.namespace for pod in pods if not pod.has_waited}
     waits = {each: await live_waits(live, each, others) for each in places}
     unread += dict.fromkeys(live.faults)
     return waiting(pods, versions, datetime.now(UTC), waits)
@@ -162,7 +162,7 @@ def waiting(
     pods: Iterable[Pod], versions: Iterable[WorkloadVersion], now: datetime, waits: _WaitsByPlace
 ) -> list[WaitingPod]:
     """The pods as they are shown, the oldest first; ``waits`` by namespace."""
-    by_key = {each.metadata.key: each for each in versions}
+    by_key = {version.metadata.key: version for version in versions}
     shown = []
     for pod in pods:
         described = workload_of(pod.annotations, pod.labels)
@@ -262,7 +262,7 @@ async def _clear(arguments: Arguments, client: Client) -> int:
     patch = MergePatch({"metadata": {"annotations": {CLEAR_KEY: _WANTED}}})
     try:
         version = _decode_version(await client.get(WORKLOAD_VERSIONS, name, namespace))
-        nodes = [each.name for each in version.status.failed_nodes]
+        nodes = [node.name for node in version.status.failed_nodes]
         if not nodes:
             say(f"{shown} avoids no node")
             return DONE

@@ -43,7 +43,8 @@ def scopes(
             groups.setdefault(policy.namespace if apart else None, []).append(policy)
     # Cluster policies come first.
     found = [
-        Scope(each, injected(groups[each])) for each in sorted(groups, key=lambda one: one or "")
+        Scope(each, injected(groups[each]))
+        for each in sorted(groups, key=lambda group: group or "")
     ]
     return [scope for scope in found if scope.injected.paths]
 

@@ -74,14 +74,14 @@ async def _live(arguments: Arguments, client: Client) -> int:
 async def _kinds(reader: ClusterReader) -> tuple[Kind, ...]:
     """The kinds that the API server sends to the webhook; all kinds if that is unknown."""
     try:
-        found = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))
+        configuration = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))
     except (ApiError, msgspec.MsgspecError) as error:
         complain(f"rules for every kind, because the registered kinds could not be read: {error}")
         return HANDLED
     return kinds_of(
         {
             (group, resource)
-            for entry in found.entries
+            for entry in configuration.entries
             for rule in entry.rules or ()
             for group in rule.api_groups or ()
             for resource in rule.resources or ()

@@ -110,11 +110,11 @@ async def _apply(client: Client, resource: Resource, body: dict[str, Any], *, is
 
 async def _delete(client: Client, resource: Resource, namespace: str, *, is_dry: bool) -> str:
     try:
-        found = metadata_in(await client.get(resource, NAME, namespace))
+        metadata = metadata_in(await client.get(resource, NAME, namespace))
     except NotFoundError:
         return "not found"
-    if not is_ours_by_name(found):
+    if not is_ours_by_name(metadata):
         return "left: it lacks the label app.kubernetes.io/name=harbourmaster"
     if not is_dry:
-        await client.delete(resource, NAME, namespace, uid=found.uid, missing_ok=True)
+        await client.delete(resource, NAME, namespace, uid=metadata.uid, missing_ok=True)
     return "deleted"

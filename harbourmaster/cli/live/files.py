@@ -91,7 +91,9 @@ class Dump:
         """Raises UnreadableError."""
         self.faults: list[str] = []
         """Objects that cannot be read."""
-        self._by_kind: dict[str, list[tuple[int, Raw]]] = {each.kind: [] for each in resources}
+        self._by_kind: dict[str, list[tuple[int, Raw]]] = {
+            resource.kind: [] for resource in resources
+        }
         self._file = file
         for index, raw in enumerate(_objects_in(file)):
             try:
@@ -104,7 +106,7 @@ class Dump:
 
     def has(self, *resources: Resource) -> bool:
         """Whether there is an object of one of the kinds."""
-        return any(self._by_kind[each.kind] for each in resources)
+        return any(self._by_kind[resource.kind] for resource in resources)
 
     async def listed(self, resource: Resource, pick: Callable[[Raw], object]) -> None:
         """Have ``pick`` look at every object, once: what was looked at is let go.

@@ -66,7 +66,10 @@ class Installation(ClusterReader):
 
     async def stored_configurations(self) -> dict[Resource, dict[str, Any] | None]:
         """Both webhook configurations of ours as they are stored."""
-        return {each: await self.read(each, NAME, decode_anything) for each in CONFIGURATIONS}
+        return {
+            configuration: await self.read(configuration, NAME, decode_anything)
+            for configuration in CONFIGURATIONS
+        }
 
     async def configuration(self, resource: Resource) -> Configuration | None:
         """One of them, projected."""

@@ -167,9 +167,9 @@ class Workload(_Kind, frozen=True):
     @property
     def why_not_ready(self) -> str:
         """What keeps a pod from being ready, as the kubelet or the scheduler says it."""
-        for each in self.status.container_statuses or ():
-            if each.state.waiting and each.state.waiting.reason:
-                return f"{each.state.waiting.reason} {each.state.waiting.message}".strip()
+        for status in self.status.container_statuses or ():
+            if status.state.waiting and status.state.waiting.reason:
+                return f"{status.state.waiting.reason} {status.state.waiting.message}".strip()
         scheduled = self.condition("PodScheduled")
         if scheduled is not None and scheduled.status == "False":
             return f"{scheduled.reason}: {scheduled.message}"
@@ -198,7 +198,7 @@ class Workload(_Kind, frozen=True):
     @property
     def variables(self) -> list[tuple[str, str, _KeyOfMap | None]]:
         """The environment of all containers: name, value, and the key of a ConfigMap instead."""
-        found = [each for one in self._pod_spec.containers for each in one.env or ()]
+        found = [each for container in self._pod_spec.containers for each in container.env or ()]
         return [(one.name, one.value, one.value_from.config_map_key_ref) for one in found]
 
     def source_of(self, path: str) -> tuple[str, str] | None:
@@ -208,14 +208,14 @@ class Workload(_Kind, frozen=True):
         above = [each for each in mounts if wanted.is_relative_to(each.mount_path)]
         # One mount hides what another has below it.
         mount = max(above, key=lambda one: len(PurePosixPath(one.mount_path).parts), default=None)
-        volumes = {each.name: each.config_map for each in self._pod_spec.volumes or ()}
+        volumes = {volume.name: volume.config_map for volume in self._pod_spec.volumes or ()}
         source = volumes.get(mount.name) if mount is not None else None
         if mount is None or source is None:
             return None
         inside = str(PurePosixPath(mount.sub_path) / wanted.relative_to(mount.mount_path))
         if not source.items:
             return source.name, inside
-        keys = {str(PurePosixPath(each.path)): each.key for each in source.items}
+        keys = {str(PurePosixPath(item.path)): item.key for item in source.items}
         return (source.name, keys[inside]) if inside in keys else None
 
 
@@ -225,7 +225,7 @@ def _is_no_flag(word: str) -> bool:
 
 def condition_of(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:
     """The condition of a type."""
-    return next((each for each in conditions or () if each.type == kind), None)
+    return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
 # Others.
@@ -259,7 +259,8 @@ class Binding(_Kind, frozen=True):
     def namespaces(self) -> frozenset[str]:
         """The namespaces of its subjects; "" among them where one is not a ServiceAccount."""
         return frozenset(
-            one.namespace if one.kind == "ServiceAccount" else "" for one in self.subjects or ()
+            subject.namespace if subject.kind == "ServiceAccount" else ""
+            for subject in self.subjects or ()
         )
 
     def is_only_for(self, namespace: str, account: str) -> bool:
@@ -282,10 +283,10 @@ def written_at(raw: msgspec.Raw | bytes, *path: str) -> list[str]:
     ``path`` is that of ``managedFields``: ``f:metadata``, ``f:annotations`` and so on.
     """
     times = []
-    for each in decode_anything(raw).get("metadata", {}).get("managedFields") or ():
-        owned = reduce(lambda found, key: (found or {}).get(key), path, each.get("fieldsV1"))
+    for field in decode_anything(raw).get("metadata", {}).get("managedFields") or ():
+        owned = reduce(lambda found, key: (found or {}).get(key), path, field.get("fieldsV1"))
         if owned is not None:
-            times.append(each.get("time") or "")
+            times.append(field.get("time") or "")
     return sorted(times)
 
 

@@ -77,8 +77,11 @@ async def caller(client: Client) -> Caller:
         answer = await client.request(
             "POST", _REVIEWS, body=msgspec.json.encode(body), content_type="application/json"
         )
-        found = decode_anything(answer)
-        user, stamp = found["status"]["userInfo"], moment(found["metadata"]["creationTimestamp"])
+        anything = decode_anything(answer)
+        user, stamp = (
+            anything["status"]["userInfo"],
+            moment(anything["metadata"]["creationTimestamp"]),
+        )
     except (ApiError, msgspec.DecodeError, LookupError, TypeError):
         return Caller("", datetime.now(UTC))
     return Caller(user.get("username", ""), stamp or datetime.now(UTC), stamp is not None)
@@ -289,9 +292,9 @@ def cause(error: ApiError) -> str:
 
 def right_of(error: ForbiddenError) -> str:
     """The missing right: verb, resource and namespace; empty where the text is not as usual."""
-    found = _FORBIDDEN.search(error.message)
-    if found is None:
+    match = _FORBIDDEN.search(error.message)
+    if match is None:
         return ""
-    group = f".{found['group']}" if found["group"] else ""
-    where = f" in namespace {found['namespace']}" if found["namespace"] else ""
-    return f"{found['verb']} {found['resource']}{group}{where}"
+    group = f".{match['group']}" if match["group"] else ""
+    where = f" in namespace {match['namespace']}" if match["namespace"] else ""
+    return f"{match['verb']} {match['resource']}{group}{where}"

@@ -67,7 +67,7 @@ async def running_settings(
 
 def _settings(arguments: argparse.Namespace, kind: type[Settings]) -> Settings:
     try:
-        found: Settings = settings_from(arguments, kind, describe)
+        settings: Settings = settings_from(arguments, kind, describe)
     except SettingsError as error:
         raise UnknownSettingsError(str(error)) from None
-    return found
+    return settings

@@ -87,8 +87,8 @@ class WaitFacts(NamedTuple):
 
 def waits_in_files(pods: Collection[Pod], objects: Objects) -> WaitFacts:
     """As far as the files have the objects; ``pods`` are those that they make."""
-    for each in pods:
-        objects.take(PODS, Target(name=each.name, labels=each.labels, is_ready=False))
+    for pod in pods:
+        objects.take(PODS, Target(name=pod.name, labels=pod.labels, is_ready=False))
     reports = {}
     for item in _items(pods):
         objects.kinds.setdefault(item.kind, of_kind("", item.kind))
@@ -112,7 +112,7 @@ async def live_waits(
     ``pods`` are all that wait there, and may be others. What cannot be read is among the faults of
     ``live``. Raises the ApiError by which no cluster can be read at all.
     """
-    pods = [each for each in pods if each.namespace == namespace and not each.has_waited]
+    pods = [pod for pod in pods if pod.namespace == namespace and not pod.has_waited]
     items, objects = _items(pods), files or Objects()
     settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
     kinds = objects.kinds if unknown else settings.lifecycle.kinds_to_wait_for
@@ -132,7 +132,7 @@ async def live_waits(
 
 
 def _items(pods: Iterable[Pod]) -> list[WaitItem]:
-    return list(dict.fromkeys(item for each in pods if each.waits for item in each.waits.items))
+    return list(dict.fromkeys(item for pod in pods if pod.waits for item in pod.waits.items))
 
 
 async def _read(

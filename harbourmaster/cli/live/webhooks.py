@@ -142,12 +142,12 @@ class Definition(Struct, frozen=True, rename="camel"):
     @property
     def served(self) -> frozenset[str]:
         """The versions in which it can be asked for."""
-        return frozenset(each.name for each in self.spec.versions if each.served)
+        return frozenset(version.name for version in self.spec.versions if version.served)
 
     @property
     def storage(self) -> str:
         """The version in which objects are written."""
-        return next((each.name for each in self.spec.versions if each.storage), "")
+        return next((version.name for version in self.spec.versions if version.storage), "")
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -199,8 +199,12 @@ class ApiService(Struct, frozen=True, rename="camel"):
     @property
     def why_unavailable(self) -> str:
         """Why the API server can't reach it; empty where it can."""
-        found = condition_of(self.status.conditions, "Available")
-        return f"{found.reason}: {found.message}" if found and found.status != "True" else ""
+        condition = condition_of(self.status.conditions, "Available")
+        return (
+            f"{condition.reason}: {condition.message}"
+            if condition and condition.status != "True"
+            else ""
+        )
 
 
 class _ServiceSpec(Struct, frozen=True, rename="camel"):
@@ -234,7 +238,7 @@ class EndpointSlice(Struct, frozen=True, rename="camel"):
     @property
     def is_ready(self) -> bool:
         """Whether some endpoint is; one that does not say counts, as for kube-proxy."""
-        return any(one.conditions.ready is not False for one in self.endpoints or ())
+        return any(endpoint.conditions.ready is not False for endpoint in self.endpoints or ())
 
 
 decode_configuration: Final = msgspec.json.Decoder(Configuration).decode

@@ -140,33 +140,49 @@ def _finding(
 
 
 def _registrations(observed: Observed) -> Iterator[MigrationFinding]:
-    for one in observed.registrations:
-        if one.is_broken:
-            dead = ", ".join(str(service) for service in one.services if not service.answers)
-            what = "every pod" if one.covers_pods else "every object that it is asked about"
-            yield _finding("webhook-broken", one.ref, delete(one.ref), services=dead, what=what)
-        elif one.system == KUPID and observed.ours.is_registered:
-            yield _finding("both-registered", one.ref, delete(one.ref))
+    for registration in observed.registrations:
+        if registration.is_broken:
+            dead = ", ".join(
+                str(service) for service in registration.services if not service.answers
+            )
+            what = (
+                "every pod" if registration.covers_pods else "every object that it is asked about"
+            )
+            yield _finding(
+                "webhook-broken",
+                registration.ref,
+                delete(registration.ref),
+                services=dead,
+                what=what,
+            )
+        elif registration.system == KUPID and observed.ours.is_registered:
+            yield _finding("both-registered", registration.ref, delete(registration.ref))
         else:
-            yield _finding("webhook-registered", one.ref)
+            yield _finding("webhook-registered", registration.ref)
 
 
 def _definitions(observed: Observed) -> Iterator[MigrationFinding]:
-    for one in observed.definitions:
-        if one.conversion is not None:
-            code = "conversion-broken" if one.is_unconverted else "conversion"
-            yield _finding(code, one.ref, conversion_off(one), service=str(one.conversion))
-        old = [version for version in one.stored_versions if version != one.storage_version]
+    for definition in observed.definitions:
+        if definition.conversion is not None:
+            code = "conversion-broken" if definition.is_unconverted else "conversion"
+            yield _finding(
+                code, definition.ref, conversion_off(definition), service=str(definition.conversion)
+            )
+        old = [
+            version
+            for version in definition.stored_versions
+            if version != definition.storage_version
+        ]
         if old:
-            yield _finding("old-versions", one.ref, versions=", ".join(old))
-        if one.objects is None:
-            yield _finding("objects-uncounted", one.ref)
+            yield _finding("old-versions", definition.ref, versions=", ".join(old))
+        if definition.objects is None:
+            yield _finding("objects-uncounted", definition.ref)
 
 
 def _releases(observed: Observed) -> Iterator[MigrationFinding]:
     for release in observed.releases:
         name = f"{release.namespace}/{release.name}"
-        owned = [one for one in observed.definitions if one.release == name]
+        owned = [definition for definition in observed.definitions if definition.release == name]
         yield _finding(
             "chart-deletes-definitions",
             f"helm release {release.name} in namespace {release.namespace}",
@@ -228,26 +244,32 @@ def _waiting(pod: StuckPod) -> str:
 
 
 def _policies(observed: Observed) -> Iterator[MigrationFinding]:
-    stored = sum(one.objects or 0 for one in observed.definitions if one.system == KUPID)
+    stored = sum(
+        definition.objects or 0 for definition in observed.definitions if definition.system == KUPID
+    )
     if stored and not observed.is_running(KUPID) and not observed.ours.is_ready:
         yield _finding("policies-idle", many(stored, "policy", "policies"))
-    for one in observed.policies:
-        if one.faults:
-            yield _finding("policy-refused", one.ref, corrected(one), faults="; ".join(one.faults))
-        if one.is_audited:
-            yield _finding("policy-audited", one.ref)
+    for policy in observed.policies:
+        if policy.faults:
+            yield _finding(
+                "policy-refused", policy.ref, corrected(policy), faults="; ".join(policy.faults)
+            )
+        if policy.is_audited:
+            yield _finding("policy-audited", policy.ref)
         # Once kupid is gone, the difference is history.
         if observed.is_installed(KUPID):
-            if one.lost:
-                yield _finding("policy-excluded", one.ref, namespaces=", ".join(one.lost))
-            if one.gained:
-                yield _finding("policy-included", one.ref, namespaces=", ".join(one.gained))
+            if policy.lost:
+                yield _finding("policy-excluded", policy.ref, namespaces=", ".join(policy.lost))
+            if policy.gained:
+                yield _finding("policy-included", policy.ref, namespaces=", ".join(policy.gained))
 
 
 def _references(observed: Observed) -> Iterator[MigrationFinding]:
-    for one in observed.references:
-        ref = Ref(one.to.resource.kind.lower(), one.to.name, one.to.namespace)
-        yield _finding("reference", ref, kubectl(*one.command), origins=", ".join(one.origins))
+    for reference in observed.references:
+        ref = Ref(reference.to.resource.kind.lower(), reference.to.name, reference.to.namespace)
+        yield _finding(
+            "reference", ref, kubectl(*reference.command), origins=", ".join(reference.origins)
+        )
 
 
 def _remains(observed: Observed) -> Iterator[MigrationFinding]:
@@ -266,8 +288,8 @@ def _remains(observed: Observed) -> Iterator[MigrationFinding]:
             )
     for left in observed.leftovers:
         yield _finding("leftover", left.ref, system=title(left.system))
-    for one in observed.namespaces:
-        if one.keeps:
-            yield _finding("namespace-in-use", one.ref, objects=", ".join(one.keeps))
+    for namespace in observed.namespaces:
+        if namespace.keeps:
+            yield _finding("namespace-in-use", namespace.ref, objects=", ".join(namespace.keeps))
         else:
-            yield _finding("leftover", one.ref, system=title(one.system))
+            yield _finding("leftover", namespace.ref, system=title(namespace.system))

@@ -114,9 +114,9 @@ def _namespaces(pods: Webhook) -> tuple[str, str]:
     """The namespaces that the webhook is limited to, or those that it leaves out."""
     selector = pods.namespace_selector
     rules = [
-        (each.operator, set(each.values or ()))
-        for each in (selector.match_expressions if selector else None) or ()
-        if each.key == _NAMESPACE_NAME
+        (expression.operator, set(expression.values or ()))
+        for expression in (selector.match_expressions if selector else None) or ()
+        if expression.key == _NAMESPACE_NAME
     ]
     # Keptn never gates its own pods.
     out = {pods.service[0]} if pods.service else set()
@@ -129,9 +129,9 @@ def _namespaces(pods: Webhook) -> tuple[str, str]:
 def config_findings(configs: Sequence[Config], namespaces: Sequence[str]) -> Iterator[Judged]:
     """KeptnConfigs that Keptn reads and that do not count here; ``namespaces`` begin with ours."""
     choice = chosen(configs, namespaces)
-    for each in configs:
-        if waits_for_adoption(each, choice, namespaces):
-            own, command = each.metadata, None
+    for config in configs:
+        if waits_for_adoption(config, choice, namespaces):
+            own, command = config.metadata, None
             if choice.first is not None:
                 why = f": {choice.first.metadata.key} comes first"
             else:
@@ -159,11 +159,11 @@ def refusal(raw: msgspec.Raw, resource: Resource) -> Judged | None:
 
 def task_token(raw: msgspec.Raw) -> Judged | None:
     """A definition whose tasks had a token that they do not request."""
-    found = _decode_task(raw)
-    account = found.spec.service_account
-    if found.spec.automount_service_account_token or (account and account.name):
+    task = _decode_task(raw)
+    account = task.spec.service_account
+    if task.spec.automount_service_account_token or (account and account.name):
         return None
-    ref = Ref("keptntaskdefinition", found.metadata.name, found.metadata.namespace)
+    ref = Ref("keptntaskdefinition", task.metadata.name, task.metadata.namespace)
     value = '{"spec":{"automountServiceAccountToken":{"type":true}}}'
     patch = ("patch", ref.kind, ref.name, "--type=merge", "-p", value)
     return Judged("task-token", ref, {}, kubectl(*patch, namespace=ref.namespace))
@@ -171,7 +171,7 @@ def task_token(raw: msgspec.Raw) -> Judged | None:
 
 def series_findings(metrics: Sequence[Metadata]) -> Iterator[Judged]:
     """Metrics whose gauge gets another name or labels."""
-    shared = Counter(gauge_name(each.name) for each in metrics)
+    shared = Counter(gauge_name(metric.name) for metric in metrics)
     for each in metrics:
         ours, theirs = gauge_name(each.name), "_".join(_WORDS.findall(each.name))
         ref = Ref("keptnmetric", each.name, each.namespace)

@@ -93,7 +93,11 @@ class Leftovers:
 
     async def releases(self, definitions: list[ReplacedDefinition]) -> list[Release]:
         """The Helm releases that made their definitions, if Helm still has a record of them."""
-        owners = {one.release: one.system for one in definitions if one.release}
+        owners = {
+            definition.release: definition.system
+            for definition in definitions
+            if definition.release
+        }
         found = []
         for owner, system in sorted(owners.items()):
             namespace, _, name = owner.partition("/")
@@ -110,9 +114,9 @@ class Leftovers:
 
     async def _held(self, namespace: str, kinds: list[Resource]) -> list[str]:
         held = [
-            f"{number} {each.plural}"
-            for each in kinds
-            if each.namespaced and (number := await self._live.count(each, namespace))
+            f"{number} {kind.plural}"
+            for kind in kinds
+            if kind.namespaced and (number := await self._live.count(kind, namespace))
         ]
         for resource in HELD_BY_USERS:
             # Custom ones are among the definitions, as far as they are there.

@@ -226,7 +226,9 @@ class KeptnFacts(Struct, frozen=True):
     @property
     def unset(self) -> tuple[Setting, ...]:
         """Those of the settings that are different here."""
-        return tuple(one for one in self.settings if parts(one.ours) != parts(one.value))
+        return tuple(
+            setting for setting in self.settings if parts(setting.ours) != parts(setting.value)
+        )
 
 
 class Ours(Struct, frozen=True):
@@ -307,7 +309,7 @@ class Observed(Struct, frozen=True):
         """Whether more is there than definitions, and namespaces that stay."""
         if system == KUPID and self.gardener:
             return True
-        going = [one for one in self.namespaces if not one.keeps]
+        going = [namespace for namespace in self.namespaces if not namespace.keeps]
         parts = (self.registrations, self.workloads, self.releases, self.leftovers, going)
         return any(one.system == system for part in parts for one in part)
 
@@ -320,15 +322,19 @@ class Observed(Struct, frozen=True):
     def needs_successor(self) -> bool:
         """Whether something of theirs works or left objects, and we do not serve or convert."""
         if self.serves:
-            return any(one.is_converted for one in self.definitions)
-        working = [one for one in self.registrations if not one.is_broken]
-        going = [one for one in self.namespaces if not one.keeps]
+            return any(definition.is_converted for definition in self.definitions)
+        working = [
+            registration for registration in self.registrations if not registration.is_broken
+        ]
+        going = [namespace for namespace in self.namespaces if not namespace.keeps]
         held = [one for one in self.definitions if one.is_converted or one.objects != 0]
         return any((self.gardener, working, self.workloads, self.leftovers, going, held))
 
     def _has_ready(self, system: System, roles: frozenset[str]) -> bool:
         return any(
-            one.is_ready for one in self.workloads if one.system == system and one.role in roles
+            workload.is_ready
+            for workload in self.workloads
+            if workload.system == system and workload.role in roles
         )
 
 

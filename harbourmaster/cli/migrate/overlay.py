@@ -27,13 +27,13 @@ _PATH: Final = "/spec/template/spec/containers/0/args/-"
 def overlay(observed: Observed) -> dict[str, Any]:
     """A kustomization for a folder of ``deploy``."""
     components, patches = [], []
-    for one in observed.keptn.settings:
-        if one.key in _COMPONENTS:
-            components += _COMPONENTS[one.key]
+    for setting in observed.keptn.settings:
+        if setting.key in _COMPONENTS:
+            components += _COMPONENTS[setting.key]
             continue
         # Those of the webhook are at the top.
-        process = CONTROLLER if "." in one.key else WEBHOOK
-        patch = json.dumps([{"op": "add", "path": _PATH, "value": one.flag}])
+        process = CONTROLLER if "." in setting.key else WEBHOOK
+        patch = json.dumps([{"op": "add", "path": _PATH, "value": setting.flag}])
         patches.append({"target": {"kind": "Deployment", "name": process}, "patch": patch})
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

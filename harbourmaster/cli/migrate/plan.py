@@ -139,20 +139,24 @@ def plan(observed: Observed) -> tuple[MigrationStep, ...]:
         "take-over": take_over,
         "free": _free(observed),
         "remove": _remove(observed, [*unblock, *install, *take_over]),
-        "namespaces": [delete(one.ref) for one in observed.namespaces if not one.keeps],
+        "namespaces": [
+            delete(namespace.ref) for namespace in observed.namespaces if not namespace.keeps
+        ],
     }
     if observed.unread:
         commands = {"unblock": unblock}
-    is_seed = observed.gardener or any(one.of_gardener for one in observed.definitions)
+    is_seed = observed.gardener or any(
+        definition.of_gardener for definition in observed.definitions
+    )
     remaining = []
     for step in STEPS:
-        if found := commands.get(step.code):
+        if command := commands.get(step.code):
             why = step.why
             if step.code == "install":
                 is_lost = observed.keptn.is_overlaid and observed.keptn.unset
                 why += (_REPLACED if is_lost else "") + (_ON_A_SEED if is_seed else "")
                 why += _by_helm(observed)
-            remaining.append(replace(step, why=why, commands=tuple(found)))
+            remaining.append(replace(step, why=why, commands=tuple(command)))
     # Where nothing goes any more, nothing need be saved.
     return () if all(step.code == "back-up" for step in remaining) else tuple(remaining)
 
@@ -163,7 +167,9 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
     Of a dead Keptn something must remain to which a definition refers. All else that was observed
     is of systems that are installed.
     """
-    refers = any(one.conversion or one.is_injected for one in observed.definitions)
+    refers = any(
+        definition.conversion or definition.is_injected for definition in observed.definitions
+    )
     is_dead = refers and not observed.is_running(KEPTN)
     return [
         one
@@ -173,32 +179,50 @@ def _going(observed: Observed) -> list[ReplacedDefinition]:
 
 
 def _unblock(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
-    commands = [delete(one.ref) for one in observed.registrations if one.is_broken]
+    commands = [
+        delete(registration.ref)
+        for registration in observed.registrations
+        if registration.is_broken
+    ]
     adopts = _adopts_at_once(observed)
     if commands or adopts:
         # The configurations say which namespaces have gates.
         commands = [*_saved(observed), *commands]
     if adopts:
         return [*commands, _make(observed, target(observed))]
-    return [*commands, *(conversion_off(one) for one in definitions if one.is_unconverted)]
+    return [
+        *commands,
+        *(conversion_off(definition) for definition in definitions if definition.is_unconverted),
+    ]
 
 
 def _back_up(definitions: list[ReplacedDefinition]) -> list[Command]:
     return [
-        kubectl("get", one.name, "--all-namespaces", "-o", "yaml", output=f"{one.name}.yaml")
-        for one in definitions
-        if one.objects != 0
+        kubectl(
+            "get",
+            definition.name,
+            "--all-namespaces",
+            "-o",
+            "yaml",
+            output=f"{definition.name}.yaml",
+        )
+        for definition in definitions
+        if definition.objects != 0
     ]
 
 
 def _keep(observed: Observed) -> list[Command]:
-    gardener = [one for one in observed.definitions if one.of_gardener and not one.is_kept]
+    gardener = [
+        definition
+        for definition in observed.definitions
+        if definition.of_gardener and not definition.is_kept
+    ]
     return [*map(kept, gardener), *map(forgotten, observed.releases)]
 
 
 def _adopts_at_once(observed: Observed) -> bool:
     """Whether some kind is converted by nobody although Harbourmaster is here to do it."""
-    return observed.serves and any(one.is_unconverted for one in observed.definitions)
+    return observed.serves and any(definition.is_unconverted for definition in observed.definitions)
 
 
 def _saved(observed: Observed) -> list[Command]:
@@ -224,7 +248,10 @@ def target(observed: Observed) -> str:
     """The make target that installs us; a running Keptn keeps its work, or all is done twice."""
     if observed.has_operator:
         return _BESIDE_KEPTN
-    certmanager = any(one.of_certmanager and one.system == KUPID for one in observed.registrations)
+    certmanager = any(
+        registration.of_certmanager and registration.system == KUPID
+        for registration in observed.registrations
+    )
     return _USING_CERTMANAGER if certmanager else "deploy"
 
 
@@ -232,7 +259,7 @@ def _install(observed: Observed) -> list[Command]:
     adopts = _adopts_at_once(observed)
     if not observed.needs_successor and (adopts or not observed.keptn.unset):
         return []
-    is_saved = adopts or any(one.is_broken for one in observed.registrations)
+    is_saved = adopts or any(registration.is_broken for registration in observed.registrations)
     return [
         # It deletes the namespace, so what follows makes it again.
         *([kubectl("delete", "-k", "deploy/shadow")] if observed.ours.is_shadow else ()),
@@ -250,7 +277,7 @@ def _install(observed: Observed) -> list[Command]:
 
 def _by_helm(observed: Observed) -> str:
     """How the Helm chart takes over definitions that name the release that made them."""
-    if not any(one.release for one in observed.definitions):
+    if not any(definition.release for definition in observed.definitions):
         return ""
     return (
         "; by Helm instead, as definitions belong to another release: helm install harbourmaster"
@@ -270,10 +297,14 @@ def _rolled_out(observed: Observed, role: str) -> Command:
 
 
 def _silence(observed: Observed, definitions: list[ReplacedDefinition]) -> list[Command]:
-    injected = [one.name for one in definitions if one.is_injected]
+    injected = [definition.name for definition in definitions if definition.is_injected]
     return [
         *(kubectl("label", "crd", name, f"{INJECTED}-") for name in injected),
-        *(delete(one.ref) for one in observed.registrations if not one.is_broken),
+        *(
+            delete(registration.ref)
+            for registration in observed.registrations
+            if not registration.is_broken
+        ),
     ]
 
 
@@ -283,15 +314,17 @@ def _stop(observed: Observed) -> list[Command]:
     workloads = sorted(observed.workloads, key=lambda one: one.role == "scheduler")
     return [
         *map(delete, observed.gardener),
-        *(delete(one.ref, "--cascade=foreground") for one in workloads),
+        *(delete(workload.ref, "--cascade=foreground") for workload in workloads),
         *map(delete, _again(observed)),
     ]
 
 
 def _again(observed: Observed) -> list[Ref]:
-    if not any(one.system == KUPID for one in observed.workloads):
+    if not any(workload.system == KUPID for workload in observed.workloads):
         return []
-    return [one.ref for one in observed.registrations if one.system == KUPID] or [
+    return [
+        registration.ref for registration in observed.registrations if registration.system == KUPID
+    ] or [
         Ref(f"{kind}webhookconfiguration", "gardener-extension-kupid")
         for kind in ("mutating", "validating")
     ]
@@ -311,11 +344,11 @@ def _take_over(observed: Observed) -> list[Command]:
 
 
 def _mend(observed: Observed) -> list[Command]:
-    commands = [corrected(one) for one in observed.policies if one.faults]
+    commands = [corrected(policy) for policy in observed.policies if policy.faults]
     if observed.is_installed(KEPTN):
-        commands += [kubectl(*one.command) for one in observed.references]
+        commands += [kubectl(*reference.command) for reference in observed.references]
         tokens = [one for one in observed.keptn.found if one.code == "task-token"]
-        commands += [one.command for one in tokens if one.command]
+        commands += [token.command for token in tokens if token.command]
     return commands
 
 
@@ -336,7 +369,7 @@ def _remove(observed: Observed, before: list[Command]) -> list[Command]:
     """Delete leftovers, but for APIServices that ``before`` directs to us."""
     installs = {one.arguments[1] for one in before if one.arguments[0] == "make"}
     taken_over = _METRICS_APIS if installs - {_BESIDE_KEPTN} else frozenset()
-    leftovers = [one for one in observed.leftovers if one.ref not in taken_over]
+    leftovers = [leftover for leftover in observed.leftovers if leftover.ref not in taken_over]
     # An APIService without its Service blocks the deletion of every namespace.
     leftovers.sort(key=lambda one: one.service is None)
     return [delete(one.ref) for one in leftovers]

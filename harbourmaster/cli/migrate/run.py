@@ -78,8 +78,8 @@ def reported(
             for one in found
         ],
         "plan": [
-            {**asdict(one), "commands": [_text(each, chosen) for each in one.commands]}
-            for one in steps
+            {**asdict(step), "commands": [_text(command, chosen) for command in step.commands]}
+            for step in steps
         ],
         "unread": unread,
     }

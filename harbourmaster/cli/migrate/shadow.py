@@ -71,7 +71,7 @@ async def run(arguments: Arguments, client: Client) -> int:
         await live.close()
     found = sorted(
         (*report.differences, *stored_differences(stored)),
-        key=lambda one: (bool(one.intended), -one.objects, one.key),
+        key=lambda difference: (bool(difference.intended), -difference.objects, difference.key),
     )
     shown = {"counts": report.counts, "differences": found, "unread": live.faults}
     print_out(arguments, shown, _lines(report.counts, found))
@@ -88,7 +88,7 @@ def stored_differences(stored: Stored) -> Iterator[Difference]:
 
 
 def _of_pods(stored: Stored) -> Iterator[Difference]:
-    versions = {each.metadata.key: each.spec for each in stored.versions}
+    versions = {version.metadata.key: version.spec for version in stored.versions}
     for pod in stored.pods:
         owner = supported_owner(pod.owner_references)
         described = workload_of(pod.annotations, pod.labels)
@@ -106,10 +106,10 @@ def _of_pods(stored: Stored) -> Iterator[Difference]:
             "workloadName": (names.workload, spec.workload_name),
             "version": (described.version, spec.version),
         }
-        for one in _CHECKS:
-            lists = (getattr(each, one.name) for each in (described, spec))
+        for check in _CHECKS:
+            lists = (getattr(each, check.name) for each in (described, spec))
             ours, theirs = (", ".join(sorted(each)) for each in lists)
-            values[one.encode_name] = ours, theirs
+            values[check.encode_name] = ours, theirs
         for field, (ours, theirs) in values.items():
             if ours != theirs:
                 at = f"KeptnWorkloadVersion spec.{field}"
@@ -117,13 +117,13 @@ def _of_pods(stored: Stored) -> Iterator[Difference]:
 
 
 def _of_apps(stored: Stored) -> Iterator[Difference]:
-    versions = {each.metadata.key for each in stored.app_versions}
+    versions = {app_version.metadata.key for app_version in stored.app_versions}
     for app in stored.apps:
         namespace, name = app.metadata.namespace, app.metadata.name
         members = [
-            each
-            for each in stored.workloads
-            if (each.metadata.namespace, each.spec.app) == (namespace, name)
+            workload
+            for workload in stored.workloads
+            if (workload.metadata.namespace, workload.spec.app) == (namespace, name)
         ]
         ours = composed_version(members) if members and is_managed(app) else app.spec.version
         if ours != app.spec.version:
@@ -145,10 +145,14 @@ async def _read(live: Installation) -> Stored:
         return tuple(await live.attempt(live.items(resource_of(definition), decode), []))
 
     namespaces = await live.attempt(live.namespaces(), [])
-    gated = {each.name for each in namespaces if each.annotations.get(OPT_IN_KEY) == OPT_IN}
+    gated = {
+        namespace.name
+        for namespace in namespaces
+        if namespace.annotations.get(OPT_IN_KEY) == OPT_IN
+    }
     pods = await live.attempt(live.listed(resources.PODS, metadata_in, metadata_only=True), [])
     return Stored(
-        tuple(each for each in pods if each.namespace in gated),
+        tuple(pod for pod in pods if pod.namespace in gated),
         await read(resources.WORKLOADS, Workload),
         await read(resources.WORKLOAD_VERSIONS, WorkloadVersion),
         await read(resources.APPS, App),

@@ -116,28 +116,29 @@ class _Survey:
     async def observe(self) -> Observed:
         live, attempt = self._live, self._live.attempt
         configurations = {
-            each: await attempt(live.configurations(each), []) for each in CONFIGURATIONS
+            configuration: await attempt(live.configurations(configuration), [])
+            for configuration in CONFIGURATIONS
         }
         registrations = [
-            one
+            registration
             for resource, found in configurations.items()
-            for one in await self._registrations(resource.kind, found)
+            for registration in await self._registrations(resource.kind, found)
         ]
         stored = await attempt(self._stored_definitions(), [])
         definitions = [await self._definition(one) for one in stored]
         workloads = await attempt(self._workloads(), [])
         namespaces = await attempt(live.namespaces(), [])
         made_for = {
-            one.name: system
-            for one in namespaces
-            if one.name != live.namespace and (system := system_of_namespace(one.name))
+            namespace.name: system
+            for namespace in namespaces
+            if namespace.name != live.namespace and (system := system_of_namespace(namespace.name))
         }
         settings = await attempt(self._settings(), None)
         gated, scheduled = await attempt(self._pods(settings), ([], []))
         places = {
             service.namespace: one.system for one in registrations for service in one.services
         }
-        places |= {one.ref.namespace: one.system for one in workloads}
+        places |= {workload.ref.namespace: workload.system for workload in workloads}
         places |= made_for
         places.pop(live.namespace, None)
         leftovers, kinds = Leftovers(live), [resource_of(one) for one in stored]
@@ -206,7 +207,7 @@ class _Survey:
                 if system_of_group(name.partition(".")[2])
             )
         )
-        return [decode_definition(each) for each in bodies]
+        return [decode_definition(body) for body in bodies]
 
     async def _definition(self, one: Definition) -> ReplacedDefinition:
         converter = None
@@ -298,7 +299,7 @@ class _Survey:
         self, settings: ControllerSettings | None, kinds: list[Resource]
     ) -> list[Unconsented]:
         mode = (settings or ControllerSettings()).cross_namespace_references
-        return await unconsented(self._live, mode, {each.plural: each for each in kinds})
+        return await unconsented(self._live, mode, {kind.plural: kind for kind in kinds})
 
     async def _keptn(
         self,
@@ -315,7 +316,7 @@ class _Survey:
 
         webhook = await live.attempt(live.readable(live.webhook_settings()), None)
         ours = stated(settings or ControllerSettings(), webhook or WebhookSettings())
-        refs = {one.role: one.ref for one in workloads if one.system == KEPTN}
+        refs = {workload.role: workload.ref for workload in workloads if workload.system == KEPTN}
         entries = [entry for one in mutating for entry in one.entries if entry.name == POD_WEBHOOK]
         environments = {
             refs[role]: await live.attempt(self._environment(refs[role]), {})
@@ -334,7 +335,7 @@ class _Survey:
             found += lifecycle_findings(ours.get("lifecycle.runnerSecurityContext", ""))
         if "metrics" in refs:
             found += series_findings(await listed(resources.KEPTN_METRICS, metadata_in))
-        exposed = [each.get("EXPOSE_KEPTN_METRICS") for each in environments.values()]
+        exposed = [environment.get("EXPOSE_KEPTN_METRICS") for environment in environments.values()]
         controller = await live.attempt(live.deployment(CONTROLLER), None)
         is_overlaid = controller is not None and controller.metadata.labels.get(MARK) == MIGRATED
         return KeptnFacts(wanted, is_overlaid, FALSE.isdisjoint(exposed), tuple(found))
@@ -380,7 +381,9 @@ class _Survey:
         return [Ref(kind, one.name, one.namespace) for one in found if KUPID in one.name]
 
     async def _policies(self, namespaces: list[Metadata]) -> list[Policy]:
-        reach = reach_of({one.name: one.labels for one in namespaces}, self._live.namespace)
+        reach = reach_of(
+            {namespace.name: namespace.labels for namespace in namespaces}, self._live.namespace
+        )
         return [
             policy
             for each in (resources.CLUSTER_POLICIES, resources.POLICIES)

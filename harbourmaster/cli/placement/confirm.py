@@ -32,7 +32,7 @@ def confirm(arguments: Arguments) -> int:
 
 async def _confirm(arguments: Arguments, client: Client) -> int:
     default = client.connection.namespace
-    places = [subject_of(arguments, each, default) for each in arguments.applications]
+    places = [subject_of(arguments, application, default) for application in arguments.applications]
     waiting: dict[tuple[str, str], str] = {}
     namespace = name = ""
     try:

@@ -140,7 +140,7 @@ def answer(decision: Decision) -> PlacementAnswer:
     ]
     return PlacementAnswer(
         candidates=ready,
-        matched=[each.target.label for each in decision.verdicts if not each.reason],
+        matched=[verdict.target.label for verdict in decision.verdicts if not verdict.reason],
         excluded=excluded,
         scores=dict(decision.scores),
         chosen=sorted(decision.chosen),

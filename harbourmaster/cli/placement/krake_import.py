@@ -40,8 +40,8 @@ def import_krake(arguments: Arguments) -> int:
     outcome = imported(documents, arguments.namespace, drop_hooks=arguments.drop_hooks)
     separator = ""
     for each in outcome.taken:
-        for found in each.objects:
-            sys.stdout.write(separator + dump(found))
+        for obj in each.objects:
+            sys.stdout.write(separator + dump(obj))
             separator = "---\n"
     for line in outcome.notes:
         print(clean(line), file=sys.stderr)
@@ -107,8 +107,8 @@ def _apart(found: list[KrakeConversion]) -> tuple[list[KrakeConversion], list[st
 
 def _has_metric_constraint(objects: Iterable[dict[str, Any]]) -> bool:
     """Whether any of the objects has a constraint on a metric."""
-    for each in objects:
-        constraints = each.get("spec", {}).get("constraints", {})
+    for obj in objects:
+        constraints = obj.get("spec", {}).get("constraints", {})
         if any(
             isinstance(target, dict) and target.get("metrics") for target in constraints.values()
         ):

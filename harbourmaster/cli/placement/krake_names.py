@@ -18,7 +18,7 @@ _DIGEST_LENGTH: Final = 8
 
 def object_name(old: str, longest: int = MAX_SUBDOMAIN) -> str:
     """The name as a DNS subdomain, the same one where it is one; empty where nothing is left."""
-    parts = (each.strip("-") for each in _ILLEGAL.sub("-", old.lower()).split("."))
+    parts = (word.strip("-") for word in _ILLEGAL.sub("-", old.lower()).split("."))
     return _cut(".".join(filter(None, parts)), old, longest)
 
 

@@ -119,8 +119,8 @@ def lines(shown: ShownApplication) -> Iterator[str]:
     yield f"{decision.time}, generation {decision.generation}: {decision.outcome}{to}"
     yield f"  {decision.reason}"
     yield f"{decision.matched} of {decision.considered} clusters matched"
-    for each in decision.candidates:
-        yield from _candidate(each, is_chosen=each.cluster == decision.chosen)
+    for candidate in decision.candidates:
+        yield from _candidate(candidate, is_chosen=candidate.cluster == decision.chosen)
     left = decision.considered - len(decision.candidates)
     if left > 0:
         yield f"    and {left} more, which are not kept"

@@ -62,7 +62,7 @@ def difference(
         warnings.append(f"denied: {after.response.reason}")
     if not changes and not warnings:
         return None
-    return Difference(changes, tuple(cut(each, MAX_WARNING) for each in warnings), *pods)
+    return Difference(changes, tuple(cut(warning, MAX_WARNING) for warning in warnings), *pods)
 
 
 def _unplaced(pod: Json) -> Json:
@@ -95,6 +95,6 @@ def _with_claims(spec: Any, found: Json) -> Any:  # noqa: ANN401
         return spec
     volumes = spec.get("volumes")
     given = volumes if isinstance(volumes, list) else []
-    names = [name_of(each) or "claim" for each in claims if isinstance(each, dict)]
-    made = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in names]
+    names = [name_of(claim) or "claim" for claim in claims if isinstance(claim, dict)]
+    made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
     return {**spec, "volumes": [*given, *made]}

@@ -157,7 +157,12 @@ class _Object(Struct, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         return next(
-            (each for each in self.metadata.owner_references or () if each.controller), None
+            (
+                reference
+                for reference in self.metadata.owner_references or ()
+                if reference.controller
+            ),
+            None,
         )
 
     @property
@@ -169,7 +174,10 @@ class _Object(Struct, frozen=True):
     def is_over(self) -> bool:
         """Whether it is a Job that has ended."""
         conditions = self.status.conditions if self.status is not None else None
-        return any(each.type in _ENDED and each.status == "True" for each in conditions or ())
+        return any(
+            condition.type in _ENDED and condition.status == "True"
+            for condition in conditions or ()
+        )
 
 
 _read: Final = msgspec.json.Decoder(_Object)

@@ -38,7 +38,7 @@ class Alike(Struct, frozen=True):
     @property
     def pods(self) -> int:
         """Of all of them."""
-        return sum(each.pods for each in self.workloads)
+        return sum(workload.pods for workload in self.workloads)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Alike(Struct, frozen=True):
     def diff(self) -> list[str]:
         """The fields of the pod spec that change, as a unified diff of YAML."""
         changes = self.workloads[0].changes
-        now = _side({each.field: each.now for each in changes})
+        now = _side({change.field: change.now for change in changes})
         then = _side({each.field: each.then for each in changes})
         # The first lines name files, of which there are none.
         return list(difflib.unified_diff(now, then, n=2, lineterm=""))[2:]
@@ -57,9 +57,9 @@ class Alike(Struct, frozen=True):
 def alike(workloads: Iterable[ChangedWorkload]) -> list[Alike]:
     """Groups, those of most workloads first."""
     groups: dict[bytes, list[ChangedWorkload]] = {}
-    for each in workloads:
-        key = msgspec.json.encode((each.changes, each.warnings))
-        groups.setdefault(key, []).append(each)
+    for workload in workloads:
+        key = msgspec.json.encode((workload.changes, workload.warnings))
+        groups.setdefault(key, []).append(workload)
     found = [Alike(tuple(each)) for each in groups.values()]
     return sorted(found, key=lambda group: -len(group.workloads))
 
@@ -84,7 +84,8 @@ def text(report: PreviewReport) -> Iterator[str]:
             yield f"    {reason}"
     for group in alike(report.workloads):
         yield ""
-        yield f"{shown([each.title for each in group.workloads])}, with {many(group.pods, 'pod')}:"
+        titles = shown([workload.title for workload in group.workloads])
+        yield f"{titles}, with {many(group.pods, 'pod')}:"
         for line in group.diff():
             yield f"  {line}"
         for warning in group.warnings:
@@ -131,7 +132,11 @@ def namespaces(counts: dict[str, int]) -> str:
 
 def _stranded(report: PreviewReport) -> list[tuple[str, Fit]]:
     """The workloads whose pods would no longer fit any node."""
-    return [(each.title, each.fit) for each in report.workloads if each.fit and each.fit.lost]
+    return [
+        (workload.title, workload.fit)
+        for workload in report.workloads
+        if workload.fit and workload.fit.lost
+    ]
 
 
 def _reasons(fit: Fit) -> list[str]:
@@ -177,7 +182,7 @@ def _table(report: PreviewReport) -> list[str]:
 
 
 def _details(group: Alike) -> Iterator[str]:
-    names = escaped(shown([each.title for each in group.workloads]))
+    names = escaped(shown([workload.title for workload in group.workloads]))
     yield ""
     yield f"<details><summary>{names}, with {many(group.pods, 'pod')}</summary>"
     yield ""

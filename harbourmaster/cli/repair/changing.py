@@ -60,10 +60,10 @@ async def observe(
     def lack(resource: Resource, raw: Raw) -> Lack | None:
         labels = metadata_in(raw).labels
         is_reviewed = any(
-            each.covers(resource.group, resource.plural)
-            and each.selects(space)
-            and each.selects_labels(labels)
-            for each in entries
+            entry.covers(resource.group, resource.plural)
+            and entry.selects(space)
+            and entry.selects_labels(labels)
+            for entry in entries
         )
         kind = KINDS[resource.group, resource.version, resource.kind]
         return lack_of(kind, raw, space.name, engine) if is_reviewed else None
@@ -194,7 +194,7 @@ class Changes:
             seen = await observe(self._live, self._space, self._engine)
             if not seen.lacking(workload):
                 return ""
-            members = [each.pod for each in seen.pods if each.workload == workload]
+            members = [pod.pod for pod in seen.pods if pod.workload == workload]
             if why := plan.exceeded(seen, members, plan.disruptions(stored)):
                 raise BudgetError(f"{why}: run the command again later")
             template = {"metadata": {"annotations": {_RESTARTED_AT: datetime.now(UTC).isoformat()}}}

@@ -97,7 +97,7 @@ class Observed(Struct, frozen=True):
 
     def lacking(self, workload: Workload) -> list[StoredPod]:
         """The pods of a workload that only a restart repairs."""
-        return [each for each in self.pods if (each.workload, each.action) == (workload, RESTART)]
+        return [pod for pod in self.pods if (pod.workload, pod.action) == (workload, RESTART)]
 
 
 class RepairItem(Struct, frozen=True):
@@ -133,8 +133,8 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
     if _LABEL_KEYS in bytes(raw) and not kind.is_template:
         # The API server has rewritten such terms, so that they can't be compared any more.
         policies = tuple(
-            replace(each, lists=tuple(one for one in each.lists if one[0][0] == _NODE_AFFINITY))
-            for each in policies
+            replace(policy, lists=tuple(one for one in policy.lists if one[0][0] == _NODE_AFFINITY))
+            for policy in policies
         )
     is_gated = view.spec is not None and bool(view.spec.scheduling_gates)
     has_gates = kind.is_template and engine.has_gates(namespace, known)
@@ -185,13 +185,13 @@ def _allowed(before: Json, after: Json, *, is_gated: bool) -> Json:
 
 def _stricter(old: Json, new: Json) -> Json:
     """The new term with the requirements of the old one first; empty if it lacks one of them."""
-    found: Json = {}
+    json: Json = {}
     for scope in SCOPES:
         before, after = old.get(scope) or [], new.get(scope) or []
         if any(each not in after for each in before):
             return {}
-        found[scope] = [*before, *(each for each in after if each not in before)]
-    return found if any(map(old.get, SCOPES)) else {}
+        json[scope] = [*before, *(each for each in after if each not in before)]
+    return json if any(map(old.get, SCOPES)) else {}
 
 
 def items_of(
@@ -218,7 +218,7 @@ def items_of(
         lack = rest or each.lack
         item = RepairItem(*each.workload, action, lack.fields, lack.policies, done, why)
         found.setdefault(item, []).append(each.pod.name)
-    named = {each.workload for each in seen.pods if each.lack}
+    named = {pod.workload for pod in seen.pods if pod.lack}
     why = "its pods get it when they are created, its template when it is changed"
     return [replace(each, pods=tuple(sorted(names))) for each, names in found.items()] + [
         RepairItem(*workload, "list", lack.fields, lack.policies, False, why)
@@ -268,8 +268,8 @@ def _wanted(workload: Json) -> int:
     """How many pods it should have."""
     if workload["kind"] == DAEMON_SETS.kind:
         return (workload.get("status") or {}).get("desiredNumberScheduled") or 0
-    found = workload["spec"].get("replicas")
-    return 1 if found is None else int(found)
+    replicas = workload["spec"].get("replicas")
+    return 1 if replicas is None else int(replicas)
 
 
 def is_complete(workload: Json) -> bool:
@@ -280,7 +280,7 @@ def is_complete(workload: Json) -> bool:
     names = ["updatedReplicas", "replicas", "availableReplicas"]
     if workload["kind"] == DAEMON_SETS.kind:
         names = ["updatedNumberScheduled", "numberAvailable"]
-    return all(status.get(each, 0) == _wanted(workload) for each in names)
+    return all(status.get(name, 0) == _wanted(workload) for name in names)
 
 
 def exceeded(seen: Observed, members: Sequence[Pod], needed: int) -> str:
@@ -288,7 +288,7 @@ def exceeded(seen: Observed, members: Sequence[Pod], needed: int) -> str:
 
     Pods that have just become unready are not counted in the status of a budget yet.
     """
-    known = {each.key: each for each in seen.budgets}
+    known = {budget.key: budget for budget in seen.budgets}
     ledger = BudgetLedger(known, {})
     ready = (each.pod for each in seen.pods if each.pod.is_ready and each.pod.deletion is None)
     healthy = Counter(each.key for pod in ready for each in ledger.matching(pod))
@@ -297,7 +297,7 @@ def exceeded(seen: Observed, members: Sequence[Pod], needed: int) -> str:
         for key, each in known.items()
     }
     ledger = BudgetLedger(current, {})
-    guards = [ledger.guard(each) for each in members]
+    guards = [ledger.guard(member) for member in members]
     for pod, guard in zip(members, guards, strict=True):
         allowed = current[guard].allowed if guard in current else 0
         if guard and allowed < min(needed, guards.count(guard)):

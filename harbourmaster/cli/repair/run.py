@@ -44,9 +44,9 @@ async def _run(arguments: Arguments, client: Client) -> int:
     configuration = await live.configuration(MUTATING_WEBHOOKS)
     entries = configuration.entries if configuration else ()
     spaces = [
-        each
-        for each in await live.namespaces()
-        if wanted in {"", each.name} and any(entry.selects(each) for entry in entries)
+        namespace
+        for namespace in await live.namespaces()
+        if wanted in {"", namespace.name} and any(entry.selects(namespace) for entry in entries)
     ]
     if not spaces:
         text = "no webhook is registered for its pods: run harbourmaster doctor"
@@ -60,7 +60,7 @@ async def _run(arguments: Arguments, client: Client) -> int:
     for error in failed:
         complain(cause(error))
     items.sort(key=lambda each: (each.namespace, each.kind, each.name, each.pods))
-    left = sum(len(each.pods) for each in items if not each.done)
+    left = sum(len(item.pods) for item in items if not item.done)
     total = f"{many(left, 'pod')} without what policies set" if left else "no pod lacks anything"
     report = {"dry_run": arguments.dry_run, "left": left, "items": items}
     print_out(arguments, report, [*map(str, items), total])
@@ -74,7 +74,7 @@ async def _repair(
     inputs = await inputs_of(live, space.name)
     if inputs.problems:
         raise ApiError(f"namespace {space.name} is skipped: {inputs.problems[0]}")
-    enforced = (each.compiled for each in inputs.policies if not each.compiled.is_audited)
+    enforced = (policy.compiled for policy in inputs.policies if not policy.compiled.is_audited)
     engine = Engine(replace(inputs.snapshot, policies=policy_set(enforced)), inputs.settings)
     seen = await observe(live, space, engine, arguments.selector or "")
     lacking = [each for each in seen.pods if each.lack]

@@ -54,11 +54,11 @@ class ObservedCluster:
         return Circumstances(reserved=reserved, departing=frozenset(departing))
 
     def _pod(self, raw: Raw) -> None:
-        found = decode_pod(raw, self._criteria)
-        key = found.pod.key if isinstance(found, PendingPod) else found.key
+        pod = decode_pod(raw, self._criteria)
+        key = pod.pod.key if isinstance(pod, PendingPod) else pod.key
         if key == self.key:
-            self.asked = found
-        self.cluster.put_pod(found)
+            self.asked = pod
+        self.cluster.put_pod(pod)
 
 
 async def survey(source: ClusterReader | Dump, state: ObservedCluster) -> None:

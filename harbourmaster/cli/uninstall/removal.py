@@ -361,7 +361,7 @@ class Removal:
                 if is_our_configuration(one, services)
             ]
             found += await self.shared_configurations()
-            found += [f"APIService {one.name}" for one in await self._our_api_services()]
+            found += [f"APIService {service.name}" for service in await self._our_api_services()]
         return found
 
     def deleted(self, names: list[str]) -> str:

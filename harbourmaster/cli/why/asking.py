@@ -81,7 +81,7 @@ async def inputs_of(
     live: Installation, namespace: str, owners: Sequence[Subject] = ()
 ) -> AdmissionInputs:
     """Read what a cluster has of it, all at once and only once."""
-    key = ("admission", namespace, tuple(each.shown for each in owners))
+    key = ("admission", namespace, tuple(owner.shown for owner in owners))
     return await live.once(key, partial(_inputs_of, live, namespace, owners))
 
 
@@ -97,7 +97,7 @@ async def _inputs_of(
     snapshot = Snapshot(
         namespaces={namespace: known} if known is not None else {},
         excluded=frozenset((live.namespace,)),
-        parents=parents_of([_decode_parent(each.raw) for each in owners]),
+        parents=parents_of([_decode_parent(owner.raw) for owner in owners]),
     )
     problems = tuple(filter(None, (everywhere[1], local[1], problem)))
     return AdmissionInputs(snapshot, settings, (*everywhere[0], *local[0]), problems, doubt)
@@ -195,7 +195,7 @@ def ask(
     is_off = "policies" not in inputs.settings.features
     candidates = () if is_off else inputs.policies
     snapshot = msgspec.structs.replace(
-        inputs.snapshot, policies=policy_set(each.compiled for each in candidates)
+        inputs.snapshot, policies=policy_set(candidate.compiled for candidate in candidates)
     )
     engine = _Listening(snapshot, inputs.settings, hashed)
     _, decision = answer(body, engine, may_patch=may_patch)

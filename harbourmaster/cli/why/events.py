@@ -53,11 +53,11 @@ async def events_of(live: ClusterReader, namespace: str, uid: str, *, of: str) -
             is_warning = each.get("type") == "Warning"
             time = next(filter(None, times), "")
             events.append(Event(time, each.get("reason") or "", text, is_warning))
-    return tuple(sorted(events, key=lambda each: each.time, reverse=True)[:MOST])
+    return tuple(sorted(events, key=lambda event: event.time, reverse=True)[:MOST])
 
 
 def event_lines(events: Sequence[Event]) -> Iterator[Line]:
     """One line for each."""
-    for each in events:
-        text = f"{each.time} {each.reason}: {each.message}"
-        yield Line(text, label="event", tone="bad" if each.is_warning else "dim")
+    for event in events:
+        text = f"{event.time} {event.reason}: {event.message}"
+        yield Line(text, label="event", tone="bad" if event.is_warning else "dim")

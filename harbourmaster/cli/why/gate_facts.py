@@ -102,7 +102,7 @@ class GateFacts:
         wanted = definitions_of(described)
         tasks, evaluations = TASK_DEFINITIONS.kind, EVALUATION_DEFINITIONS.kind
         names = {each.partition(" ")[2] for each in wanted}
-        known = {f"{tasks} {each}" for each in names if await self._task_definition(each)}
+        known = {f"{tasks} {name}" for name in names if await self._task_definition(name)}
         known |= {f"{evaluations} {each}" for each in names if await self._definition(each)}
         unread = tuple(self.notes)
         return [each for each in wanted if each not in known and not each.startswith(unread)]
@@ -134,7 +134,9 @@ class GateFacts:
             self._each(EVALUATION_DEFINITIONS, defined[EVALUATION], self._definition),
         )
         references = [
-            one.keptn_metric_ref for each in definitions.values() for one in each.spec.objectives
+            objective.keptn_metric_ref
+            for definition in definitions.values()
+            for objective in definition.spec.objectives
         ]
         return Facts(
             tasks=tasks,
@@ -186,7 +188,7 @@ class GateFacts:
 
         A note says if there are too many keys, so that none is called missing.
         """
-        keys = [each for each in dict.fromkeys(wanted) if each]
+        keys = [fromkey for fromkey in dict.fromkeys(wanted) if fromkey]
         if len(keys) > MOST:
             text = f"{resource.kind}: only {MOST} of {len(keys)} were looked at"
             self.notes.setdefault(resource.kind, text)
@@ -204,8 +206,8 @@ def definitions_of(described: WorkloadMetadata | None) -> list[str]:
     """The definitions of the checks before a workload's deployment, by kind and name."""
     tasks = described.pre_deployment_tasks if described else ()
     evaluations = described.pre_deployment_evaluations if described else ()
-    found = [f"{TASK_DEFINITIONS.kind} {each}" for each in tasks]
-    return found + [f"{EVALUATION_DEFINITIONS.kind} {each}" for each in evaluations]
+    found = [f"{TASK_DEFINITIONS.kind} {task}" for task in tasks]
+    return found + [f"{EVALUATION_DEFINITIONS.kind} {evaluation}" for evaluation in evaluations]
 
 
 _PARENTS: Final = frozenset((DEPLOYMENT, ROLLOUT, STATEFUL_SET, DAEMON_SET))

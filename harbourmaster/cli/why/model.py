@@ -38,9 +38,9 @@ class Line(Struct, frozen=True):
 
 def from_text(lines: Iterable[str]) -> Iterator[Line]:
     """Lines of another command, whose depth is their indentation."""
-    for each in lines:
-        text = each.lstrip()
-        yield Line(text, depth=(len(each) - len(text)) // 2)
+    for line in lines:
+        text = line.lstrip()
+        yield Line(text, depth=(len(line) - len(text)) // 2)
 
 
 class Section(Struct, frozen=True, kw_only=True):

@@ -235,7 +235,7 @@ def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
         facts = waits_in_files([pod, *filter(None, pods)], objects).of(pod, facts)
     report = gate_report(pod, facts, GateWaitRules(), datetime.now(UTC))
     checks = definitions_of(workload_of(pod.annotations, pod.labels))
-    missing = tuple(f"{each} in these files" for each in checks if each not in known)
+    missing = tuple(f"{check} in these files" for check in checks if check not in known)
     return told(GateDetail(report=report, missing=missing), reason, datetime.now(UTC))
 
 
@@ -247,7 +247,7 @@ def _given(arguments: Arguments) -> tuple[AdmissionInputs, int]:
     for problem in loaded.problems:
         complain(str(problem))
     values = [item.value for item in read_paths([arguments.policies]) if isinstance(item, Document)]
-    policies = policies_of(each for each in values if is_policy_kind(*kind_of(each)))
+    policies = policies_of(value for value in values if is_policy_kind(*kind_of(value)))
     return AdmissionInputs(loaded.snapshot, policies=policies), LEFT if loaded.problems else DONE
 
 
@@ -304,8 +304,8 @@ def _name_in(body: bytes) -> str:
     if request is None or not request.has_object:
         return ""
     try:
-        found = decode_anything(request.object)
+        anything = decode_anything(request.object)
     except (msgspec.DecodeError, RecursionError):
         return ""
-    stem = object_in(found, "metadata").get("generateName")
-    return name_of(found) or (f"{stem}…" if stem else "")
+    stem = object_in(anything, "metadata").get("generateName")
+    return name_of(anything) or (f"{stem}…" if stem else "")

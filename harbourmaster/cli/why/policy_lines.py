@@ -154,8 +154,8 @@ class Wording:
                 yield Line(f"skipped, it is invalid: {report.fault}", 1, "bad")
             elif not report.contributions:
                 yield Line("matches and sets nothing", 1, "dim")
-            for each in report.contributions:
-                yield self._contribution(each)
+            for contribution in report.contributions:
+                yield self._contribution(contribution)
             for note in report.notes:
                 if note.code == "affinity-conflict":
                     yield Line(note.text, 1, "bad", "warns")
@@ -182,7 +182,7 @@ class Wording:
 
     def fields(self, fields: Sequence[FieldReport]) -> Iterator[Line]:
         """Who set each field."""
-        found = [each for each in fields if self._is_shown(each)]
+        found = [field for field in fields if self._is_shown(field)]
         if not found:
             return
         known = self._known
@@ -198,7 +198,7 @@ class Wording:
 
     def origins(self, fields: Sequence[FieldReport]) -> dict[str, str]:
         """Who set each field, by its path below the pod spec."""
-        return {each.path.removeprefix(self._prefix): self._origin(each) for each in fields}
+        return {field.path.removeprefix(self._prefix): self._origin(field) for field in fields}
 
     def _is_shown(self, field: FieldReport) -> bool:
         if self._is_live and field.set_by != (OWN,):

@@ -54,7 +54,7 @@ def policies_section(answered: Answered, known: Background) -> Section:
     remarks = (*known.remarks, *filter(None, (known.unsent,)))
     state, summary = _summary(answered, known)
     reports = explanation.policies if explanation else ()
-    invalid = [each.reference for each in reports if each.matched and each.fault]
+    invalid = [report.reference for report in reports if report.matched and report.fault]
     lines = [Line(text, 0, "waiting", "unsure") for text in known.problems]
     lines += [Line(text, 0, "", "note") for text in remarks]
     if explanation is not None:
@@ -120,7 +120,7 @@ def _summary(answered: Answered, known: Background) -> tuple[State, str]:
         return "fault", f"{text}; {which} can't be used"
     if any(map(_is_hopeless, matched)):
         return "fault", f"{text}; what is required now can be met by no node"
-    changed = len({each.path for each in explanation.fields if set(each.set_by) - {OWN}})
+    changed = len({field.path for field in explanation.fields if set(field.set_by) - {OWN}})
     if not changed:
         return "fine", f"{text}; {_unchanged(matched)}"
     if known.unsent:
@@ -145,7 +145,7 @@ def _unasked(answered: Answered) -> tuple[State, str]:
 def _unchanged(matched: Sequence[PolicyReport]) -> str:
     """Why policies that match have nothing to do."""
     sets = "it sets" if len(matched) == 1 else "they set"
-    rules = {each.rule for report in matched for each in report.contributions}
+    rules = {contribution.rule for report in matched for contribution in report.contributions}
     if not rules:
         return f"{sets} nothing"
     if rules <= _THERE:
@@ -156,7 +156,9 @@ def _unchanged(matched: Sequence[PolicyReport]) -> str:
 def _is_hopeless(report: PolicyReport) -> bool:
     """Whether it requires what excludes something that is required as well."""
     warned = any(note.code == "affinity-conflict" for note in report.notes)
-    return warned and not any(each.rule == "left-out" for each in report.contributions)
+    return warned and not any(
+        contribution.rule == "left-out" for contribution in report.contributions
+    )
 
 
 def _counted(matched: int, total: int) -> str:

@@ -46,8 +46,9 @@ def show(arguments: Arguments, report: Report) -> None:
             "state": sections[0].state,
             "summary": sections[0].summary,
             "sections": [
-                {key: getattr(each, key) for key in _FOR_PROGRAMS} | {"next": step_of(each, report)}
-                for each in sections
+                {key: getattr(section, key) for key in _FOR_PROGRAMS}
+                | {"next": step_of(section, report)}
+                for section in sections
             ],
         }
         sys.stdout.buffer.write(begin + FORMATS[arguments.output](found))
@@ -63,13 +64,13 @@ def _text(report: Report, sections: Sequence[Section], terminal: Terminal) -> It
     yield terminal.line(report.subject.shown, "strong")
     if report.seen:
         yield terminal.line(report.seen, indent=_INDENT)
-    for each in sections:
+    for section in sections:
         yield ""
-        heading = f"{each.name.capitalize()}: {each.summary}"
-        yield terminal.line(heading, _TONES[each.state], hanging=_INDENT)
-        step = NOTHING if each.state == "fine" else step_of(each, report)
+        heading = f"{section.name.capitalize()}: {section.summary}"
+        yield terminal.line(heading, _TONES[section.state], hanging=_INDENT)
+        step = NOTHING if section.state == "fine" else step_of(section, report)
         steps = [Line(step, label="next", tone="strong")] if step not in {"", NOTHING} else []
-        yield from _lines([*each.lines, *steps], terminal)
+        yield from _lines([*section.lines, *steps], terminal)
 
 
 def _lines(lines: Sequence[Line], terminal: Terminal) -> Iterator[str]:

@@ -87,7 +87,7 @@ async def _explain(
     owners, doubt = await owners_of(live, subject)
     context = WhyContext(subject, live, now, owners, has_all=arguments.has_all)
     sections = ("checks", "references") if resource in REFERRING else SECTIONS
-    found = await asyncio.gather(*(section_of(each, context) for each in sections))
+    found = await asyncio.gather(*(section_of(section, context) for section in sections))
     line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
     show(arguments, Report(subject, line, tuple(filter(None, found)), owners))
     return DONE

@@ -57,21 +57,21 @@ async def owners_of(live: ClusterReader, subject: Subject) -> tuple[tuple[Subjec
 
 def seen(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> str:
     """What it looks like: its phase, its age, where it runs and whose it is."""
-    found = decode_workload(subject.raw)
+    workload = decode_workload(subject.raw)
     parts: list[str] = []
-    if found.status.phase:
-        parts.append(found.status.phase)
-        if found.gates:
+    if workload.status.phase:
+        parts.append(workload.status.phase)
+        if workload.gates:
             parts[-1] += " behind a scheduling gate"
-    if found.metadata.creation_timestamp:
-        age = max(int((now - parse(found.metadata.creation_timestamp)).total_seconds()), 0)
+    if workload.metadata.creation_timestamp:
+        age = max(int((now - parse(workload.metadata.creation_timestamp)).total_seconds()), 0)
         parts.append(f"{short_age(age)} old")
-    if found.spec.node_name:
-        parts.append(f"on node {found.spec.node_name}")
+    if workload.spec.node_name:
+        parts.append(f"on node {workload.spec.node_name}")
     if owners:
         parts.append(f"of {owners[-1].kind} {owners[-1].name}")
-    if found.status.replicas is not None:
-        parts.append(f"{found.status.ready_replicas} of {found.status.replicas} pods ready")
-    if found.metadata.deletion_timestamp:
+    if workload.status.replicas is not None:
+        parts.append(f"{workload.status.ready_replicas} of {workload.status.replicas} pods ready")
+    if workload.metadata.deletion_timestamp:
         parts.append("being deleted")
     return ", ".join(parts)

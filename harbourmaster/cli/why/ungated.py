@@ -110,12 +110,12 @@ async def why_ungated(context: WhyContext, wanted: Pod | None) -> Reason | None:
         text = f"admitted before namespace {subject.namespace} opted in ({since})"
         return "admitted-before", "fault", text
     configurations = await live.configurations(MUTATING_WEBHOOKS)
-    if any(ANNOTATION in each.metadata.annotations for each in configurations):
+    if any(ANNOTATION in configuration.metadata.annotations for configuration in configurations):
         text = "break-glass mode is on: pods start without their checks when no webhook answers"
         return "break-glass", "fault", text
     entries = [each for one in configurations for each in one.entries if each.covers_pods]
     is_open = any(
-        each.failure_policy == OPEN for each in entries if not _unselected(each, labels, own)
+        entry.failure_policy == OPEN for entry in entries if not _unselected(entry, labels, own)
     )
     how = "failurePolicy is Ignore" if is_open else "or break-glass mode was on"
     text = f"the webhook did not review it when it was created: it was not available, {how}"
@@ -134,13 +134,13 @@ async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
     owners = recorded_owners(version) if version is not None else ()
     sets = await live.attempt(live.listed(REPLICA_SETS, bytes, namespace), []) if owners else []
     # The oldest was checked; a rollback to it is fine.
-    known = [(found, raw) for raw in sets if (found := metadata_in(raw)).uid in owners]
+    known = [(metadata, raw) for raw in sets if (metadata := metadata_in(raw)).uid in owners]
     first, raw = min(known, key=lambda each: each[0].creation_timestamp, default=(None, b""))
     own = context.owners[0] if context.is_pod and context.owners else context.subject
     if first is None:
         return None
     images = _images(Subject("", REPLICA_SETS.kind, namespace, first.name, raw))
-    if changed := [each for each in _images(own) if each not in images]:
+    if changed := [image for image in _images(own) if image not in images]:
         passed = f"version {described.version} passed its checks with {', '.join(images)}"
         text = f"{passed} (ReplicaSet {first.name}), and {', '.join(changed)} starts without checks"
         return "version-not-raised", "fault", text
@@ -148,7 +148,7 @@ async def why_unchecked(context: WhyContext, pod: Pod) -> Reason | None:
 
 
 def _images(subject: Subject) -> list[str]:
-    return [each.image or "" for each in template_of(subject).containers]
+    return [container.image or "" for container in template_of(subject).containers]
 
 
 async def why_unsent(
@@ -166,7 +166,7 @@ async def why_unsent(
     except ApiError as error:
         raise_unusable(error)
         return ""
-    entries = [each for one in found for each in one.entries if each.name.endswith(_OURS)]
+    entries = [entry for one in found for entry in one.entries if entry.name.endswith(_OURS)]
     if not entries:
         return f"{_NO_WEBHOOK}: harbourmaster doctor says more"
     asked = [each for each in entries if each.covers(resource.group, resource.plural)]

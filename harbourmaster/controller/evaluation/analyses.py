@@ -314,7 +314,7 @@ class Analyses:
         if status == before:
             return
         await self._write(found, status)
-        known = {each.err_msg for each in before.stored_values.values()}
+        known = {stored_value.err_msg for stored_value in before.stored_values.values()}
         for reference, value in values.items():
             failure = run.failures.get(reference)
             if value.err_msg in known or failure is None or failure.is_passing:

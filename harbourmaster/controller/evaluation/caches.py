@@ -70,9 +70,9 @@ def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Cache[M
 
 
 def _metric(raw: msgspec.Raw) -> Metric:
-    found = _decode_metric(raw)
-    status = without_raw(found.status)
-    return found if status is found.status else msgspec.structs.replace(found, status=status)
+    metric = _decode_metric(raw)
+    status = without_raw(metric.status)
+    return metric if status is metric.status else msgspec.structs.replace(metric, status=status)
 
 
 def _provider(found: Metric) -> list[tuple[str, str]]:

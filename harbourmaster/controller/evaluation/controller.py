@@ -30,14 +30,14 @@ ANALYSES: Final = "analyses"
 
 def start(process: Process) -> Part:
     """Start both controllers and the ports."""
-    found = MetricsController(process)
+    controller = MetricsController(process)
     settings = process.settings
     certificate = None
     if settings.metrics.custom_metrics_api:
         certificate = process.serving_certificate("custom metrics", CLIENTS)
     # From the cache, which every replica has, as it has the values.
     results = AnalysisMetrics()
-    results.lead(AnalysisMeasures(found.caches.analyses.store))
+    results.lead(AnalysisMeasures(controller.caches.analyses.store))
     exposure = Exposure(
         process.client,
         settings.metrics,
@@ -48,7 +48,7 @@ def start(process: Process) -> Part:
         certificate=certificate,
         watches=process.metrics.watches,
     )
-    return Part(controllers=found.controllers, background=(exposure.run,))
+    return Part(controllers=controller.controllers, background=(exposure.run,))
 
 
 class MetricsController:
@@ -93,7 +93,7 @@ class MetricsController:
             for key in keys:
                 namespace, _, name = key.partition("/")
                 users = caches.metrics.store.by_index(BY_PROVIDER, (namespace, name))
-                metrics.changed(found.metadata.key for found in users)
+                metrics.changed(user.metadata.key for user in users)
 
         caches.providers.subscribe(providers_changed)
 

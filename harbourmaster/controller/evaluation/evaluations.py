@@ -66,34 +66,34 @@ class Evaluations:
     def due(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those that have no verdict, or are gone and to be forgotten."""
         for key in list(self._evaluations.keys()) if keys is None else keys:
-            found = self._evaluations.get(key)
-            if key in self._measured or (found is not None and not _is_over(found)):
+            evaluation = self._evaluations.get(key)
+            if key in self._measured or (evaluation is not None and not _is_over(evaluation)):
                 yield key
 
     async def reconcile(self, key: str) -> float | None:
         """Measure if it is time, and write the result. Raises ApiError."""
-        found = self._evaluations.get(key)
-        if found is None or _is_over(found):
+        evaluation = self._evaluations.get(key)
+        if evaluation is None or _is_over(evaluation):
             self._measured.pop(key, None)
             return None
-        seconds, complaint = interval_of(found)
+        seconds, complaint = interval_of(evaluation)
         try:
-            left = await self._time_left(found, seconds)
+            left = await self._time_left(evaluation, seconds)
             if left > 0:
                 return left
             now = self._context.now()
-            before = progress_of(found.status)
-            after = self._advanced(found, before)
-            if not await self._write(found, before, after, now):
+            before = progress_of(evaluation.status)
+            after = self._advanced(evaluation, before)
+            if not await self._write(evaluation, before, after, now):
                 return None
         except NotFoundError:
             # Gone, and the watch is about to tell.
             return None
         if after.tries > before.tries:
-            self._measured[key] = _Last(found.metadata.uid, now)
+            self._measured[key] = _Last(evaluation.metadata.uid, now)
         if complaint and before.tries == 0 < after.tries:
             self._context.signals.emit(
-                found, "ReconcileEvaluation", "ReconcileError", complaint, warning=True
+                evaluation, "ReconcileEvaluation", "ReconcileError", complaint, warning=True
             )
         return None if after.is_over or after.tries == before.tries else seconds
 
@@ -195,13 +195,13 @@ class Evaluations:
     ) -> dict[Objective, str]:
         """Why metrics of other namespaces must not be read; what names none is looked up."""
         found = {}
-        for each in objectives:
-            where, origin = each.namespace, definition.metadata.namespace
-            to = Reference(KEPTN_METRICS, where or origin, each.metric, origin)
-            metric = self._metrics.store.get(f"{where}/{each.metric}")
+        for objective in objectives:
+            where, origin = objective.namespace, definition.metadata.namespace
+            to = Reference(KEPTN_METRICS, where or origin, objective.metric, origin)
+            metric = self._metrics.store.get(f"{where}/{objective.metric}")
             annotations = None if metric is None else metric.metadata.annotations
             if not to.is_allowed(self._context.references, annotations):
-                found[each] = to.refusal
+                found[objective] = to.refusal
         return found
 
     def _read(self, objective: Objective, namespaces: tuple[str, ...]) -> Reading:

@@ -76,11 +76,11 @@ class MetricReconciler:
 
     async def reconcile(self, key: str) -> float | None:
         """Ask if it is time, or write the result. Raises ApiError."""
-        found = self._metrics.get(key)
-        if found is None or found.metadata.deletion_timestamp:
+        metric = self._metrics.get(key)
+        if metric is None or metric.metadata.deletion_timestamp:
             self._forget(key)
             return None
-        entry = self._entry(key, found)
+        entry = self._entry(key, metric)
         if entry.outcome is None:
             if entry.is_waiting:
                 return None
@@ -88,12 +88,12 @@ class MetricReconciler:
             wait = entry.wait(now)
             if wait is None or wait > 0:
                 return wait
-            self._fetch(key, found, entry, now)
+            self._fetch(key, metric, entry, now)
             if entry.outcome is None:
                 return None
         outcome = entry.outcome
         try:
-            await self._write(found, entry, outcome)
+            await self._write(metric, entry, outcome)
         except NotFoundError:
             # Gone, which the watch is about to tell; or its definition is just being replaced.
             return _AGAIN
@@ -282,7 +282,7 @@ def _value(found: Metric, answer: Answer) -> str:
     span = found.spec.range
     if span is None or not span.aggregation:
         return answer.value
-    return print_number(aggregate(span.aggregation, [each.value for each in answer.samples]))
+    return print_number(aggregate(span.aggregation, [sample.value for sample in answer.samples]))
 
 
 def _stamp(moment: float) -> str:

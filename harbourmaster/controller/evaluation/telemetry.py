@@ -169,8 +169,8 @@ def _objectives(found: Analysis, told: StoredAnalysis) -> Iterator[tuple[tuple[s
     definition = found.spec.analysis_definition
     namespace = definition.namespace or found.metadata.namespace
     name, analysis_namespace, *timeframe = _labels(found)
-    for each in told.objective_results:
-        objective = each.objective
+    for result in told.objective_results:
+        objective = result.objective
         reference = objective.analysis_value_template_ref
         labels = (
             reference.name,
@@ -181,4 +181,4 @@ def _objectives(found: Analysis, told: StoredAnalysis) -> Iterator[tuple[tuple[s
             str(objective.weight),
             *timeframe,
         )
-        yield labels, each.value
+        yield labels, result.value

@@ -67,7 +67,7 @@ def value_list(version: str, values: Iterable[ExposedValue]) -> bytes:
         "kind": "MetricValueList",
         "apiVersion": f"{GROUP}/{version}",
         "metadata": {},
-        "items": [_item(version, each) for each in values],
+        "items": [_item(version, value) for value in values],
     }
     return msgspec.json.encode(found)
 

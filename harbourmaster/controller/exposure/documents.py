@@ -43,7 +43,7 @@ def documents() -> dict[tuple[str, ...], bytes]:
 
 
 def _group() -> dict[str, Any]:
-    versions = [{"groupVersion": f"{GROUP}/{each}", "version": each} for each in VERSIONS]
+    versions = [{"groupVersion": f"{GROUP}/{version}", "version": version} for version in VERSIONS]
     return {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
 
 

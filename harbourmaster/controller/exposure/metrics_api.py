@@ -79,7 +79,7 @@ class Selector(Struct, frozen=True):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels are selected."""
-        return all(each.holds(labels) for each in self.requirements)
+        return all(requirement.holds(labels) for requirement in self.requirements)
 
 
 def parse_selector(text: str) -> Selector:
@@ -94,13 +94,13 @@ def _requirements(text: str) -> Iterator[SelectorTerm]:
         return
     at = 0
     while True:
-        found = _TERM.match(text, at)
-        if found is None or text[found.end() : found.end() + 1] not in {"", ","}:
+        match = _TERM.match(text, at)
+        if match is None or text[match.end() : match.end() + 1] not in {"", ","}:
             raise ValueError(f"not a label selector from character {at + 1} on")
-        yield _requirement(found)
-        if found.end() == len(text):
+        yield _requirement(match)
+        if match.end() == len(text):
             return
-        at = found.end() + 1
+        at = match.end() + 1
 
 
 def _requirement(found: re.Match[str]) -> SelectorTerm:
@@ -113,8 +113,8 @@ def _requirement(found: re.Match[str]) -> SelectorTerm:
     if found["order"]:
         return SelectorTerm(key, found["order"], frozenset((found["number"],)))
     if found["set"]:
-        values = frozenset(each.strip() for each in found["values"].split(","))
-        if any(_ONE_VALUE.fullmatch(each) is None for each in values):
+        values = frozenset(word.strip() for word in found["values"].split(","))
+        if any(_ONE_VALUE.fullmatch(value) is None for value in values):
             raise ValueError(f"not a label's values from character {found.start('values') + 1} on")
         return SelectorTerm(key, found["set"], values)
     return SelectorTerm(key, "exists")

@@ -44,8 +44,8 @@ def gauge_name(name: str) -> str:
 def render(metrics: Iterable[tuple[Metric, ExposedValue | None]]) -> bytes:
     """The text of all values. Metrics without one count only for whether a name is unique."""
     families: dict[str, list[tuple[Metric, ExposedValue | None]]] = defaultdict(list)
-    for each in metrics:
-        families[gauge_name(each[0].metadata.name)].append(each)
+    for metric in metrics:
+        families[gauge_name(metric[0].metadata.name)].append(metric)
     lines: list[str] = []
     for name in sorted(families.keys() - _TAKEN):
         lines += _family(name, families[name])
@@ -108,10 +108,10 @@ class PlainHandler:
         return NamelessResponse(body=self._page, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
     def _value(self, namespace: str, name: str) -> web.StreamResponse:
-        found = self._values.get(namespace, name)
-        if found is None:
+        value = self._values.get(namespace, name)
+        if value is None:
             return NamelessResponse(status=404)
-        body = {"metric": name, "namespace": namespace, "value": found.text}
+        body = {"metric": name, "namespace": namespace, "value": value.text}
         return json_response(msgspec.json.encode(body))
 
 

@@ -214,7 +214,10 @@ def _owner_of_version(found: model.WorkloadVersion) -> list[tuple[str, str, str]
 
 def _owner_of_owner(found: Owner) -> list[tuple[str, str, str]]:
     metadata = found.metadata
-    return [(metadata.namespace, each.kind, each.name) for each in metadata.owner_references]
+    return [
+        (metadata.namespace, reference.kind, reference.name)
+        for reference in metadata.owner_references
+    ]
 
 
 def _listed(found: model.AppVersion) -> list[tuple[str, str]]:
@@ -222,8 +225,8 @@ def _listed(found: model.AppVersion) -> list[tuple[str, str]]:
         return []
     spec = found.spec
     return [
-        (found.metadata.namespace, names_of(spec.app_name, each.name, each.version).version)
-        for each in spec.workloads
+        (found.metadata.namespace, names_of(spec.app_name, workload.name, workload.version).version)
+        for workload in spec.workloads
     ]
 
 

@@ -88,10 +88,10 @@ class FunctionMaps:
         if not is_name(name):
             return None
         try:
-            found = _decode_full(await self._client.get(CONFIG_MAPS, name, namespace))
+            full = _decode_full(await self._client.get(CONFIG_MAPS, name, namespace))
         except NotFoundError:
             return None
-        return found.data.get(CODE)
+        return full.data.get(CODE)
 
     async def ensure(
         self,
@@ -154,18 +154,18 @@ class FunctionMaps:
                 pass
             else:
                 return decode_function_map(answer).metadata.resource_version
-        found = _decode_full(await self._client.get(CONFIG_MAPS, name, owner.namespace))
-        controller = found.metadata.controller
+        full = _decode_full(await self._client.get(CONFIG_MAPS, name, owner.namespace))
+        controller = full.metadata.controller
         # Keptn leaves its ConfigMaps without an owner, and they outlive their definitions.
-        is_left = controller is None and (adopt or found.data == wanted["data"])
+        is_left = controller is None and (adopt or full.data == wanted["data"])
         if not (is_left or _belongs(controller, owner, kind)):
             raise ClashError(
                 f"ConfigMap {name} is not that of {kind} {owner.name}: delete it, or rename one"
             )
-        operations = _differences(found, wanted, owner)
+        operations = _differences(full, wanted, owner)
         if not operations:
-            return found.metadata.resource_version
-        answer = await patch_object(self._client, CONFIG_MAPS, found.metadata, operations)
+            return full.metadata.resource_version
+        answer = await patch_object(self._client, CONFIG_MAPS, full.metadata, operations)
         return decode_function_map(answer).metadata.resource_version
 
 
@@ -185,7 +185,7 @@ def _differences(found: _Full, wanted: dict[str, Any], owner: Metadata) -> list[
 
 def _is_right(found: FunctionMap, owner: Metadata, kind: str, code_digest: str) -> bool:
     references = found.metadata.owner_references
-    controller = next((each for each in references if each.controller), None)
+    controller = next((reference for reference in references if reference.controller), None)
     return (
         controller is not None
         and _belongs(controller, owner, kind)

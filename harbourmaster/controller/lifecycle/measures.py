@@ -95,7 +95,7 @@ class Measures:
 
 def _waits(caches: LifecycleCaches) -> Counter[str]:
     """How many pods wait for objects, by PENDING and BLOCKED."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     # The pods of a workload are alike, and there may be thousands.
     alike: dict[tuple[str | None, ...], str] = {}
     for pod in caches.pods.store.values():
@@ -107,8 +107,8 @@ def _waits(caches: LifecycleCaches) -> Counter[str]:
             # Without an age, because one that waited too long is marked or goes.
             report = wait_report(pod, caches.waits.reports(pod.namespace), 0.0, cycle)
             alike[key] = BLOCKED if report.blocked else "" if report.is_over else PENDING
-        found[alike[key]] += 1
-    return found
+        counter[alike[key]] += 1
+    return counter
 
 
 def labels_of(obj: Finishable) -> tuple[str, ...]:
@@ -140,17 +140,17 @@ def _anchor(obj: Finishable) -> tuple[str, str]:
 
 def _active(objects: Collection[Finishable]) -> Counter[tuple[str, ...]]:
     """All unfinished objects, and the latest finished ones."""
-    found: Counter[tuple[str, ...]] = Counter()
+    counter: Counter[tuple[str, ...]] = Counter()
     over = []
     for obj in objects:
         # A superseded version may have no end time.
         if obj.status.end_time or state_of(obj) in COMPLETED:
             over.append(obj)
         else:
-            found[labels_of(obj)] += 1
+            counter[labels_of(obj)] += 1
     for obj in _latest(over):
-        found[labels_of(obj)] += 0
-    return found
+        counter[labels_of(obj)] += 0
+    return counter
 
 
 def _latest(objects: Iterable[T]) -> list[T]:
@@ -160,7 +160,7 @@ def _latest(objects: Iterable[T]) -> list[T]:
 
 def _durations(versions: Iterable[Version]) -> dict[tuple[str, ...], float]:
     found = {}
-    for each in _latest(each for each in versions if each.status.end_time):
+    for each in _latest(version for version in versions if version.status.end_time):
         seconds = seconds_between(each.status.start_time, each.status.end_time)
         if seconds is not None:
             found[_deployment(each)] = seconds

@@ -181,7 +181,7 @@ class LifecycleMetrics(Collector):
             return
         found = self._finished[kind]
         for labels, series in list(found.items()):
-            series.anchors = {each for each in series.anchors if self._source.exists(each)}
+            series.anchors = {anchor for anchor in series.anchors if self._source.exists(anchor)}
             if not series.anchors:
                 del found[labels]
         self._sweep_at[kind] = 2 * len(found) + _SPARE

@@ -57,17 +57,19 @@ class Mistakes(Generic[T]):
             return
         told, mistakes = self._told.get(key, []), self._find(found)
         self._told[key] = mistakes
-        for each in mistakes:
-            if each not in told:
+        for mistake in mistakes:
+            if mistake not in told:
                 about = Reference(self._resource, found.metadata)
-                self._signals.emit(about, each.phase, each.state, each.text, warning=True)
+                self._signals.emit(about, mistake.phase, mistake.state, mistake.text, warning=True)
 
 
 def of_definitions(context: Context) -> Mistakes[EvaluationDefinition]:
     """On targets of KeptnEvaluationDefinitions that cannot be parsed."""
 
     def find(found: EvaluationDefinition) -> list[Obstacle]:
-        return [Obstacle("EvaluationTarget", "Invalid", str(each)) for each in target_errors(found)]
+        return [
+            Obstacle("EvaluationTarget", "Invalid", str(error)) for error in target_errors(found)
+        ]
 
     return Mistakes(context, context.caches.evaluation_definitions, find)
 
@@ -78,6 +80,6 @@ def of_pods(context: Context) -> Mistakes[Pod]:
     def find(pod: Pod) -> list[Obstacle]:
         if not pod.mistakes or not context.has_gates(pod.namespace):
             return []
-        return [Obstacle("Gate", _STATES[each.code], each.text) for each in pod.mistakes]
+        return [Obstacle("Gate", _STATES[mistake.code], mistake.text) for mistake in pod.mistakes]
 
     return Mistakes(context, context.caches.pods, find)

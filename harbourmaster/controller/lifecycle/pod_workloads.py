@@ -219,18 +219,18 @@ class PodWorkloads:
 
     def _check_version(self, pod: Pod, workload: Workload, wish: Wanted) -> None:
         """Reject a name that belongs to another version or workload: one of them must change."""
-        other = self._versions.get(f"{pod.namespace}/{wish.names.version}")
-        if other is None or other.metadata.deletion_timestamp:
+        version = self._versions.get(f"{pod.namespace}/{wish.names.version}")
+        if version is None or version.metadata.deletion_timestamp:
             return
-        spec = other.spec
-        if not is_version_of(other, wish.spec.app, wish.names.workload, wish.spec.version):
+        spec = version.spec
+        if not is_version_of(version, wish.spec.app, wish.names.workload, wish.spec.version):
             text = (
-                f"KeptnWorkloadVersion {other.metadata.name} is of the workload "
+                f"KeptnWorkloadVersion {version.metadata.name} is of the workload "
                 f"{spec.workload_name} of the app {spec.app} in the version {spec.version}"
             )
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
-        if is_by_hand(other, workload):
-            text = f"KeptnWorkloadVersion {other.metadata.name} is {BY_HAND}"
+        if is_by_hand(version, workload):
+            text = f"KeptnWorkloadVersion {version.metadata.name} is {BY_HAND}"
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
 
 

@@ -74,15 +74,18 @@ def failed_node(raw: msgspec.Raw | bytes) -> tuple[str, str] | None:
 
 
 def _start(status: PodStatus) -> Start:
-    ready = next((each for each in status.conditions if each.type == _READY), None)
+    ready = next((condition for condition in status.conditions if condition.type == _READY), None)
     return Start(
         phase=status.phase,
         is_ready=ready is not None and ready.status == "True",
         started=status.start_time,
         turned=(ready.last_transition_time or "") if ready is not None else "",
         reasons=tuple(
-            each.state.waiting.reason
-            for each in (*status.init_container_statuses, *status.container_statuses)
-            if each.state.waiting is not None
+            init_container_status.state.waiting.reason
+            for init_container_status in (
+                *status.init_container_statuses,
+                *status.container_statuses,
+            )
+            if init_container_status.state.waiting is not None
         ),
     )

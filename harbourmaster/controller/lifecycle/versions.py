@@ -123,7 +123,9 @@ class Versions(Generic[V]):
                 world = replace(
                     world,
                     made={(each.phase.name, each.definition): made[each] for each in made},
-                    refused=frozenset((each.phase.name, each.definition) for each in failures),
+                    refused=frozenset(
+                        (failure.phase.name, failure.definition) for failure in failures
+                    ),
                 )
             elif outcome.needs_look and look is not None:
                 world = replace(world, is_deployed=await look())
@@ -259,7 +261,7 @@ class AppVersions:
         states = {}
         for entry in version.spec.workloads:
             name = version_name(workload_name(app, entry.name), entry.version)
-            found = self._workloads.get(f"{namespace}/{name}")
-            if found is not None and found.spec.app == app and is_generated(found):
-                states[entry] = found.status.status
+            workload = self._workloads.get(f"{namespace}/{name}")
+            if workload is not None and workload.spec.app == app and is_generated(workload):
+                states[entry] = workload.status.status
         return states

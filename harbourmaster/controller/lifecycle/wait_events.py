@@ -90,7 +90,7 @@ class WaitEvents:
         if first.waits is not None:
             items = caches.waits.explained(first)
             # Pods that are about to go are in no cycle, and they are many at once.
-            is_open = any(each.state != "Met" for each in items.values())
+            is_open = any(item.state != "Met" for item in items.values())
             cycles = caches.waits.cycles(namespace) if is_open else {}
             cycle = cycles.get(workload_of_pod(first), "")
             facts = replace(facts, items=items, cycle=cycle)

@@ -130,7 +130,7 @@ class WaitWatches:
         """The same of a pod for people: the first missing objects with what may be meant."""
         known = self.reports(pod.namespace)
         items = pod.waits.items if pod.waits is not None else ()
-        found = {each: known[each] for each in items if each in known}
+        found = {item: known[item] for item in items if item in known}
         missing = (each for each, report in found.items() if report.text == MISSING)
         targets = WatchedTargets(self, pod.namespace)
         for each in list(islice(missing, NAMED)):
@@ -141,7 +141,7 @@ class WaitWatches:
         """The cycles of waits in a namespace by workload, as ``wait_cycles`` gives them."""
         if namespace not in self._cycles:
             workloads = islice(self._workloads.get(namespace, {}).values(), _COMPARED)
-            found = (self._pods.store.get(next(iter(each))) for each in workloads)
+            found = (self._pods.store.get(next(iter(workload))) for workload in workloads)
             pods = [each for each in found if each is not None]
             targets = WatchedTargets(self, namespace)
             self._cycles[namespace] = wait_cycles(pods, self.reports(namespace), targets)
@@ -149,8 +149,8 @@ class WaitWatches:
 
     def watched(self, resource: Resource, namespace: str) -> Cache[Target] | None:
         """The cache of a kind for a namespace; None where it is not watched."""
-        found = self._watches.get((resource, namespace if resource.namespaced else None))
-        return found.cache if found is not None else None
+        watch = self._watches.get((resource, namespace if resource.namespaced else None))
+        return watch.cache if watch is not None else None
 
     async def run(self) -> None:
         """Watch what is needed, until cancelled."""
@@ -175,8 +175,8 @@ class WaitWatches:
                             before.task.cancel()
                         self._watches[place] = self._watch(place, whole)
         finally:
-            for each in self._watches.values():
-                each.task.cancel()
+            for watch in self._watches.values():
+                watch.task.cancel()
             self._watches.clear()
 
     def _watch(self, place: _Place, whole: frozenset[str]) -> _Watch:

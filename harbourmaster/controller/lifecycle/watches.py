@@ -201,8 +201,8 @@ class Watches:
             if allowed:
                 self._consents[key] = allowed
         for each in caches.evaluation_definitions.store.values() if changed else ():
-            references = [one.keptn_metric_ref for one in each.spec.objectives]
-            if any((one.namespace, one.name) in changed for one in references):
+            references = [objective.keptn_metric_ref for objective in each.spec.objectives]
+            if any((reference.namespace, reference.name) in changed for reference in references):
                 users = caches.evaluations.store.by_index(BY_DEFINITION, each.metadata.name)
                 yield from (user.metadata.key for user in users)
 

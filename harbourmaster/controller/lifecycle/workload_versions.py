@@ -128,7 +128,10 @@ class Deployed:
         At zero it is done only where no other ReplicaSet has taken its place.
         """
         metadata, status, wanted = owner.metadata, owner.status, _wanted(owner)
-        argo = next((each for each in metadata.owner_references if each.kind == ROLLOUT), None)
+        argo = next(
+            (reference for reference in metadata.owner_references if reference.kind == ROLLOUT),
+            None,
+        )
         own = Rollout(
             generation=metadata.generation,
             observed_generation=status.observed_generation,
@@ -139,15 +142,15 @@ class Deployed:
         )
         if argo is None or not is_deployed(own):
             return is_deployed(own)
-        found = self._rollouts.get(f"{metadata.namespace}/{argo.name}")
-        return found is not None and is_deployed(
+        rollout = self._rollouts.get(f"{metadata.namespace}/{argo.name}")
+        return rollout is not None and is_deployed(
             Rollout(
-                generation=found.metadata.generation,
-                observed_generation=found.status.observed_generation,
-                wanted=found.status.replicas,
-                ready=found.status.updated_replicas,
-                updated=found.status.updated_replicas,
-                is_healthy=found.status.phase == _HEALTHY,
+                generation=rollout.metadata.generation,
+                observed_generation=rollout.status.observed_generation,
+                wanted=rollout.status.replicas,
+                ready=rollout.status.updated_replicas,
+                updated=rollout.status.updated_replicas,
+                is_healthy=rollout.status.phase == _HEALTHY,
             )
         )
 

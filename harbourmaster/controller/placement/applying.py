@@ -143,7 +143,7 @@ async def prepared_for(
     secrets: Sequence[dict[str, Any]] = (),
 ) -> Prepared:
     """The manifests as that cluster takes them. Raises ApiError where it does not say."""
-    known = [each for each in (*manifests, *secrets) if isinstance(each, dict)]
+    known = [manifest for manifest in (*manifests, *secrets) if isinstance(manifest, dict)]
     brought = definitions(known)
     scopes: dict[tuple[str, str], bool] = {}
     for version, kind in sorted(kinds(known)):
@@ -186,13 +186,13 @@ async def apply(
     for level, items in groupby(prepared.items, key=lambda item: rank(item.ref)):
         batch = list(items)
         results = await _each(lambda item: _apply_one(session, item, claim), batch)
-        applied += [each for each in results if isinstance(each, Applied)]
+        applied += [result for result in results if isinstance(result, Applied)]
         refused = [each for each in results if isinstance(each, RefusedObject)]
         if refused:
             return ApplyReport(_outcome(refused), tuple(applied))
         if level == DEFINITIONS:
-            for each in definitions(item.body for item in batch):
-                session.discovery.forget(each[0])
+            for definition in definitions(item.body for item in batch):
+                session.discovery.forget(definition[0])
             waiting = [each.ref for each in applied if not each.state.readiness.is_ready]
             waiting = [ref for ref in waiting if rank(ref) == DEFINITIONS]
             if waiting:
@@ -218,7 +218,7 @@ async def delete(
     refused = [each for each in results if isinstance(each, RefusedObject)]
     left = tuple(each for each in refused if each.reason in _LEFT)
     refused = [each for each in refused if each.reason not in _LEFT]
-    gone = tuple(each for each in results if isinstance(each, ObjectRef))
+    gone = tuple(result for result in results if isinstance(result, ObjectRef))
     gone += tuple(each.ref for each in left)
     failed = [each for each in refused if each.reason != "Deleting"]
     if failed:
@@ -384,8 +384,8 @@ async def _listed(
         page = await session.client.list(
             resource, namespace, continue_token=token, metadata_only=True
         )
-        for each in page.items:
-            yield _decode(each).metadata
+        for item in page.items:
+            yield _decode(item).metadata
         token = page.continue_token
         if not token:
             return

@@ -111,7 +111,7 @@ def _is_news(
     """Whether other metrics are told of than before, or other values than long ago."""
 
     def plain(reports: tuple[MetricReport, ...]) -> list[MetricReport]:
-        return [replace(each, time="") for each in reports]
+        return [replace(report, time="") for report in reports]
 
     if [(each.name, each.scope, each.reason) for each in before] != [
         (each.name, each.scope, each.reason) for each in after
@@ -162,9 +162,9 @@ def _with_metrics(found: ReportedCluster, status: ReportedStatus, seen: Pass) ->
     metadata = found.metadata
     if metadata.deletion_timestamp or found.spec.kubeconfig_secret_ref is None:
         return status
-    for each in seen.clusters(metadata.namespace):
-        if each.name == metadata.name:
-            return reported(status, each, metadata.generation, seen.now)
+    for cluster in seen.clusters(metadata.namespace):
+        if cluster.name == metadata.name:
+            return reported(status, cluster, metadata.generation, seen.now)
     return status
 
 

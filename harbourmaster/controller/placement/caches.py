@@ -100,8 +100,8 @@ def metrics_of(target: Target) -> Iterator[ObjectKey]:
 
 def places(namespace: str, references: Iterable[MetricReference]) -> Iterator[ObjectKey]:
     """Where the metrics are that an object of that namespace names."""
-    for each in references:
-        yield namespace if each.scope == "Namespaced" else "", each.name
+    for reference in references:
+        yield namespace if reference.scope == "Namespaced" else "", reference.name
 
 
 def _namespace(found: Application | Cluster) -> list[str]:

@@ -34,10 +34,12 @@ _WORKERS: Final = 16
 
 def start(process: Process) -> Part:
     """Start what places applications."""
-    found = PlacementController(process)
+    controller = PlacementController(process)
     return Part(
-        controllers=(*found.deciding, *found.deployment.controllers),
-        shared_caches=found.caches.shared({"applications": "applications", "clusters": "clusters"}),
+        controllers=(*controller.deciding, *controller.deployment.controllers),
+        shared_caches=controller.caches.shared(
+            {"applications": "applications", "clusters": "clusters"}
+        ),
     )
 
 
@@ -167,10 +169,10 @@ class PlacementController:
                 controller.changed_all()
             return
         applications, clusters = self.caches.applications.store, self.caches.clusters.store
-        for each in namespaces:
-            found = applications.by_index(BY_NAMESPACE, each)
+        for namespace in namespaces:
+            found = applications.by_index(BY_NAMESPACE, namespace)
             self._scheduler.changed([one.metadata.key for one in found])
-            targets = clusters.by_index(BY_NAMESPACE, each)
-            self._clouds.changed([one.metadata.key for one in targets])
+            targets = clusters.by_index(BY_NAMESPACE, namespace)
+            self._clouds.changed([target.metadata.key for target in targets])
         # A project is for Magnum clusters of any namespace.
         self._projects.changed_all()

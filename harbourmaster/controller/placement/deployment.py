@@ -65,19 +65,19 @@ class Deployer:
 
     async def reconcile(self, key: str) -> float | None:
         """Bring one application on its way. Raises ApiError of the management cluster."""
-        found = self._applications.get(key)
-        if found is None:
+        application = self._applications.get(key)
+        if application is None:
             self._memories.pop(key, None)
             self._replaced.pop(key, None)
             return None
-        if found.metadata.resource_version in self._replaced.get(key, ()):
+        if application.metadata.resource_version in self._replaced.get(key, ()):
             return None
-        if is_waiting(found.metadata, found.status, self._context.since()):
+        if is_waiting(application.metadata, application.status, self._context.since()):
             return None
         memory = self._memories.get(key)
-        if memory is None or memory.uid != found.metadata.uid:
-            memory = self._memories[key] = Memory(found.metadata.uid)
-        one_pass = DeploymentPass(self._context, found, memory, wake=lambda: self._wake(key))
+        if memory is None or memory.uid != application.metadata.uid:
+            memory = self._memories[key] = Memory(application.metadata.uid)
+        one_pass = DeploymentPass(self._context, application, memory, wake=lambda: self._wake(key))
         try:
             rest = await one_pass.run()
         except BusyError:

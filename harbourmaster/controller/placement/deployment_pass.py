@@ -156,7 +156,7 @@ class DeploymentPass:
 
     def _order(self) -> MigrationOrder:
         """Nothing on a cluster is worth keeping meanwhile if the application failed there."""
-        failed = {each.name for each in self._found.status.failed_clusters}
+        failed = {cluster.name for cluster in self._found.status.failed_clusters}
         is_failed = self.writer.record.running_on in failed
         return "DeleteFirst" if is_failed else self._found.spec.migration_order
 
@@ -252,7 +252,7 @@ class DeploymentPass:
             # The write of uids and origins may have met a conflict.
             record = self.writer.record
             held = {each.key for each in record.inventory.get(name, ())}
-            refs = tuple(each for each in known.refs if each.key in held)
+            refs = tuple(ref for ref in known.refs if ref.key in held)
             self.writer.record = record.applied(name, refs, ())
 
     def _refuse(self, reason: str, fault: str) -> None:
@@ -342,7 +342,7 @@ class DeploymentPass:
         """What the application may do with objects of a cluster."""
         refs = self.writer.record.objects(cluster)
         force = self._found.spec.conflict_policy == FORCE
-        return Claim(self._owner, {each.key: each for each in refs}, force)
+        return Claim(self._owner, {ref.key: ref for ref in refs}, force)
 
     def _tell_left(self, cluster: str, left: Iterable[RefusedObject]) -> None:
         for each in left:

@@ -73,15 +73,15 @@ class PlacementStates(Collector):
         """The current numbers."""
         phases: Tally[tuple[str, ...]] = Tally()
         left = 0
-        for each in self._applications():
-            conditions = each.status.conditions
+        for application in self._applications():
+            conditions = application.status.conditions
             ready, scheduled = condition(conditions, READY), condition(conditions, SCHEDULED)
             waits = scheduled is not None and scheduled.reason == NOT_CONFIRMED
-            phase = NOT_CONFIRMED if waits else each.status.phase or PENDING
+            phase = NOT_CONFIRMED if waits else application.status.phase or PENDING
             phases[phase, ready.status if ready else UNKNOWN] += 1
-            left += sum(bool(one.objects) for one in each.status.pending_cleanup)
+            left += sum(bool(one.objects) for one in application.status.pending_cleanup)
         states: Tally[tuple[str, ...]] = Tally(
-            (each.status.state or UNSEEN,) for each in self._clusters()
+            (cluster.status.state or UNSEEN,) for cluster in self._clusters()
         )
         text = "Applications by phase, and by the status of their condition Ready."
         yield _counted(APPLICATIONS, text, ("phase", "ready"), phases)

@@ -54,17 +54,17 @@ class Monitor:
 
     async def reconcile(self, key: str) -> float | None:
         """Follow one cluster, and write what is seen of it. Raises ApiError."""
-        found = self._clusters.get(key)
-        if found is None:
+        cluster = self._clusters.get(key)
+        if cluster is None:
             self._ending.discard(key)
             self._context.members.drop(key)
             return None
-        self._context.members.follow(found)
+        self._context.members.follow(cluster)
         # It may be gone, of which the watch is about to tell.
         with contextlib.suppress(NotFoundError):
             # A write is an event, which brings the version to go on with.
-            if not await self._keep_finalizer(key, found):
-                await self._write(key, found)
+            if not await self._keep_finalizer(key, cluster):
+                await self._write(key, cluster)
         return None
 
     async def _write(self, key: str, found: MemberCluster) -> None:
@@ -116,13 +116,15 @@ class Monitor:
             return True
         if not held:
             return False
-        users = [each.metadata.name for each in self._users(key)]
+        users = [user.metadata.name for user in self._users(key)]
         if users:
             if key not in self._ending:
                 self._tell(found, users)
             self._ending.add(key)
             return False
-        others = tuple(each for each in found.metadata.finalizers if each != FINALIZER)
+        others = tuple(
+            finalizer for finalizer in found.metadata.finalizers if finalizer != FINALIZER
+        )
         await self._set_finalizers(found, others)
         return True
 

@@ -233,7 +233,7 @@ class Sampler:
         times = [sample.at + self._samples.max_age]
         if sample.task is None:
             times.append(due)
-        left = [each - now for each in times if each > now]
+        left = [time - now for time in times if time > now]
         return min(left) + _SOON if left else None
 
     async def close(self) -> None:

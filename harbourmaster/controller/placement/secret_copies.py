@@ -46,7 +46,7 @@ async def _read(
         todo = f"run harbourmaster grant secrets -n {namespace}"
         return f"{place}: missing permission to read it: {todo}"
     clusters = context.caches.clusters.store.values()
-    here = [each for each in clusters if each.metadata.namespace == namespace]
+    here = [cluster for cluster in clusters if cluster.metadata.namespace == namespace]
     names = {each.metadata.name: each.spec.kubeconfig_secret_ref for each in here}
     users = [name for name, each in names.items() if each and each.name == wanted.name]
     return refusal(found.metadata, secret, users) or secret

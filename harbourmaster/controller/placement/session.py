@@ -68,8 +68,8 @@ def _version(raw: msgspec.Raw) -> str:
 
 
 def _node(raw: msgspec.Raw) -> ObservedNode:
-    found = _decode_node(raw)
-    return ObservedNode(found.metadata.name, found.status.conditions or ())
+    node = _decode_node(raw)
+    return ObservedNode(node.metadata.name, node.status.conditions or ())
 
 
 class Session:

@@ -63,15 +63,15 @@ class Known:
         A watch that has not brought our own change yet says nothing.
         """
         for key, each in self._applied.items():
-            found = self.session.watches.get(each.resource, each.ref)
-            if key not in self._settled and found == each.before:
+            watch = self.session.watches.get(each.resource, each.ref)
+            if key not in self._settled and watch == each.before:
                 continue
             self._settled.add(key)
-            if found is None:
+            if watch is None:
                 return f"{each.ref.text} was deleted"
-            if found.uid != each.ref.uid:
+            if watch.uid != each.ref.uid:
                 return f"{each.ref.text} was replaced"
-            if found.fields != each.state.fields:
+            if watch.fields != each.state.fields:
                 return f"{each.ref.text} was changed"
         return ""
 
@@ -85,10 +85,10 @@ class Known:
         return summary((each.ref.text, self._readiness(each)) for each in self._applied.values())
 
     def _readiness(self, each: Applied) -> Readiness:
-        found = self.session.watches.get(each.resource, each.ref)
-        if found is None or (each.ref.key not in self._settled and found == each.before):
+        watch = self.session.watches.get(each.resource, each.ref)
+        if watch is None or (each.ref.key not in self._settled and watch == each.before):
             return each.state.readiness
-        return found.readiness
+        return watch.readiness
 
 
 _MAX_TEXT: Final = 1024
@@ -121,7 +121,9 @@ class StatusWriter:
 
     async def set_finalizer(self, *, present: bool) -> None:
         """Put ours on the object or take it off. Raises ApiError."""
-        others = tuple(each for each in self._metadata.finalizers if each != FINALIZER)
+        others = tuple(
+            finalizer for finalizer in self._metadata.finalizers if finalizer != FINALIZER
+        )
         finalizers = (*others, FINALIZER) if present else others
         await self._patch({"metadata": {"finalizers": finalizers}}, subresource=None)
 

@@ -85,9 +85,9 @@ def seen(raw: bytes | msgspec.Raw, resource: Resource) -> Seen:
 def _digest(entries: Iterable[_ManagedFields]) -> str:
     """What somebody overwrites or takes away is ours no more, so this changes."""
     ours = [
-        each.fields_v1
-        for each in entries
-        if each.manager == FIELD_MANAGER and each.operation == "Apply" and not each.subresource
+        entry.fields_v1
+        for entry in entries
+        if entry.manager == FIELD_MANAGER and entry.operation == "Apply" and not entry.subresource
     ]
     return sha256(msgspec.json.encode(ours, order="deterministic")).hexdigest()[:32]
 

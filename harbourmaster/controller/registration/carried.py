@@ -200,7 +200,7 @@ class Carriers:
     async def reconcile(self) -> float:
         """Repair what needs it; one that fails keeps no other from it. Raises ApiError."""
         carriers: tuple[Configurations | Carried, ...] = (self._configurations, *self._others)
-        return min(await in_turn(each.reconcile() for each in carriers))
+        return min(await in_turn(carrier.reconcile() for carrier in carriers))
 
     def _carried(self) -> list[bytes]:
         return [bundle for each in self._others for bundle in each.bundles()]
@@ -209,9 +209,9 @@ class Carriers:
 async def in_turn(works: Iterable[Awaitable[float]]) -> list[float]:
     """Await all, one after the other; the first ApiError is raised when all are done."""
     results, faults = [], []
-    for each in works:
+    for work in works:
         try:
-            results.append(await each)
+            results.append(await work)
         except ApiError as error:
             faults.append(error)
     if faults:

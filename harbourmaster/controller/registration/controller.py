@@ -155,10 +155,10 @@ class RegistrationController:
         self.controller = Controller(
             REGISTRATION, self._start, process.metrics, reflectors=caches.reflectors
         )
-        for each in caches.reflectors:
-            each.subscribe(self.controller.changed)
-        for each in self._configurations.values():
-            each.subscribe(self._note_break_glass)
+        for reflector in caches.reflectors:
+            reflector.subscribe(self.controller.changed)
+        for configuration in self._configurations.values():
+            configuration.subscribe(self._note_break_glass)
 
     def _start(self, queue: WorkQueue) -> _Work:
         process, settings, trust = self._process, self._process.settings, Trust()

@@ -73,7 +73,7 @@ class Adoption:
             for each in parse(node.reservations)
             if (node.name, each.uid) not in self._flows.released
         ]
-        return [self._flows.put(each, "adopted") for each in flows if each is not None]
+        return [self._flows.put(flow, "adopted") for flow in flows if flow is not None]
 
     async def settle(self, name: str) -> list[EvictionFlow]:
         """Bring a node to where it should be; returns what was adopted. Raises ApiError."""
@@ -113,7 +113,11 @@ class Adoption:
     def _arranged(self, held: Held, extra: set[str]) -> list[dict[str, Any]]:
         kept = self._kept(held.name)
         # Of one that nobody here knows of yet, the watch will tell.
-        found = [each for each in held.reservations if each.uid in kept or each.uid not in extra]
+        found = [
+            reservation
+            for reservation in held.reservations
+            if reservation.uid in kept or reservation.uid not in extra
+        ]
         present = {each.uid for each in found}
         missing = [
             self._planning.record(flow)
@@ -168,12 +172,12 @@ class Adoption:
     def _victims(self, node: str, one: Reservation) -> tuple[Victim, ...]:
         """Those that were evicted already; of the others, only the API can tell."""
         found = []
-        for each in one.victims:
-            pod = self._context.caches.pod(each.key)
-            is_gone = pod is None or pod.uid != each.uid
+        for victim in one.victims:
+            pod = self._context.caches.pod(victim.key)
+            is_gone = pod is None or pod.uid != victim.uid
             if is_gone or (pod is not None and pod.deletion is not None):
                 found.append(
-                    Victim(uid=each.uid, namespace=each.namespace, name=each.name, node=node)
+                    Victim(uid=victim.uid, namespace=victim.namespace, name=victim.name, node=node)
                 )
         return tuple(found)
 
@@ -184,19 +188,19 @@ class Adoption:
 
     def _owned(self, node: Node) -> list[str]:
         key = self._context.settings.taint_key
-        return [each.value for each in node.taints if each.key == key and is_ours(each.value)]
+        return [taint.value for taint in node.taints if taint.key == key and is_ours(taint.value)]
 
     def _is_anothers(self, node: Node) -> bool:
         """Whether a taint of somebody else's keeps other pods away, where ours has no place."""
         key = self._context.settings.taint_key
-        return any(each.key == key and each.effect == NO_SCHEDULE for each in node.taints)
+        return any(taint.key == key and taint.effect == NO_SCHEDULE for taint in node.taints)
 
     def _has_legacy(self, node: Node) -> bool:
         key = self._context.settings.taint_key
         found = [
-            {"key": each.key, "value": each.value, "effect": each.effect}
-            for each in node.taints
-            if each.key == key
+            {"key": taint.key, "value": taint.value, "effect": taint.effect}
+            for taint in node.taints
+            if taint.key == key
         ]
         # Who waits takes long to tell, and nearly no node has such a taint.
         pending = self._pending_keys() if found else frozenset()

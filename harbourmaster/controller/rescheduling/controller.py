@@ -92,4 +92,4 @@ def start(process: Process) -> Part:
 
 
 def _changed(controller: Controller, kind: str, keys: frozenset[str]) -> None:
-    controller.changed(key_of(kind, each) for each in keys)
+    controller.changed(key_of(kind, key) for key in keys)

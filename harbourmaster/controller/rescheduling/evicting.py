@@ -64,7 +64,7 @@ class Evicting:
 
         ``may_go_on`` is asked before each call, for much may happen while another one is awaited.
         """
-        victims = {each.uid: each for each in flow.victims}
+        victims = {victim.uid: victim for victim in flow.victims}
         budgeted = {each.uid for each in flow.victims if each.budget or each.violates}
         for uid in in_order(budgeted, list(victims)):
             if uid in flow.accepted:
@@ -106,8 +106,8 @@ class Evicting:
 
         Where the watch is only behind it is neither. Raises ApiError.
         """
-        found = await self._context.read_pod(victim.namespace, victim.name)
-        return found is None or bare(found).uid != victim.uid or bare(found).is_finished
+        pod = await self._context.read_pod(victim.namespace, victim.name)
+        return pod is None or bare(pod).uid != victim.uid or bare(pod).is_finished
 
     async def _shorten(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
         """Have a pod that already terminates go sooner, never by an eviction (0, finding 3)."""

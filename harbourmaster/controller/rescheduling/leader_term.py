@@ -259,7 +259,7 @@ class LeaderTerm:
         fresh = replace(
             checked.candidate,
             victims=tuple(
-                each for each in checked.candidate.victims if each.uid not in found.accepted
+                victim for victim in checked.candidate.victims if victim.uid not in found.accepted
             ),
         )
         wanted = costs(fresh)

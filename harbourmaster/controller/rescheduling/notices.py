@@ -72,7 +72,7 @@ class Notices:
             node=flow.node,
             tier=flow.tier,
             attempt=flow.attempt,
-            victims=[each.key for each in flow.victims],
+            victims=[victim.key for victim in flow.victims],
             **({"why": why} if why else {}),
         )
 
@@ -108,7 +108,7 @@ class Notices:
 
     def started(self, flow: EvictionFlow) -> None:
         """A node is kept for a pod."""
-        named = ", ".join(each.key for each in flow.victims)
+        named = ", ".join(victim.key for victim in flow.victims)
         note = f"making room on {flow.node} (tier {flow.tier}) by evicting {named}"
         self.pod(flow, STARTED, note)
         self.planned(flow.tier, "reserved")

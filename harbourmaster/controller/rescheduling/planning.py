@@ -236,16 +236,16 @@ class Planning:
         """Write the reservation, if the API still has pod and node as they were planned with."""
         context = self._context
         namespace, _, name = flow.key.partition("/")
-        found = await context.read_pod(namespace, name)
-        seen = observation_of(flow.uid, found)
+        pod = await context.read_pod(namespace, name)
+        seen = observation_of(flow.uid, pod)
         is_stuck = seen is Observation.NOMINATED and bool(self._observer.stuck_on(flow))
-        if not isinstance(found, PendingPod) or not (seen is Observation.WAITING or is_stuck):
+        if not isinstance(pod, PendingPod) or not (seen is Observation.WAITING or is_stuck):
             return WriteResult.DECLINED
         key = context.settings.taint_key
 
         def accept(raw: bytes) -> bool:
             node = decode_node(raw)
-            return not static_reasons(found, node, taint_key=key)
+            return not static_reasons(pod, node, taint_key=key)
 
         one = self.record(flow)
         return await self._reservations.write(
@@ -265,7 +265,7 @@ class Planning:
             attempt=flow.attempt,
             tier=flow.tier,
             victims=tuple(
-                RecordedVictim(each.uid, each.namespace, each.name) for each in flow.victims
+                RecordedVictim(victim.uid, victim.namespace, victim.name) for victim in flow.victims
             ),
         )
 
@@ -281,7 +281,7 @@ class Planning:
         against = await self._verifying.try_all(flow, candidate.victims)
         if not self._flows.is_current(flow):
             return
-        named = ", ".join(each.key for each in candidate.victims)
+        named = ", ".join(victim.key for victim in candidate.victims)
         note = f"would make room on {candidate.node} (tier {candidate.tier}) by evicting {named}"
         if against:
             note = f"{note}; refused: {against}"
@@ -302,7 +302,7 @@ class Planning:
 def costs(candidate: CandidateNode) -> tuple[int, int]:
     """The evictions and the violations that a plan takes."""
     victims = candidate.victims
-    return len(victims), sum(each.violates for each in victims)
+    return len(victims), sum(victim.violates for victim in victims)
 
 
 def _text(seconds: float) -> str:

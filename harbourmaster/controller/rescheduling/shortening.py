@@ -104,4 +104,4 @@ class Shortening:
         pods = await read_all(
             self._context.client, PODS, _decode, self._skip, field_selector=pods_of(node)
         )
-        return [each.metadata.uid for each in pods if each.is_preempted]
+        return [pod.metadata.uid for pod in pods if pod.is_preempted]

@@ -46,8 +46,8 @@ _decode_review: Final = msgspec.json.Decoder(_Review).decode
 
 def start(process: Process) -> Part:
     """Start a controller that only releases what rescheduling may have reserved."""
-    found = SwitchedOff(process.client, process.settings.rescheduling)
-    return Part(controllers=(Controller(RESCHEDULING, lambda _queue: found, process.metrics),))
+    off = SwitchedOff(process.client, process.settings.rescheduling)
+    return Part(controllers=(Controller(RESCHEDULING, lambda _queue: off, process.metrics),))
 
 
 class SwitchedOff:

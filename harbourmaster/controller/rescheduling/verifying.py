@@ -120,8 +120,8 @@ class Verifying:
 
     async def _is_behind(self, flow: EvictionFlow, pending: PendingPod) -> bool:
         """Whether the API shows an end of the flow that the watch does not show yet."""
-        found = await self._context.read_pod(pending.pod.namespace, pending.pod.name)
-        seen = observation_of(flow.uid, found)
+        pod = await self._context.read_pod(pending.pod.namespace, pending.pod.name)
+        seen = observation_of(flow.uid, pod)
         return seen in _ENDED or (seen is Observation.NOMINATED and not pending.nominated)
 
     async def pods_on(self, node: str, unread: list[str]) -> list[Pod]:

@@ -59,7 +59,9 @@ async def with_volumes(pending: PendingPod, get: Get) -> PendingPod:
 def _fault(claim: dict[str, Any], pod: Pod, *, is_own: bool) -> str:
     """Why the claim of a pod, which the pod made if ``is_own``, cannot be judged; or empty."""
     metadata, spec = claim["metadata"], claim["spec"]
-    if is_own and pod.uid not in {each["uid"] for each in metadata.get("ownerReferences", ())}:
+    if is_own and pod.uid not in {
+        reference["uid"] for reference in metadata.get("ownerReferences", ())
+    }:
         return "it belongs to another object"
     if "deletionTimestamp" in metadata or claim.get("status", {}).get("phase") == "Lost":
         return "it is being deleted, or its volume is lost"
@@ -69,6 +71,6 @@ def _fault(claim: dict[str, Any], pod: Pod, *, is_own: bool) -> str:
 
 
 def _fault_of_volume(volume: dict[str, Any]) -> str:
-    if any(each.startswith(_ZONED) for each in volume["metadata"].get("labels", ())):
+    if any(label.startswith(_ZONED) for label in volume["metadata"].get("labels", ())):
         return "its volume has zone labels"
     return "its volume is of an in-tree plugin" if _PLUGINS.isdisjoint(volume["spec"]) else ""

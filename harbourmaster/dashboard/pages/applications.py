@@ -118,13 +118,13 @@ def _visible(sources: PageSources, visible: Visibility) -> list[AppVersion]:
     """The newest version of each application that may be seen."""
     scope = visible.of(APP_VERSIONS)
     found: dict[tuple[str, str], AppVersion] = {}
-    for each in values(sources.app_versions):
-        if not scope.sees(each.metadata.namespace):
+    for value in values(sources.app_versions):
+        if not scope.sees(value.metadata.namespace):
             continue
-        place = (each.metadata.namespace, each.spec.app_name)
+        place = (value.metadata.namespace, value.spec.app_name)
         known = found.get(place)
-        if known is None or _age(each) > _age(known):
-            found[place] = each
+        if known is None or _age(value) > _age(known):
+            found[place] = value
     return list(found.values())
 
 
@@ -224,9 +224,9 @@ def application(
     if not visible.sees(APP_VERSIONS, namespace):
         return None
     versions = newest_first(
-        each
-        for each in values(sources.app_versions)
-        if each.metadata.namespace == namespace and each.spec.app_name == name
+        value
+        for value in values(sources.app_versions)
+        if value.metadata.namespace == namespace and value.spec.app_name == name
     )
     if not versions:
         return None
@@ -262,7 +262,7 @@ def application(
         if each is None:
             lanes.append(Lane("Workload", workload, number, shown("Not there yet")))
             continue
-        nodes = tuple(one.name for one in each.status.failed_nodes)
+        nodes = tuple(node.name for node in each.status.failed_nodes)
         state = shown(each.status.status)
         rows = phase_rows(each, start, end, now, facts)
         lanes.append(Lane("Workload", workload, number, state, rows, nodes))
@@ -311,6 +311,6 @@ def _range(versions: Iterable[Version], now: datetime) -> tuple[datetime, dateti
             starts.append(each.start)
             ends.append(each.end)
     return (
-        min((each for each in starts if each is not None), default=now),
-        max((each for each in ends if each is not None), default=now),
+        min((start for start in starts if start is not None), default=now),
+        max((end for end in ends if end is not None), default=now),
     )

@@ -135,7 +135,7 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
         visible,
         members,
         _states(members),
-        [each for each in members if shown(each.status.state).tone in {"bad", "warn"}],
+        [member for member in members if shown(member.status.state).tone in {"bad", "warn"}],
         _notice,
     )
 
@@ -167,12 +167,12 @@ def _notice_placed(application: Application) -> Notice:
 
 def _clusters(sources: PageSources, visible: Visibility) -> list[ReportedCluster]:
     scope = visible.of(CLUSTERS)
-    return [each for each in values(sources.clusters) if scope.sees(each.metadata.namespace)]
+    return [value for value in values(sources.clusters) if scope.sees(value.metadata.namespace)]
 
 
 def _applications(sources: PageSources, visible: Visibility) -> list[Application]:
     scope = visible.of(APPLICATIONS)
-    return [each for each in values(sources.applications) if scope.sees(each.metadata.namespace)]
+    return [value for value in values(sources.applications) if scope.sees(value.metadata.namespace)]
 
 
 def _phases(seen: Iterable[Application]) -> Iterator[StateCount]:
@@ -180,7 +180,7 @@ def _phases(seen: Iterable[Application]) -> Iterator[StateCount]:
 
 
 def _states(members: Iterable[ReportedCluster]) -> Iterator[StateCount]:
-    return parts_by_urgency(each.status.state for each in members)
+    return parts_by_urgency(member.status.state for member in members)
 
 
 def _running(sources: PageSources, visible: Visibility) -> Counter[str] | None:
@@ -188,14 +188,14 @@ def _running(sources: PageSources, visible: Visibility) -> Counter[str] | None:
     if visible.of(APPLICATIONS).is_empty:
         return None
     return Counter(
-        f"{target.namespace or each.metadata.namespace}/{target.name}"
-        for each in _applications(sources, visible)
-        if (target := each.status.running_on) is not None
+        f"{target.namespace or application.metadata.namespace}/{target.name}"
+        for application in _applications(sources, visible)
+        if (target := application.status.running_on) is not None
     )
 
 
 def _cluster(cluster: ReportedCluster, running: Counter[str] | None) -> ClusterRow:
-    weights = {each.name: each.weight for each in cluster.spec.metrics or ()}
+    weights = {metric.name: metric.weight for metric in cluster.spec.metrics or ()}
     reported = {each.name: each for each in cluster.status.metrics}
     metrics = []
     for name in dict.fromkeys((*weights, *reported)):
@@ -216,16 +216,16 @@ def _cluster(cluster: ReportedCluster, running: Counter[str] | None) -> ClusterR
 
 
 def _faults(cluster: ReportedCluster) -> Iterator[str]:
-    for each in cluster.status.conditions:
-        if each.status != "True":
-            said = each.message or each.reason or each.status
-            yield f"{each.type}: {said}"
+    for condition in cluster.status.conditions:
+        if condition.status != "True":
+            said = condition.message or condition.reason or condition.status
+            yield f"{condition.type}: {said}"
 
 
 def _application_faults(application: Application) -> Iterator[str]:
-    for each in application.status.conditions:
-        if each.status == "False":
-            yield f"{each.type}: {each.message or each.reason or each.status}"
+    for condition in application.status.conditions:
+        if condition.status == "False":
+            yield f"{condition.type}: {condition.message or condition.reason or condition.status}"
 
 
 def _placement(application: Application) -> PlacementRow:

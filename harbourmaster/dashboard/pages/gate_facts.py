@@ -56,9 +56,9 @@ class Gatherer:
         self._visible = visible
         self._known: dict[str, Facts] = {}
         self._apps: dict[tuple[str, str], list[AppVersion]] = {}
-        for each in values(sources.app_versions):
-            place = (each.metadata.namespace, each.spec.app_name)
-            self._apps.setdefault(place, []).append(each)
+        for value in values(sources.app_versions):
+            place = (value.metadata.namespace, value.spec.app_name)
+            self._apps.setdefault(place, []).append(value)
 
     def facts(self, pod: Pod) -> Facts:
         """What is known of one pod."""
@@ -98,7 +98,9 @@ class Gatherer:
             metrics=_Found(
                 lambda each: self._metric(each) if each.namespace else metrics.get(each.name)
             ),
-            unread=tuple(each.kind for each in DETAILS if self._is_unread(each, namespace, places)),
+            unread=tuple(
+                detail.kind for detail in DETAILS if self._is_unread(detail, namespace, places)
+            ),
         )
 
     def _is_unread(self, kind: Resource, namespace: str, places: Iterable[str]) -> bool:

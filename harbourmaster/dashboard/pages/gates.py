@@ -176,12 +176,12 @@ def _judged(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> _Wai
     return _Waiting(pod, workload, facts, verdict, tone, case.is_overdue)
 
 
-def _row(each: _Waiting, rules: GateWaitRules, now: datetime) -> GateRow:
-    return GateRow(gate_report(each.pod, each.facts, rules, now), each.word, each.tone)
+def _row(waiting: _Waiting, rules: GateWaitRules, now: datetime) -> GateRow:
+    return GateRow(gate_report(waiting.pod, waiting.facts, rules, now), waiting.word, waiting.tone)
 
 
-def _rank(each: _Waiting) -> tuple[int, str, str]:
-    return URGENCY[each.tone], each.pod.creation_timestamp, each.pod.key
+def _rank(waiting: _Waiting) -> tuple[int, str, str]:
+    return URGENCY[waiting.tone], waiting.pod.creation_timestamp, waiting.pod.key
 
 
 def _parts(waiting: Sequence[_Waiting]) -> Iterator[StateCount]:

@@ -85,11 +85,11 @@ def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[
             continue
         app = version.spec.app_name if isinstance(version, AppVersion) else version.spec.app
         phases = [each for each in phases_of(version) if each.checks]
-        for each in check_reports(version, gatherer.facts_in(space), now, phases=phases):
-            if each.fault == "definition-missing":
-                link, name = applications.link_of(space, app), f"{space}/{each.name}"
-                notice = Notice("bad", "Definition", name, each.message, link)
-                found.setdefault(f"{name} {each.message}", notice)
+        for report in check_reports(version, gatherer.facts_in(space), now, phases=phases):
+            if report.fault == "definition-missing":
+                link, name = applications.link_of(space, app), f"{space}/{report.name}"
+                notice = Notice("bad", "Definition", name, report.message, link)
+                found.setdefault(f"{name} {report.message}", notice)
     urgent = [*found.values(), *_dead_providers(sources, visible, now)]
     return _CHECKS.tally(sources, visible, (), (), urgent, lambda each: each)
 

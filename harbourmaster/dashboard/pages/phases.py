@@ -121,7 +121,7 @@ def failures(version: Version, facts: Facts, now: datetime, whose: str = "") -> 
         if state_of(version.status, phase) not in _FAILED:
             continue
         where = ": ".join(filter(None, (whose, name_of(phase))))
-        found = [each for each in _checks(version, phase, facts, now) if each.state in _FAILED]
+        found = [check for check in _checks(version, phase, facts, now) if check.state in _FAILED]
         yield from [Failure(where, each) for each in found] or [Failure(where, None)]
 
 
@@ -163,10 +163,10 @@ def _state(version: Version, phase: Phase) -> ShownState:
 
 def _counted(version: Version) -> tuple[Phase, ...]:
     """Its phases; the promotion only where there is one."""
-    found = phases_of(version)
+    phases = phases_of(version)
     if isinstance(version, AppVersion) and not version.spec.promotion_tasks:
-        return tuple(each for each in found if each.name != PROMOTION.name)
-    return found
+        return tuple(phase for phase in phases if phase.name != PROMOTION.name)
+    return phases
 
 
 def _items(version: Version, phase: Phase) -> tuple[ItemStatus, ...]:
@@ -177,7 +177,7 @@ def _items(version: Version, phase: Phase) -> tuple[ItemStatus, ...]:
 def _of_items(
     items: Iterable[ItemStatus], now: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    times = [(moment(each.start_time), moment(each.end_time), each.status) for each in items]
+    times = [(moment(item.start_time), moment(item.end_time), item.status) for item in items]
     starts = [start for start, _, _ in times if start is not None]
     if not starts:
         return None, None

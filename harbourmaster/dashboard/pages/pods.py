@@ -92,12 +92,12 @@ def pod(
     known = explain(view, "/spec", query.namespace, labels, candidates, options)
     return PodPage(
         metadata["creationTimestamp"],
-        tuple(each.reference for each in known.policies if each.matched),
+        tuple(policy.reference for policy in known.policies if policy.matched),
         # The others are not there: a policy would set them in a new pod.
         tuple(
-            FieldRow(each, _manager(each.path, metadata))
-            for each in known.fields
-            if each.set_by == (OWN,)
+            FieldRow(field, _manager(field.path, metadata))
+            for field in known.fields
+            if field.set_by == (OWN,)
         ),
         gate_of(sources, visible, f"{query.namespace}/{query.name}", now),
     )
@@ -106,8 +106,8 @@ def pod(
 def _manager(path: str, metadata: Json) -> Json | None:
     name = f"f:{_END.split(path)[1]}"
     managers = [
-        {"time": "", **each}
-        for each in metadata.get("managedFields", ())
-        if name in each.get("fieldsV1", {}).get("f:spec", ())
+        {"time": "", **field}
+        for field in metadata.get("managedFields", ())
+        if name in field.get("fieldsV1", {}).get("f:spec", ())
     ]
-    return max(managers, key=lambda each: each["time"], default=None)
+    return max(managers, key=lambda manager: manager["time"], default=None)

@@ -124,11 +124,11 @@ def tally(sources: PageSources, visible: Visibility, _now: datetime) -> Tally:
         Notice(
             "warn",
             "Policies",
-            " and ".join(each.policies),
-            each.text,
+            " and ".join(fromkey.policies),
+            fromkey.text,
             f"{PATH}?state={CONFLICTING}",
         )
-        for each in dict.fromkeys(one for each in judged for one in each.conflicts)
+        for fromkey in dict.fromkeys(conflict for each in judged for conflict in each.conflicts)
     )
     return _TOPIC.tally(sources, visible, judged, _parts(judged), notices, lambda each: each)
 
@@ -150,9 +150,9 @@ def seen(sources: PageSources, visible: Visibility) -> list[KnownPolicy]:
     """The policies of both kinds that may be seen."""
     scope = visible.of(POLICIES)
     found = [
-        each
-        for each in values(sources.policies)
-        if scope.sees(each.policy.metadata.namespace or "")
+        value
+        for value in values(sources.policies)
+        if scope.sees(value.policy.metadata.namespace or "")
     ]
     if visible.sees(CLUSTER_POLICIES):
         found += values(sources.cluster_policies)
@@ -199,19 +199,19 @@ def _selector(what: str, selector: LabelSelector | None) -> Selects:
     if selector is None:
         return Selects(what, (), is_absent=True)
     terms = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
-    for each in selector.match_expressions or ():
-        operands = ", ".join(each.values or ())
-        match each.operator:
+    for expression in selector.match_expressions or ():
+        operands = ", ".join(expression.values or ())
+        match expression.operator:
             case "In":
-                terms.append(f"{each.key} in ({operands})")
+                terms.append(f"{expression.key} in ({operands})")
             case "NotIn":
-                terms.append(f"{each.key} notin ({operands})")
+                terms.append(f"{expression.key} notin ({operands})")
             case "Exists":
-                terms.append(f"{each.key}")
+                terms.append(f"{expression.key}")
             case "DoesNotExist":
-                terms.append(f"!{each.key}")
+                terms.append(f"!{expression.key}")
             case _:
-                terms.append(f"{each.key} {each.operator} ({operands})")
+                terms.append(f"{expression.key} {expression.operator} ({operands})")
     return Selects(what, tuple(terms))
 
 
@@ -225,10 +225,10 @@ def _sets(spec: PolicySpec | None) -> Iterator[str]:
         yield f"nodeSelector: {key}={value}"
     if spec.scheduler_name:
         yield f"schedulerName: {spec.scheduler_name}"
-    for each in spec.tolerations or ():
-        value = f"={each.value}" if each.value else ""
-        effect = f":{each.effect}" if each.effect else ""
-        yield f"toleration: {each.key or 'any taint'}{value}{effect}"
+    for toleration in spec.tolerations or ():
+        value = f"={toleration.value}" if toleration.value else ""
+        effect = f":{toleration.effect}" if toleration.effect else ""
+        yield f"toleration: {toleration.key or 'any taint'}{value}{effect}"
     affinity = spec.affinity
     if affinity is None:
         return

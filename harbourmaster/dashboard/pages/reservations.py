@@ -71,7 +71,7 @@ def reservations(
 def tally(sources: PageSources, visible: Visibility, now: datetime) -> Tally:
     """What the overview says of them."""
     rows = _rows(sources, visible, now)
-    overdue = [each for each in rows if each.is_overdue]
+    overdue = [row for row in rows if row.is_overdue]
     return _TOPIC.tally(sources, visible, rows, _parts(rows), overdue, _notice)
 
 
@@ -87,7 +87,7 @@ def _rows(sources: PageSources, visible: Visibility, now: datetime) -> list[Rese
 
 
 def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
-    taints = tuple(str(each) for each in node.taints if is_ours(each.value))
+    taints = tuple(str(taint) for taint in node.taints if is_ours(taint.value))
     found = parse(node.reservations) if node.reservations else ()
     if not found and taints:
         yield ReservationRow(node.name, taints, node.is_ready)
@@ -105,12 +105,12 @@ def _of_node(node: Node, now: datetime) -> Iterator[ReservationRow]:
             is_overdue=end is not None and end < now,
             attempt=each.attempt,
             tier=each.tier,
-            victims=tuple(one.key for one in each.victims),
+            victims=tuple(victim.key for victim in each.victims),
         )
 
 
 def _parts(rows: Sequence[ReservationRow]) -> Iterator[StateCount]:
-    overdue = sum(each.is_overdue for each in rows)
+    overdue = sum(row.is_overdue for row in rows)
     if overdue:
         yield StateCount("beyond the deadline", overdue, "warn", OVERDUE)
     victims = sum(len(each.victims) for each in rows)

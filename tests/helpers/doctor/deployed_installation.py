@@ -77,7 +77,9 @@ class DeployedInstallation:
             self.installation.service_port,
             self.installation.controllers[0].metrics_api_port,
         )
-        return next(one for one in items if (one["kind"], one["metadata"]["name"]) == (kind, name))
+        return next(
+            item for item in items if (item["kind"], item["metadata"]["name"]) == (kind, name)
+        )
 
     def stored(self, what, name, namespace=None):
         where = ("--namespace", namespace) if namespace else ()
@@ -184,7 +186,7 @@ class DeployedInstallation:
 
 def webhook_of(configuration, name):
     """One of the webhooks of a configuration."""
-    return next(one for one in configuration["webhooks"] if one["name"] == name)
+    return next(webhook for webhook in configuration["webhooks"] if webhook["name"] == name)
 
 
 def ended_leaf(data, names):
@@ -212,7 +214,9 @@ async def until(client, is_right):
     try:
         async with asyncio.timeout(PATIENCE):
             while not is_right(report := await look(client)):
-                bad = [one for one in report.findings if one.severity not in {"ok", "note"}]
+                bad = [
+                    finding for finding in report.findings if finding.severity not in {"ok", "note"}
+                ]
                 await asyncio.sleep(0.3)
     except TimeoutError:
         raise AssertionError(f"still {bad}") from None
@@ -222,7 +226,8 @@ async def until(client, is_right):
 def named(report, check, severity, words):
     """The findings of a check with these words."""
     return [
-        one
-        for one in report.findings
-        if (one.check, one.severity) == (check, severity) and words in f"{one.subject}: {one.text}"
+        finding
+        for finding in report.findings
+        if (finding.check, finding.severity) == (check, severity)
+        and words in f"{finding.subject}: {finding.text}"
     ]

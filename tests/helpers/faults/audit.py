@@ -52,7 +52,10 @@ class AuditLog:
 
     def deeds(self, since=0):
         """What the processes asked for, in the order in which it arrived."""
-        names = {_credential(one): one.name for one in self._installation.workloads.values()}
+        names = {
+            _credential(workload): workload.name
+            for workload in self._installation.workloads.values()
+        }
         with self._path.open("rb") as file:
             file.seek(since)
             events = filter(None, map(_event, file))
@@ -95,7 +98,11 @@ def staleness(deeds):
     """For each piece of work, how long before it the Lease was last renewed by who did it."""
     renewals = lease_writes(deeds)
     for deed in work(deeds):
-        own = [one.begun for one in renewals if one.who == deed.who and one.ended <= deed.begun]
+        own = [
+            renewal.begun
+            for renewal in renewals
+            if renewal.who == deed.who and renewal.ended <= deed.begun
+        ]
         yield deed, deed.begun - max(own, default=float("-inf"))
 
 

@@ -66,7 +66,7 @@ class ProxiedInstallation:
     def controllers(self):
         """The names of the controllers."""
         workloads = self.installation.workloads.values()
-        return [one.name for one in workloads if one.role == "controller"]
+        return [workload.name for workload in workloads if workload.role == "controller"]
 
     def leader(self, *, among=None):
         """The name of the controller that leads; None where it is not one."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource
 
-RESOURCES = {each.kind: each for each in vars(resources).values() if isinstance(each, Resource)}
+RESOURCES = {
+    variable.kind: variable
+    for variable in vars(resources).values()
+    if isinstance(variable, Resource)
+}
 OUTCOME = "kwok-outcome"
 """The label by which kwok lets pods fail, hang, be slow or never get ready."""
 PROVIDER = "gauges"

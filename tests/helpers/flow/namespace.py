@@ -95,7 +95,7 @@ def differences(expected, found, path=""):
 
 def gates(pod):
     """The names of a pod's scheduling gates."""
-    return [one["name"] for one in pod["spec"].get("schedulingGates", ())]
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
 
 
 def is_released(pod):
@@ -140,7 +140,9 @@ class Flow:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         await self.client.create(NAMESPACES, body)
         await self._watching.__aenter__()
-        self._tasks = [asyncio.create_task(each.run()) for each in self._reflectors.values()]
+        self._tasks = [
+            asyncio.create_task(reflector.run()) for reflector in self._reflectors.values()
+        ]
         for each in self._reflectors.values():
             await each.synced.wait()
         await self.until(lambda: self.find(SERVICE_ACCOUNTS, "default"))
@@ -188,7 +190,7 @@ class Flow:
 
     def reasons(self, name):
         """The reasons told of an object, in order."""
-        return [one["reason"] for one in self.events(name)]
+        return [event["reason"] for event in self.events(name)]
 
     def describe(self):
         """The state of everything, for who has to find out what is wrong."""
@@ -198,11 +200,11 @@ class Flow:
             if resource not in {EVENTS, CONFIG_MAPS, SERVICE_ACCOUNTS, TASK_DEFINITIONS}
             for one in self.all(resource)
         ]
-        for one in self.events():
-            when = (one["eventTime"] or "").partition("T")[2]
-            about = f"{one['regarding']['kind']} {one['regarding']['name']}"
-            text = one["note"].partition(" / ")[0]
-            lines.append(f"{when} {about} {one['reason']}: {text}")
+        for event in self.events():
+            when = (event["eventTime"] or "").partition("T")[2]
+            about = f"{event['regarding']['kind']} {event['regarding']['name']}"
+            text = event["note"].partition(" / ")[0]
+            lines.append(f"{when} {about} {event['reason']}: {text}")
         lines = [line for line in lines if PASSER_BY not in line]
         return "\n".join(lines)
 
@@ -211,10 +213,10 @@ class Flow:
     async def create(self, *manifests, namespace=None):
         """Create objects in their order; return the last one as it is stored."""
         stored = None
-        for one in manifests:
-            resource = RESOURCES[one["kind"]]
+        for manifest in manifests:
+            resource = RESOURCES[manifest["kind"]]
             space = namespace or self.namespace
-            stored = msgspec.json.decode(await self.client.create(resource, one, space))
+            stored = msgspec.json.decode(await self.client.create(resource, manifest, space))
         return stored
 
     async def change(self, kind, name, value, *, subresource=None):
@@ -321,7 +323,7 @@ class Flow:
         """Wait until an owner has so many pods that wait at our gate; return them."""
 
         def found():
-            pods = [one for one in self.pods(part) if GATE in gates(one)]
+            pods = [pod for pod in self.pods(part) if GATE in gates(pod)]
             return pods if len(pods) == count else None
 
         return await self.until(found, why=lambda: f"{count} pods of {part} are not gated")
@@ -371,7 +373,9 @@ def _outline(found):
             "gates": gates(found),
             "node": found["spec"].get("nodeName"),
             "phase": found["status"].get("phase"),
-            "owners": [one["kind"] for one in found["metadata"].get("ownerReferences", ())],
+            "owners": [
+                reference["kind"] for reference in found["metadata"].get("ownerReferences", ())
+            ],
         }
     status = found.get("status") or found.get("spec", {})
     left_out = ("Time", "Trace", "conditions")

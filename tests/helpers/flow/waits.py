@@ -69,7 +69,7 @@ async def pass_through(flow):
 
 async def stay_waiting(flow, *parts):
     """Assert that the pods of these wait, though each is looked at anew and others go."""
-    held = [found for part in parts for found in flow.pods(part)]
+    held = [pod for part in parts for pod in flow.pods(part)]
     assert held, f"no pods of {parts}"
     for found in held:
         note = {"metadata": {"annotations": {"example.com/touched": uuid.uuid4().hex}}}
@@ -85,9 +85,11 @@ async def until_noted(flow, reason, name, text):
 
     def found():
         like = {} if reason is None else {"reason": reason}
-        return [one["note"] for one in flow.events(name, **like) if text in one["note"]]
+        return [event["note"] for event in flow.events(name, **like) if text in event["note"]]
 
     def why():
-        return f"{text!r} not in {[(one['reason'], one['note']) for one in flow.events(name)]}"
+        return (
+            f"{text!r} not in {[(event['reason'], event['note']) for event in flow.events(name)]}"
+        )
 
     return (await flow.until(found, why=why))[0]

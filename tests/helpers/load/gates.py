@@ -197,7 +197,7 @@ class Bulk:
                 return await self._client.create(resource, document, namespace)
 
         answers = await asyncio.gather(*map(one, objects))
-        return [msgspec.json.decode(each) for each in answers]
+        return [msgspec.json.decode(answer) for answer in answers]
 
     async def make_ready(self, sets):
         """Have ReplicaSets say that all their pods are there."""
@@ -264,7 +264,7 @@ def task_definition():
 
 def app(name, workloads):
     """An app of these workloads."""
-    entries = [{"name": each, "version": VERSION} for each in workloads]
+    entries = [{"name": workload, "version": VERSION} for workload in workloads]
     return document(APPS, name, {"version": VERSION, "workloads": entries})
 
 

@@ -143,7 +143,7 @@ def _figures(load, seen, asked, window, others):
         times = seen.at[name]
         slot = theirs.next(begin)
         while slot < end:
-            found = next((each for each in times if each >= slot - 0.005), None)
+            found = next((time for time in times if time >= slot - 0.005), None)
             if found is None or found > slot + load.interval:
                 missed += 1
             else:

@@ -120,7 +120,7 @@ def ready_pod(name, index, uid):
 def report(found):
     """The figures in a line each."""
     lines = [
-        f"{name}: {', '.join(f'{each:.2f}' for each in times)} s"
+        f"{name}: {', '.join(f'{time:.2f}' for time in times)} s"
         for name, times in (("asking", found.asking), ("alone", found.alone))
     ]
     return "\n".join((f"{found.pods} pods", *lines, f"ratio of medians {found.ratio:.2f}"))

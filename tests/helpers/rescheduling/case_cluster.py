@@ -67,8 +67,8 @@ class CaseCluster:
     async def pods(self, *manifests, namespace=None):
         """Make pods, one after the other, and wait until each is as it will be; their uids."""
         uids = []
-        for each in manifests:
-            stored = await self.client.create(PODS, each, namespace or self.namespace)
+        for manifest in manifests:
+            stored = await self.client.create(PODS, manifest, namespace or self.namespace)
             uids.append(msgspec.json.decode(stored)["metadata"]["uid"])
         for uid in uids:
             await self.cluster.until(lambda uid=uid: is_settled(self.latest(uid)), why=self.why)
@@ -151,8 +151,8 @@ class CaseCluster:
 
     def is_bound(self, uid, on=None):
         """Whether a pod has a node, or that one."""
-        found = self.latest(uid).get("spec", {}).get("nodeName")
-        return found is not None and on in {None, found}
+        name = self.latest(uid).get("spec", {}).get("nodeName")
+        return name is not None and on in {None, name}
 
     async def bound(self, uid, on=None, patience=SETTLED):
         """Wait until a pod has a node."""
@@ -175,7 +175,7 @@ class CaseCluster:
     def taints_of(self, name):
         """The values of our taint that a node has ever had, in order and without repetition."""
         found = [
-            tuple(each["value"] for each in owned_taints(seen.object))
+            tuple(taint["value"] for taint in owned_taints(seen.object))
             for seen in self.cluster.history(self.uid_of_node(name))
         ]
         return [now for before, now in zip([(), *found], found, strict=False) if now != before]
@@ -200,7 +200,9 @@ class CaseCluster:
             metadata = versions[0].object["metadata"]
             if versions[0].object["kind"] != "Pod" or metadata["namespace"] != self.namespace:
                 continue
-            ends = [one for one in versions if "deletionTimestamp" in one.object["metadata"]]
+            ends = [
+                version for version in versions if "deletionTimestamp" in version.object["metadata"]
+            ]
             if ends and (not names or metadata["name"] in names):
                 found[metadata["name"]] = ends[0]
             elif metadata["uid"] in self.cluster.gone:
@@ -256,10 +258,10 @@ class CaseCluster:
     def untouched(self):
         """Those that were not taken are exactly as they were."""
         for uid, version in self._before.items():
-            found = self.latest(uid)["metadata"]
-            if found["name"] not in self.taken():
-                assert uid not in self.cluster.gone, found["name"]
-                assert found["resourceVersion"] == version, found["name"]
+            metadata = self.latest(uid)["metadata"]
+            if metadata["name"] not in self.taken():
+                assert uid not in self.cluster.gone, metadata["name"]
+                assert metadata["resourceVersion"] == version, metadata["name"]
 
     async def passer_by(self):
         """Have another pod helped from its beginning: what would be done now, is done then."""
@@ -293,15 +295,15 @@ class CaseCluster:
         lines = [
             " ".join(
                 [
-                    each["metadata"]["name"],
-                    f"on {each['spec'].get('nodeName')}",
-                    each["status"].get("phase", ""),
-                    "ends" if "deletionTimestamp" in each["metadata"] else "",
-                    f"nominated {each['status'].get('nominatedNodeName')}",
-                    str(self.events(each["metadata"]["uid"])),
+                    pod["metadata"]["name"],
+                    f"on {pod['spec'].get('nodeName')}",
+                    pod["status"].get("phase", ""),
+                    "ends" if "deletionTimestamp" in pod["metadata"] else "",
+                    f"nominated {pod['status'].get('nominatedNodeName')}",
+                    str(self.events(pod["metadata"]["uid"])),
                 ]
             )
-            for each in pods
+            for pod in pods
         ]
         return "\n".join([*lines, f"marked: {self.marked()}", f"taken: {sorted(self.taken())}"])
 

@@ -130,7 +130,7 @@ class Plane(ControlPlane):
 
     def _prepare(self):
         super()._prepare()
-        names = ",".join(f"{each}-controller" for each in CONTROLLERS)
+        names = ",".join(f"{controller}-controller" for controller in CONTROLLERS)
         self._components["kube-controller-manager"].arguments.append(f"--controllers={names}")
 
 
@@ -165,8 +165,8 @@ async def ready_field(plane, fillers=FILLERS):
     """A field on a control plane, with what all cases share."""
     async with connected(plane.kubeconfig) as client, Cluster(client) as cluster:
         field = Field(plane, client, cluster)
-        for each in priority_classes():
-            await client.create(CLASSES, each)
+        for priority_class in priority_classes():
+            await client.create(CLASSES, priority_class)
         await client.create(NAMESPACES, {"metadata": {"name": HOME}})
         await asyncio.gather(
             *(client.create(NODES, node(f"filler-{number:03}")) for number in range(fillers))

@@ -73,7 +73,7 @@ def container(cpu=None, name="main", *, ports=(), **requests):
     resources = {"requests": asked, **({"limits": extended} if extended else {})}
     found = {"name": name, "image": "registry.example.com/any:1", "resources": resources}
     if ports:
-        found["ports"] = [{"containerPort": each, "hostPort": each} for each in ports]
+        found["ports"] = [{"containerPort": port, "hostPort": port} for port in ports]
     return found
 
 
@@ -164,9 +164,9 @@ def volume_of(claim):
 def owned_taints(found):
     """The taints of a node that are ours."""
     return [
-        each
-        for each in found["spec"].get("taints", ())
-        if each["key"] == TAINT and each.get("value", "").startswith(OURS)
+        taint
+        for taint in found["spec"].get("taints", ())
+        if taint["key"] == TAINT and taint.get("value", "").startswith(OURS)
     ]
 
 

@@ -64,7 +64,7 @@ class Cluster:
 
     async def __aenter__(self):
         # All tasks begin here: whoever ends a life in this loop ends what began meanwhile.
-        running = [each.run() for each in self._reflectors.values()]
+        running = [reflector.run() for reflector in self._reflectors.values()]
         running += [self._work() for _ in range(WORKERS)]
         self._tasks = [asyncio.create_task(each) for each in running]
         for each in self._reflectors.values():
@@ -181,7 +181,11 @@ def _status(found):
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     phase = "Succeeded" if _has(found, ENDED) else "Running"
     is_ready = phase == "Running" and not _has(found, UNREADY)
-    kept = [one for one in found["status"].get("conditions", ()) if one["type"] != "Ready"]
+    kept = [
+        condition
+        for condition in found["status"].get("conditions", ())
+        if condition["type"] != "Ready"
+    ]
     return {"phase": phase, "startTime": now, "conditions": [*kept, readiness(is_ready)]}
 
 

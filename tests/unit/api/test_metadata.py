@@ -12,8 +12,8 @@ def kept(annotations):
 
 
 def test_metadata_of_an_ordinary_size_is_kept_as_it_is():
-    found = Metadata(name="a", labels={"a": "b"}, annotations={"a": "x" * (MAX_ANNOTATIONS - 1)})
-    assert compact(found) is found
+    metadata = Metadata(name="a", labels={"a": "b"}, annotations={"a": "x" * (MAX_ANNOTATIONS - 1)})
+    assert compact(metadata) is metadata
     assert compact(Metadata()) == Metadata()
 
 

@@ -60,8 +60,8 @@ QUANTITIES = st.builds(
     ],
 )
 def test_what_go_makes_of_it(given, printed, value):
-    found = parse_quantity(given)
-    assert (found.text, float(found)) == (printed, value)
+    quantity = parse_quantity(given)
+    assert (quantity.text, float(quantity)) == (printed, value)
 
 
 def test_beyond_the_largest_suffix_an_exponent_keeps_the_value():
@@ -87,9 +87,9 @@ def test_an_absurd_exponent_costs_nothing(text):
 
 @given(QUANTITIES)
 def test_what_is_printed_is_the_same_quantity(text):
-    found = parse_quantity(text)
-    again = parse_quantity(found.text)
-    assert (again.value, parse_quantity(again.text).text) == (found.value, again.text)
+    quantity = parse_quantity(text)
+    again = parse_quantity(quantity.text)
+    assert (again.value, parse_quantity(again.text).text) == (quantity.value, again.text)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9,

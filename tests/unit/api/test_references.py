@@ -30,17 +30,17 @@ def test_a_reference_within_a_namespace_needs_no_consent(resource, mode):
 
 @pytest.mark.parametrize("resource", GUARDED)
 def test_what_exposes_credentials_or_a_cloud_needs_consent_by_default(resource):
-    found = Reference(resource, "platform", "x", "tenant")
-    assert not found.is_allowed("ProvidersNeedConsent", {})
-    assert not found.is_allowed("AllNeedConsent", {})
-    assert found.is_allowed("Open", {})
+    reference = Reference(resource, "platform", "x", "tenant")
+    assert not reference.is_allowed("ProvidersNeedConsent", {})
+    assert not reference.is_allowed("AllNeedConsent", {})
+    assert reference.is_allowed("Open", {})
 
 
 @pytest.mark.parametrize("resource", VALUES)
 def test_what_exposes_values_needs_consent_only_if_all_do(resource):
-    found = Reference(resource, "platform", "x", "tenant")
-    assert found.is_allowed("ProvidersNeedConsent", {})
-    assert not found.is_allowed("AllNeedConsent", {})
+    reference = Reference(resource, "platform", "x", "tenant")
+    assert reference.is_allowed("ProvidersNeedConsent", {})
+    assert not reference.is_allowed("AllNeedConsent", {})
 
 
 @pytest.mark.parametrize("text", ["tenant", "*", "other,tenant", " other , tenant ", "tenant,*"])

@@ -120,9 +120,9 @@ def test_an_authority_may_not_sign_another_one():
 def test_an_authority_certifies_its_names_only(limits, name, is_accepted):
     files = own_files(NOW, (name, limits[0]), create_authority(NOW, limits))
     (found,) = [
-        each
-        for each in x509.load_pem_x509_certificate(files.ca_crt).extensions
-        if isinstance(each.value, x509.NameConstraints)
+        extension
+        for extension in x509.load_pem_x509_certificate(files.ca_crt).extensions
+        if isinstance(extension.value, x509.NameConstraints)
     ]
     assert found.critical
     holder = CertificateHolder(parse_bundle(files))

@@ -336,9 +336,9 @@ def test_the_issuing_authority_is_put_first(fresh):
 
 
 def test_an_authority_put_first_by_hand_must_be_known_before_it_issues(fresh):
-    other = create_authority(NOW)
-    ca_crt = other.certificate + fresh["ca.crt"]
-    data = written(NOW, {**fresh, "ca.crt": ca_crt, "ca.key": other.key}).data
+    authority = create_authority(NOW)
+    ca_crt = authority.certificate + fresh["ca.crt"]
+    data = written(NOW, {**fresh, "ca.crt": ca_crt, "ca.key": authority.key}).data
     assert same_leaf(data, fresh)
     assert "next-ca.crt" in data
 

@@ -10,8 +10,8 @@ from helpers.fake_api import FakeApi
 @pytest.fixture
 async def api():
     """Return an empty API server."""
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @pytest.fixture

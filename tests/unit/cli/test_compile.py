@@ -16,8 +16,8 @@ def compiled(tmp_path, capsys):
     """Compile policies from a file; gives the code, the objects, and the lines of errors."""
 
     def run(*policies, options=(), enforcement="Both"):
-        for each in policies:
-            each["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": enforcement}
+        for policy in policies:
+            policy["metadata"]["annotations"] = {"harbourmaster.dev/enforcement": enforcement}
         file = tmp_path / "policies.yaml"
         file.write_text("\n---\n".join(map(json.dumps, policies)))
         code = cli.main(["compile", "-f", str(file), *options])

@@ -17,10 +17,10 @@ HOME = "harbourmaster-system"
 
 @pytest.fixture
 async def api(tmp_path):
-    async with FakeApi() as found:
-        found.kubeconfig = kubeconfig(tmp_path, found.url)
-        put(found, "shop", "config")
-        yield found
+    async with FakeApi() as fake_api:
+        fake_api.kubeconfig = kubeconfig(tmp_path, fake_api.url)
+        put(fake_api, "shop", "config")
+        yield fake_api
 
 
 def put(api, namespace, name):

@@ -140,7 +140,7 @@ def test_the_help_of_the_controller_names_each_controller_and_each_subject(capsy
     subjects = {leaf.path[0] for leaf in _leaves(ControllerSettings) if len(leaf.path) > 1}
     assert shown == subjects | set(CONTROLLERS)
     assert len(text.splitlines()) < 80
-    assert all(each.text.split()[0] in text for each in CONTROLLERS.values())
+    assert all(controller.text.split()[0] in text for controller in CONTROLLERS.values())
 
 
 def test_each_setting_of_the_controller_is_in_the_help_of_one_subject(capsys):

@@ -57,8 +57,8 @@ async def test_a_sound_installation_is_healthy(cluster):
     report = await examined(cluster)
     assert told(report) == []
     assert (report.healthy, report.summary) == (True, "Harbourmaster is healthy.")
-    assert [one.name for one in CHECKS] == list(dict.fromkeys(one.name for one in CHECKS))
-    assert {one.check for one in report.findings} == {one.name for one in CHECKS}
+    assert [one.name for one in CHECKS] == list(dict.fromkeys(check.name for check in CHECKS))
+    assert {finding.check for finding in report.findings} == {one.name for one in CHECKS}
     (said,) = [one.text for one in report.findings if one.check == "canary"]
     assert said == f"a pod tried in default was answered by version {our_version()}"
 
@@ -107,7 +107,9 @@ async def test_where_others_keep_the_registration_its_remedies_are_theirs(cluste
     cluster.entry(POD)["failurePolicy"] = "Fail"
     cluster.entry(POD)["clientConfig"].pop("caBundle")
     report = await examined(cluster)
-    remedies = {one.check: one.remedy for one in report.findings if one.severity == "fault"}
+    remedies = {
+        finding.check: finding.remedy for finding in report.findings if finding.severity == "fault"
+    }
     # Not the bare manifests: an apply of them takes away what cert-manager injects by.
     assert "make deploy-with-certmanager" in remedies["configurations"]
     assert "cert-manager" in remedies["certificates"]
@@ -165,7 +167,7 @@ async def test_the_canary_goes_where_webhooks_look(cluster):
 
 async def test_a_canary_namespace_can_be_named(cluster):
     report = await examined(cluster, canary_namespace="shop")
-    (said,) = [one.text for one in report.findings if one.check == "canary"]
+    (said,) = [finding.text for finding in report.findings if finding.check == "canary"]
     assert said.startswith("a pod tried in shop was answered")
     (found,) = told(await examined(cluster, canary_namespace="nowhere"))
     assert found[:2] == ("canary", "unknown")
@@ -180,7 +182,7 @@ async def test_nothing_is_stored_and_only_what_is_harmless_is_tried(cluster):
 async def test_a_network_policy_or_a_client_authority_is_said_to_be_in_force(cluster):
     flags(cluster, "--client-ca=/etc/ca.crt", name=WEBHOOK)
     report = await examined(cluster)
-    (said,) = [one for one in report.findings if one.check == "transport"]
+    (said,) = [finding for finding in report.findings if finding.check == "transport"]
     assert (said.severity, said.text) == ("ok", "callers must have a certificate")
 
 
@@ -190,7 +192,7 @@ async def test_one_check_that_breaks_keeps_no_other_from_it(cluster):
     report = await examined(cluster)
     assert ("configurations", "fault") in {one[:2] for one in told(report)}
     assert any(one[1] == "unknown" and "could not be read" in one[2] for one in told(report))
-    assert {one.check for one in report.findings} == {one.name for one in CHECKS}
+    assert {finding.check for finding in report.findings} == {check.name for check in CHECKS}
 
 
 async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at(cluster, capsys):
@@ -246,7 +248,7 @@ async def test_what_ours_does_outside_of_the_cluster_is_no_leftover(cluster):
 async def test_without_a_configuration_checks_that_need_it_are_not_ok(cluster):
     cluster.remove(MUTATING_WEBHOOKS, NAME)
     report = await examined(cluster)
-    severities = {one.check: one.severity for one in report.findings}
+    severities = {finding.check: finding.severity for finding in report.findings}
     assert severities["configurations"] == "fault"
     assert severities["canary"] == severities["selectors"] == "note"
 
@@ -256,7 +258,7 @@ async def test_with_all_of_it_gone_but_a_lease_the_remedy_says_so(cluster):
         cluster.remove(DEPLOYMENTS, name, HOME)
     cluster.age(3600)
     report = await examined(cluster)
-    (found,) = [one for one in report.findings if one.subject.startswith("Lease")]
+    (found,) = [finding for finding in report.findings if finding.subject.startswith("Lease")]
     assert "Deployment harbourmaster-controller not found" in found.remedy
 
 
@@ -317,7 +319,7 @@ async def test_an_api_server_that_goes_away_ends_it(cluster):
     cluster.get = get
     with pytest.raises(UnreachableError):
         await examined(cluster)
-    others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert others == []
 
 
@@ -356,8 +358,8 @@ def test_rights_follow_the_settings(settings, right):
 def test_rights_of_the_registration_are_asked_for_where_it_is_ours():
     ours = {str(one) for one in required(ControllerSettings(), HOME)}
     theirs = {str(one) for one in required(ControllerSettings(register_webhooks=False), HOME)}
-    assert {each for each in ours - theirs if "mutatingwebhook" in each}
-    assert not {each for each in theirs if "mutatingwebhook" in each}
+    assert {our for our in ours - theirs if "mutatingwebhook" in our}
+    assert not {their for their in theirs if "mutatingwebhook" in their}
 
 
 @pytest.mark.parametrize(
@@ -412,7 +414,7 @@ def test_faults_come_first_with_what_to_do_and_the_verdict_last():
     ],
 )
 def test_the_verdict(severities, text):
-    assert summary([Finding("c", each, "", "") for each in severities]) == text
+    assert summary([Finding("c", severity, "", "") for severity in severities]) == text
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
+    async with FakeApi() as fake_api:
         for resource, one in desired(RegistrationSettings(), Home("h"), b"x").items():
-            found.put(resource, one)
-        yield found
+            fake_api.put(resource, one)
+        yield fake_api
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ async def change(client, to, reason="incident 4711"):
 
 def policies(api):
     return {
-        one["name"]: one["failurePolicy"]
+        webhook["name"]: webhook["failurePolicy"]
         for resource in BOTH
-        for one in api.get(resource, NAME)["webhooks"]
+        for webhook in api.get(resource, NAME)["webhooks"]
     }
 
 
@@ -64,8 +64,8 @@ async def test_break_glass_mode_is_started_reported_and_ended(api, client, capsy
     assert {**said.before, **standing(api.get(VALIDATING_WEBHOOKS, NAME)).before} == kept
     assert len(notes(api)) == 2
     assert all(
-        "started break-glass mode, all webhooks fail open: incident 4711" in one
-        for one in notes(api)
+        "started break-glass mode, all webhooks fail open: incident 4711" in note
+        for note in notes(api)
     )
     assert await change(client, "off") == 0
     for resource, one in zip(BOTH, before, strict=True):

@@ -16,13 +16,13 @@ COMPONENTS = [guard.component for guard in GUARDS]
 
 @pytest.fixture
 def cluster():
-    found = ExaminedCluster()
+    examined_cluster = ExaminedCluster()
     for guard in GUARDS:
         for name in guard.policies:
-            bind(found, name)
-    limit(found, [{"ipBlock": {"cidr": "192.0.2.10/32"}}])
-    flags(found, "--client-ca=/etc/ca.crt", name=WEBHOOK)
-    return found
+            bind(examined_cluster, name)
+    limit(examined_cluster, [{"ipBlock": {"cidr": "192.0.2.10/32"}}])
+    flags(examined_cluster, "--client-ca=/etc/ca.crt", name=WEBHOOK)
+    return examined_cluster
 
 
 def bind(cluster, name, *actions):
@@ -38,7 +38,7 @@ def limit(cluster, peers):
 
 async def told(cluster):
     findings = (await examined(cluster)).findings
-    return [one for one in findings if one.check == "hardening"]
+    return [finding for finding in findings if finding.check == "hardening"]
 
 
 async def test_nothing_is_missing(cluster):

@@ -75,7 +75,9 @@ async def test_an_opt_in_that_has_no_effect_is_told_in_place_of_ok(cluster, valu
     request_gates(cluster, annotations={"keptn.sh/lifecycle-toolkit": value})
     put(cluster, PODS, "cart-1", owner="ReplicaSet", annotations=TYPO)
     assert await found(cluster) == []
-    (told,) = [one for one in (await examined(cluster)).findings if one.check == "gates"]
+    (told,) = [
+        finding for finding in (await examined(cluster)).findings if finding.check == "gates"
+    ]
     fault = f'namespace "shop" has no gates: annotation keptn.sh/lifecycle-toolkit is "{value}"'
     to_do = "kubectl annotate --overwrite namespace shop keptn.sh/lifecycle-toolkit=enabled"
     assert (told.subject, told.text, told.remedy) == ("namespace shop", fault, to_do)
@@ -201,4 +203,4 @@ async def test_of_many_mistakes_the_first_ten_are_lines(cluster):
     told = [line for line in lines(report) if line[10:17] == "checks "]
     assert len(told) == 11
     assert told[-1] == "note      checks          4 more: -o json has all"
-    assert len([one for one in report.findings if one.check == "checks"]) == 14
+    assert len([finding for finding in report.findings if finding.check == "checks"]) == 14

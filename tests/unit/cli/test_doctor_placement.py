@@ -39,9 +39,9 @@ def application(cluster, *conditions, **status):
 async def found(cluster):
     findings = (await examined(cluster)).findings
     return [
-        (one.severity, one.subject, one.text, one.remedy)
-        for one in findings
-        if one.check == "placement"
+        (finding.severity, finding.subject, finding.text, finding.remedy)
+        for finding in findings
+        if finding.check == "placement"
     ]
 
 

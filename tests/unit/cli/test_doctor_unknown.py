@@ -40,7 +40,7 @@ def listing(cluster, resource, error):
 
 async def unknown(cluster, check):
     """The findings of a check that are unknown; it has none that is ok."""
-    found = [one for one in (await examined(cluster)).findings if one.check == check]
+    found = [finding for finding in (await examined(cluster)).findings if finding.check == check]
     assert not [one for one in found if one.severity == "ok"]
     return [one for one in found if one.severity == "unknown"]
 
@@ -79,7 +79,9 @@ async def test_a_forbidden_kind_that_is_not_served_is_not_unknown(cluster):
     cluster.forbidden.add("rollouts")
     assert "rollouts" in (await unknown(cluster, "workloads"))[0].text
     cluster.unserved.add("/apis/argoproj.io/v1alpha1")
-    found = [one for one in (await examined(cluster)).findings if one.check == "workloads"]
+    found = [
+        finding for finding in (await examined(cluster)).findings if finding.check == "workloads"
+    ]
     assert [one.severity for one in found] == ["ok"]
 
 
@@ -90,7 +92,7 @@ async def test_what_was_found_before_an_error_is_kept(cluster):
     keys = {"name": "bare", "namespace": "shop", "annotations": {"keptn.sh/workload": "cart"}}
     cluster.put(PODS, {"metadata": keys, "spec": {}})
     cluster.forbidden.add("keptnconfigs")
-    found = [one for one in (await examined(cluster)).findings if one.check == "checks"]
+    found = [finding for finding in (await examined(cluster)).findings if finding.check == "checks"]
     assert [one.severity for one in found] == ["warning", "unknown"]
 
 
@@ -98,7 +100,7 @@ async def test_an_answer_that_does_not_come_is_unknown_and_ends_no_other_check(c
     listing(cluster, CLUSTER_POLICIES, UnreachableError("timed out after 20 s"))
     (found,) = await unknown(cluster, "policies")
     assert found.text == "timed out after 20 s"
-    checks = {one.check: one.severity for one in (await examined(cluster)).findings}
+    checks = {finding.check: finding.severity for finding in (await examined(cluster)).findings}
     assert checks["certificates"] == "ok"
 
 
@@ -112,7 +114,9 @@ async def test_without_a_canary_other_webhooks_are_unknown(cluster):
 
 
 async def canary(cluster):
-    (found,) = [one for one in (await examined(cluster)).findings if one.check == "canary"]
+    (found,) = [
+        finding for finding in (await examined(cluster)).findings if finding.check == "canary"
+    ]
     return found
 
 
@@ -159,9 +163,9 @@ async def test_a_dead_webhook_of_others_names_no_break_glass(cluster):
 
 async def warned(cluster, check):
     return [
-        (one.severity, one.subject, one.text, one.remedy)
-        for one in (await examined(cluster)).findings
-        if one.check == check and one.severity != "ok"
+        (finding.severity, finding.subject, finding.text, finding.remedy)
+        for finding in (await examined(cluster)).findings
+        if finding.check == check and finding.severity != "ok"
     ]
 
 

@@ -47,9 +47,9 @@ def cluster():
 async def warned(cluster, check):
     """The findings of a check that are not ok, as (subject, text, remedy)."""
     return [
-        (one.subject, one.text, one.remedy)
-        for one in (await examined(cluster)).findings
-        if one.check == check and one.severity != "ok"
+        (finding.subject, finding.text, finding.remedy)
+        for finding in (await examined(cluster)).findings
+        if finding.check == check and finding.severity != "ok"
     ]
 
 

@@ -41,7 +41,7 @@ def version(status=None, owner="rs-1", **spec):
 
 def shown(obj, *versions):
     found = [decode_pod(msgspec.json.encode({**obj, "spec": obj["spec"]}), SCHEDULER)]
-    decoded = [msgspec.convert(one, WorkloadVersion) for one in versions]
+    decoded = [msgspec.convert(version, WorkloadVersion) for version in versions]
     (one,) = waiting(found, decoded, NOW, {})
     return one
 
@@ -136,8 +136,8 @@ def test_ages(seconds, text):
 @pytest.fixture
 async def api(monkeypatch):
     monkeypatch.setattr(gate_module, "PENDING_PODS", "")
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @pytest.fixture
@@ -374,8 +374,8 @@ async def test_a_release_of_an_orphan_and_of_a_provisional_pod(api, run):
     for name in ("orphan-1", "new-1"):
         assert (await run("release", f"prod/{name}", "--reason", REASON))[0] == 0
         assert gates(api, name) == []
-    found = api.get(PODS, "new-1", PROD)["metadata"]["annotations"]
-    assert "gates.harbourmaster.dev/parent" not in found
+    annotations = api.get(PODS, "new-1", PROD)["metadata"]["annotations"]
+    assert "gates.harbourmaster.dev/parent" not in annotations
 
 
 async def test_a_pod_that_changes_meanwhile(api, run):

@@ -89,7 +89,11 @@ def test_with_the_rules_the_samples_differ_in_nothing(capsys):
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not on PATH")
 def test_jq_reads_the_rules_as_we_do(capsys):
     rules, _ = printed(capsys, "argocd", "--policies", str(SAMPLES), "--kind", "StatefulSet")
-    said = [each for rule in rules["ignoreDifferences"] for each in rule["jqPathExpressions"]]
+    said = [
+        expression
+        for rule in rules["ignoreDifferences"]
+        for expression in rule["jqPathExpressions"]
+    ]
     engine = Engine(load(Sources(SAMPLES)).snapshot, AdmissionSettings())
     found = [
         document.value
@@ -191,9 +195,9 @@ def test_what_is_written_into_the_installation_can_be_left_alone(capsys, folder)
     ]
     # Each kind of the manifests that has an authority of somebody's, and no other.
     with_authority = {
-        each["kind"]
-        for each in objects("with-certmanager")
-        if each["kind"].endswith(("WebhookConfiguration", "CustomResourceDefinition", "APIService"))
+        obj["kind"]
+        for obj in objects("with-certmanager")
+        if obj["kind"].endswith(("WebhookConfiguration", "CustomResourceDefinition", "APIService"))
     }
     assert {rule["kind"] for rule in own} == with_authority
     assert of_kind(objects("with-certmanager"), "APIService")

@@ -133,11 +133,11 @@ def test_a_registration_fails_closed_by_its_worst_entry():
         ],
     }
     answers = {("keptn", "dead"): False, ("keptn", "alive"): True}
-    found = registration_of("Kind", decode_configuration(encode(stored)), KEPTN, answers)
-    assert found == Registration(
+    registration = registration_of("Kind", decode_configuration(encode(stored)), KEPTN, answers)
+    assert registration == Registration(
         Ref("kind", "keptn"), KEPTN, (CalledService("keptn", "dead", False),), fails_closed=True
     )
-    assert found.is_broken
+    assert registration.is_broken
     # Whoever does not know whether somebody answers does not call it broken.
     assert not registration_of("Kind", decode_configuration(encode(stored)), KEPTN, {}).is_broken
 
@@ -166,8 +166,8 @@ def test_what_a_definition_says_about_itself():
         "status": {"storedVersions": ["v1alpha3", "v1"]},
     }
     converter = CalledService("keptn-system", "lifecycle-webhook-service", False)
-    found = definition_of(decode_definition(encode(stored)), 3, converter)
-    assert found == ReplacedDefinition(
+    definition = definition_of(decode_definition(encode(stored)), 3, converter)
+    assert definition == ReplacedDefinition(
         name="keptnapps.lifecycle.keptn.sh",
         system=KEPTN,
         stored_versions=("v1alpha3", "v1"),
@@ -177,7 +177,7 @@ def test_what_a_definition_says_about_itself():
         is_injected=True,
         release="keptn-system/keptn",
     )
-    codes = [one.code for one in findings(Observed(OURS, definitions=(found,)))]
+    codes = [finding.code for finding in findings(Observed(OURS, definitions=(definition,)))]
     assert codes == ["conversion-broken", "old-versions"]
 
 
@@ -277,7 +277,7 @@ def kupid_of(**fields):
 
 
 def codes(observed):
-    return [one.code for one in findings(observed)]
+    return [finding.code for finding in findings(observed)]
 
 
 def test_two_registered_systems_are_reported():
@@ -327,7 +327,7 @@ def test_commands_name_the_same_cluster():
     observed = kupid_of(releases=(Release("kupid", "it's", KUPID),))
     report = printed(findings(observed), plan(observed), ("--context", "the shop"))
     commands = [text for step in report["plan"] for text in step["commands"]]
-    commands += [one["command"] for one in report["findings"] if one["command"]]
+    commands += [finding["command"] for finding in report["findings"] if finding["command"]]
     make = """make deploy 'KUBECTL=kubectl --context '"'"'the shop'"'"''"""
     assert make in commands
     assert all(
@@ -341,8 +341,8 @@ def test_commands_name_the_same_cluster():
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 async def survey(api):

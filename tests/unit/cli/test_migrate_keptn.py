@@ -47,7 +47,7 @@ _LEVELS = (
     "keptnTaskDefinition keptnWorkload keptnWorkloadVersion options"
 )
 VALUES = {
-    **{f"global.{each}": ("keptn", *_OPERATORS) for each in _GLOBALS.split()},
+    **{f"global.{word}": ("keptn", *_OPERATORS) for word in _GLOBALS.split()},
     "global.certManagerEnabled": ("keptn", *_WITH_WEBHOOKS),
     "lifecycleOperator.enabled": ("keptn",),
     "metricsOperator.enabled": ("keptn",),
@@ -119,8 +119,8 @@ MIRROR = "registry.example.com/keptn"
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 def operator(api, role="lifecycle", namespace=KEPTN, **variables):
@@ -179,11 +179,11 @@ async def survey(api):
 
 
 async def settings(api):
-    return {one.key: one.value for one in (await survey(api)).keptn.settings}
+    return {setting.key: setting.value for setting in (await survey(api)).keptn.settings}
 
 
 async def found(api, code):
-    return [one for one in findings(await survey(api)) if one.code == code]
+    return [finding for finding in findings(await survey(api)) if finding.code == code]
 
 
 async def test_a_keptn_with_the_values_of_its_chart_needs_no_setting(api):
@@ -266,7 +266,9 @@ async def test_a_setting_is_reported_until_we_run_with_it(api):
 async def test_the_plan_saves_the_overlay_and_installs_it(api):
     operator(api, PROMOTION_TASKS_ENABLED="true")
     api.put(KEPTN_CONFIGS, config("shop"))
-    steps = {step.code: [one.text for one in step.commands] for step in plan(await survey(api))}
+    steps = {
+        step.code: [command.text for command in step.commands] for step in plan(await survey(api))
+    }
     assert steps["install"][:3] == [
         "mkdir -p deploy/migrated",
         "harbourmaster migrate --output=yaml > deploy/migrated/kustomization.yaml",
@@ -282,7 +284,7 @@ async def test_the_plan_saves_the_overlay_and_installs_it(api):
 
 async def test_a_plan_that_is_asked_for_again_keeps_the_overlay(api):
     flags = ("--lifecycle-promotion-tasks=true", "--controllers=registration")
-    (labels,) = [each["pairs"] for each in overlay(await survey(api))["labels"]]
+    (labels,) = [label["pairs"] for label in overlay(await survey(api))["labels"]]
     ours(api, WEBHOOK)
     for more, command in ((labels, "make deploy OVERLAY=deploy/migrated"), ({}, "make deploy")):
         ours(api, CONTROLLER, *flags, **more)
@@ -307,7 +309,7 @@ async def test_shadow_mode_is_ended_before_the_installation(api):
     ours(api, CONTROLLER, "--webhook-shadow=true", "--controllers=registration")
     observed = await survey(api)
     (step,) = [step for step in plan(observed) if step.code == "install"]
-    assert [one.text for one in step.commands[:2]] == [
+    assert [command.text for command in step.commands[:2]] == [
         "kubectl delete -k deploy/shadow",
         "make deploy-beside-keptn",
     ]
@@ -334,9 +336,9 @@ async def test_the_overlay_has_the_settings_of_both_processes(api):
     assert written["resources"] == ["../beside-keptn"]
     assert written["components"] == ["../components/no-custom-metrics"]
     flags = {
-        (one["target"]["name"], each["value"])
-        for one in written["patches"]
-        for each in yaml.safe_load(one["patch"])
+        (patch["target"]["name"], each["value"])
+        for patch in written["patches"]
+        for each in yaml.safe_load(patch["patch"])
     }
     assert flags == {
         (CONTROLLER, '--lifecycle-deno-image=say "hello": #1'),
@@ -487,9 +489,9 @@ async def test_an_object_that_cannot_be_read_keeps_no_step_back(api):
 )
 def test_gauges_that_get_another_name_or_labels(names, whys):
     metrics = [
-        Metadata(namespace=each.partition("/")[0], name=each.partition("/")[2]) for each in names
+        Metadata(namespace=name.partition("/")[0], name=name.partition("/")[2]) for name in names
     ]
-    judged = [one.parts["why"].partition(": each")[0] for one in series_findings(metrics)]
+    judged = [finding.parts["why"].partition(": each")[0] for finding in series_findings(metrics)]
     assert judged == whys
 
 

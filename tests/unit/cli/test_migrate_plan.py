@@ -122,7 +122,7 @@ def clusters(draw):
         kind = "validatingwebhookconfiguration"
         metrics = CalledService("keptn", "metrics-webhook-service", answers[KEPTN])
         registrations.append(Registration(Ref(kind, "keptn-metrics"), KEPTN, (metrics,)))
-    releases = {one.release for one in definitions if one.release}
+    releases = {definition.release for definition in definitions if definition.release}
     leftovers = [
         Leftover(Ref("service", SERVICES[system][1], SERVICES[system][0]), system)
         for system in (KUPID, KEPTN)
@@ -145,8 +145,8 @@ def clusters(draw):
         definitions=tuple(definitions),
         workloads=tuple(workloads),
         releases=tuple(
-            Release("shop", one.partition("/")[2], one.partition("/")[2])
-            for one in sorted(releases)
+            Release("shop", release.partition("/")[2], release.partition("/")[2])
+            for release in sorted(releases)
         ),
         gardener=(Ref("managedresource", "extension-kupid", "shop"),) if gardener else (),
         leftovers=tuple(leftovers),
@@ -183,7 +183,7 @@ class Player:
             assert has_overlay == bool(self.now.keptn.unset or self.now.keptn.is_overlaid)
             assert not has_overlay or self.now.keptn.is_overlaid or "overlay" in self.saved
             facts = self.now.keptn
-            told = tuple(replace(one, ours=one.value) for one in facts.settings)
+            told = tuple(replace(setting, ours=setting.value) for setting in facts.settings)
             facts = replace(facts, settings=told, is_overlaid=has_overlay or facts.is_overlaid)
             self.now = replace(self.now, keptn=facts)
             beside = rest[0] == "deploy-beside-keptn"
@@ -193,8 +193,8 @@ class Player:
             if not beside:
                 self.keep("leftovers", lambda one: one.ref != METRICS_API)
             # The definitions are ours from here on, and convert by our webhook.
-            for one in self.now.definitions:
-                self.change(one.name, conversion=None)
+            for definition in self.now.definitions:
+                self.change(definition.name, conversion=None)
             return
         namespace = ""
         if rest[0] == "-n":
@@ -212,9 +212,9 @@ class Player:
         self.now = replace(self.now, keptn=replace(self.now.keptn, found=left))
 
     def get(self, _namespace, what, *_):
-        for one in self.now.definitions:
-            if one.name == what and one.conversion:
-                assert one.conversion.answers is not False, "they could not be read"
+        for definition in self.now.definitions:
+            if definition.name == what and definition.conversion:
+                assert definition.conversion.answers is not False, "they could not be read"
         self.saved.add(what)
 
     def rollout(self, *_):
@@ -259,7 +259,9 @@ class Player:
         assert "--ignore-not-found" in options
         assert "policy" not in kind
         assert kind not in {"crd", "customresourcedefinition"}
-        broken = [one.ref for one in self.now.registrations if one.is_broken]
+        broken = [
+            registration.ref for registration in self.now.registrations if registration.is_broken
+        ]
         if ref not in broken:
             assert not broken, "first of all, let pods be created"
             self.check_safe()
@@ -272,12 +274,14 @@ class Player:
             assert not old.keeps
             self.keep("namespaces", lambda one: one.name != name)
         elif kind == "deployment":
-            (work,) = [one for one in self.now.workloads if one.ref == ref]
+            (work,) = [workload for workload in self.now.workloads if workload.ref == ref]
             assert not self.registered(work.system)
             assert not (work.system == KUPID and self.now.gardener), "it would come back"
             self.keep("workloads", lambda one: one.ref != ref)
         elif kind == "managedresource":
-            assert all(one.is_kept for one in self.now.definitions if one.of_gardener)
+            assert all(
+                definition.is_kept for definition in self.now.definitions if definition.of_gardener
+            )
             self.keep("gardener", lambda one: one != ref)
         else:
             self.remove(ref, namespace, name)
@@ -285,10 +289,10 @@ class Player:
     def check_safe(self):
         """Before anything that works goes, what the user has is saved and made to stay."""
         going = {one.system for one in self.going}
-        for one in self.now.definitions:
-            if one.system in going and one.objects != 0:
-                assert one.name in self.saved
-        assert not [one for one in self.now.releases if one.system in going]
+        for definition in self.now.definitions:
+            if definition.system in going and definition.objects != 0:
+                assert definition.name in self.saved
+        assert not [release for release in self.now.releases if release.system in going]
 
     @property
     def going(self):
@@ -297,25 +301,34 @@ class Player:
 
     def unregister(self, ref, broken):
         ours = self.now.ours
-        theirs = [one for one in self.now.registrations if one.ref == ref]
+        theirs = [
+            registration for registration in self.now.registrations if registration.ref == ref
+        ]
         if theirs and ref not in broken:
             assert ours.is_ready, "pods would go without policies"
             assert ours.is_registered, "pods would go without policies"
         self.keep("registrations", lambda one: one.ref != ref)
 
     def remove(self, ref, namespace, name):
-        assert ref in [one.ref for one in self.now.leftovers], "it is ours by now"
+        assert ref in [leftover.ref for leftover in self.now.leftovers], "it is ours by now"
         called = (namespace, name)
-        for one in self.now.registrations:
-            assert called not in {(each.namespace, each.name) for each in one.services}
-        for one in self.now.definitions:
-            assert not one.conversion or called != (one.conversion.namespace, one.conversion.name)
+        for registration in self.now.registrations:
+            assert called not in {
+                (service.namespace, service.name) for service in registration.services
+            }
+        for definition in self.now.definitions:
+            assert not definition.conversion or called != (
+                definition.conversion.namespace,
+                definition.conversion.name,
+            )
         for one in self.now.leftovers:
             assert not one.service or called != (one.service.namespace, one.service.name)
         self.keep("leftovers", lambda one: one.ref != ref)
 
     def registered(self, system):
-        return [one for one in self.now.registrations if one.system == system]
+        return [
+            registration for registration in self.now.registrations if registration.system == system
+        ]
 
     def asked_about_pods(self, system):
         return [
@@ -333,7 +346,8 @@ class Player:
 
     def change(self, name, **fields):
         changed = tuple(
-            replace(one, **fields) if one.name == name else one for one in self.now.definitions
+            replace(definition, **fields) if definition.name == name else definition
+            for definition in self.now.definitions
         )
         self.now = replace(self.now, definitions=changed)
 
@@ -355,7 +369,7 @@ def test_every_step_is_safe_and_what_remains_is_the_rest(observed):
         assert remaining == codes(steps[number + 1 :])
     assert plan(player.now) == ()
     if not observed.is_running(KEPTN):
-        assert not any(one.conversion for one in player.now.definitions)
+        assert not any(definition.conversion for definition in player.now.definitions)
     assert [one.name for one in player.now.definitions] == [
         one.name for one in observed.definitions
     ]
@@ -370,7 +384,7 @@ def test_after_the_plan_only_harbourmaster_does_keptns_work(observed):
             player.play(command)
     assert not player.now.has_operator
     assert not player.now.ours.is_beside_keptn
-    assert not [one for one in player.now.leftovers if one.system == KEPTN]
+    assert not [leftover for leftover in player.now.leftovers if leftover.system == KEPTN]
 
 
 def test_the_migration_from_a_running_keptn():
@@ -401,6 +415,28 @@ def test_the_migration_from_a_running_keptn():
     ]
 
 
+@pytest.mark.parametrize(
+    ("role", "is_beside_keptn", "steps"),
+    [
+        ("metrics", False, ["install", "stop", "take-over"]),
+        ("certificates", True, ["install", "stop"]),
+    ],
+)
+def test_an_installation_for_different_settings_decides_whether_to_take_over(
+    role, is_beside_keptn, steps
+):
+    """Either Keptn's operator still runs and is replaced later, or one installation suffices."""
+    ours = Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=is_beside_keptn)
+    deployment = Ref("deployment", role, "keptn-system")
+    setting = Setting("lifecycle.promotionTasks", "true", "PROMOTION_TASKS_ENABLED", "false")
+    observed = Observed(
+        ours,
+        workloads=(ReplacedWorkload(deployment, KEPTN, role, is_ready=role == "metrics"),),
+        keptn=KeptnFacts((setting,)),
+    )
+    assert codes(plan(observed)) == steps
+
+
 @settings(max_examples=cases(100))
 @given(clusters())
 def test_findings_are_sorted_by_severity_and_blocking_ones_have_a_command(observed):
@@ -412,7 +448,9 @@ def test_findings_are_sorted_by_severity_and_blocking_ones_have_a_command(observ
         for one in found
         if one.severity == "blocking" and "more" not in one.object
     )
-    broken = [str(one.ref) for one in observed.registrations if one.is_broken]
+    broken = [
+        str(registration.ref) for registration in observed.registrations if registration.is_broken
+    ]
     assert [one.object for one in found if one.code == "webhook-broken"] == broken
 
 
@@ -420,7 +458,7 @@ def test_findings_are_sorted_by_severity_and_blocking_ones_have_a_command(observ
 @given(clusters())
 def test_no_command_names_a_pod_whose_check_failed(observed):
     steps = [command for step in plan(observed) for command in step.commands]
-    commands = [*steps, *(one.command for one in findings(observed) if one.command)]
+    commands = [*steps, *(finding.command for finding in findings(observed) if finding.command)]
     failed = {pod.name for pod in observed.pods if pod.failure}
     assert failed & {argument for one in commands for argument in one.arguments} == set()
 
@@ -450,7 +488,7 @@ def test_a_metrics_operator_is_migrated_like_the_other():
         # The APIService leads to us by then.
         ("remove", f"{theirs} service metrics-operator-service --ignore-not-found"),
     ]
-    told = [(one.code, one.severity) for one in findings(keptn)]
+    told = [(finding.code, finding.severity) for finding in findings(keptn)]
     assert told[:2] == [("keptn-running", "change"), ("metrics-address", "change")]
     both = replace(keptn, ours=Ours(OURS, is_ready=True, is_registered=True))
     (danger, *_) = findings(both)
@@ -462,7 +500,7 @@ def test_an_apiservice_that_is_not_directed_to_us_is_deleted():
     ours = Ours(OURS, is_ready=True, is_registered=True)
     left = Observed(ours, leftovers=(Leftover(METRICS_API, KEPTN, service),))
     (step,) = plan(left)
-    assert [each.text for each in step.commands] == [delete(METRICS_API).text]
+    assert [command.text for command in step.commands] == [delete(METRICS_API).text]
 
 
 def test_an_empty_cluster_has_nothing_to_say():
@@ -482,7 +520,7 @@ def test_gated_pods_are_no_finding_once_harbourmaster_serves():
 def test_a_pod_that_waits_for_a_removed_scheduler_is_released():
     observed = Observed(Ours(OURS, is_ready=True), pods=(StuckPod("shop", "ledger-0"),))
     assert codes(plan(observed)) == ["free"]
-    assert [one.code for one in findings(observed)] == ["pod-unscheduled"]
+    assert [finding.code for finding in findings(observed)] == ["pod-unscheduled"]
 
 
 def test_two_that_start_tasks_are_a_danger():
@@ -493,7 +531,7 @@ def test_two_that_start_tasks_are_a_danger():
     (running, *_) = findings(both)
     assert (running.code, running.severity) == ("both-at-work", "danger")
     beside = replace(both, ours=Ours(OURS, is_ready=True, is_registered=True, is_beside_keptn=True))
-    assert [one.code for one in findings(beside)] == ["keptn-running", "deployment"]
+    assert [finding.code for finding in findings(beside)] == ["keptn-running", "deployment"]
     stopped = replace(beside, workloads=())
     (waits,) = findings(stopped)
     assert (waits.code, waits.severity) == ("keptn-stopped", "blocking")
@@ -525,7 +563,7 @@ def test_a_pod_is_released_by_one_command(pod, command):
 def test_a_pod_without_an_owner_is_saved_before_it_is_deleted():
     pod = StuckPod("shop", "ledger-0", is_owned=False)
     (step,) = plan(Observed(Ours(OURS), pods=(pod,)))
-    assert [each.text for each in step.commands] == [
+    assert [command.text for command in step.commands] == [
         "kubectl -n shop get pod ledger-0 -o yaml > pod-shop-ledger-0.yaml",
         "kubectl -n shop delete pod ledger-0 --ignore-not-found",
     ]

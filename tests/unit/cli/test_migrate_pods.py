@@ -24,9 +24,9 @@ ASKED = "pre-deployment checks of shop-waiter-1.0 are pending"
 @pytest.fixture
 def cluster():
     """An installation whose webhook is down."""
-    found = ExaminedCluster()
-    scaled(found, WEBHOOK, 3, 0)
-    return found
+    examined_cluster = ExaminedCluster()
+    scaled(examined_cluster, WEBHOOK, 3, 0)
+    return examined_cluster
 
 
 def gone(cluster):
@@ -65,13 +65,17 @@ async def report(cluster):
 async def waiting(cluster):
     """The findings about pods."""
     found = await report(cluster)
-    return {one["object"]: one for one in found["findings"] if one["code"].startswith("pod-")}
+    return {
+        finding["object"]: finding
+        for finding in found["findings"]
+        if finding["code"].startswith("pod-")
+    }
 
 
 async def commands(cluster):
     found = await report(cluster)
     steps = [text for step in found["plan"] for text in step["commands"]]
-    said = [one["command"] for one in found["findings"]]
+    said = [finding["command"] for finding in found["findings"]]
     return [text for text in (*steps, *said) if "pod" in text]
 
 
@@ -248,7 +252,7 @@ async def test_a_controller_beside_keptn_does_none_of_its_work(given):
         flags(cluster, *given)
     observed = await observe(Installation(cluster, HOME))
     assert observed.ours.is_beside_keptn
-    assert "keptn-stopped" in {one.code for one in findings(observed)}
+    assert "keptn-stopped" in {finding.code for finding in findings(observed)}
     assert set(await waiting(cluster)) == {GATED}
 
 

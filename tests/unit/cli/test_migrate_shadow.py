@@ -73,8 +73,13 @@ def stored(*pods, **more):
 
 def found(*pods, **more):
     return [
-        (f"{each.kind} {each.namespace}/{each.name}", each.field, each.ours, each.theirs)
-        for each in stored_differences(stored(*pods, **more))
+        (
+            f"{difference.kind} {difference.namespace}/{difference.name}",
+            difference.field,
+            difference.ours,
+            difference.theirs,
+        )
+        for difference in stored_differences(stored(*pods, **more))
     ]
 
 
@@ -195,15 +200,15 @@ async def test_objects_of_keptn_are_read_and_nothing_is_written(
         (APP_VERSIONS, everything.app_versions),
     ):
         api.put(DEFINITIONS, definition(resource))
-        for each in items:
-            api.put(resource, msgspec.to_builtins(each))
+        for item in items:
+            api.put(resource, msgspec.to_builtins(item))
     one = msgspec.to_builtins(pod(version="8"))
     api.put(PODS, {"metadata": one})
     api.put(PODS, {"metadata": {**one, "namespace": "other"}})
     assert await shadow.run(arguments, client) == 1
     (difference,) = json.loads(capsys.readouterr().out)["differences"]
     assert (difference["namespace"], difference["ours"]) == ("prod", "shop-front-8")
-    assert {each.method for each in api.requests} == {"GET"}
+    assert {request.method for request in api.requests} == {"GET"}
 
 
 GATED = {"keptn.sh/lifecycle-toolkit": "enabled"}

@@ -40,7 +40,7 @@ async def test_doctor_lists_them():
     cluster = ExaminedCluster()
     put(cluster)
     report = await examined(cluster)
-    found = [one for one in report.findings if one.check == "sizes"]
+    found = [finding for finding in report.findings if finding.check == "sizes"]
     assert {one.severity for one in found} == {"note"}
     assert [one.subject for one in found] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
     assert found[0].text == f"over the limits for new objects: {TOO_MANY}"
@@ -49,7 +49,7 @@ async def test_doctor_lists_them():
 
 async def test_doctor_says_that_nothing_is_too_large():
     report = await examined(ExaminedCluster())
-    (found,) = (one for one in report.findings if one.check == "sizes")
+    (found,) = (finding for finding in report.findings if finding.check == "sizes")
     assert (found.severity, found.text) == (
         "ok",
         "no stored object is over the limits for new ones",
@@ -63,7 +63,7 @@ async def test_migrate_lists_what_keptn_stored():
         put(api)
         async with api.client() as client:
             observed = await observe(Installation(client, DEFAULT_NAMESPACE))
-    found = [one for one in findings(observed) if one.code == "over-limits"]
+    found = [finding for finding in findings(observed) if finding.code == "over-limits"]
     assert [one.object for one in found] == [f"KeptnApp shop/wide-{n}" for n in range(7)]
     assert f"larger than new objects may be: {TOO_MANY}: it keeps working" in found[0].why
 

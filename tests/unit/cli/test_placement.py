@@ -17,7 +17,7 @@ def run(monkeypatch, capsysbinary):
         data = "\n".join(texts).encode()
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         code = main(["placement", action])
-        return code, [json.loads(each) for each in capsysbinary.readouterr().out.splitlines()]
+        return code, [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
 
     return give
 
@@ -138,7 +138,7 @@ def test_samples_may_be_those_of_each_cluster(run, names):
     if names == ("a", "b"):
         # Without a namespace it is the default one, as for the other names of a case.
         objects = tuple(
-            {**each, "metadata": {**each["metadata"], "namespace": "default"}} for each in objects
+            {**obj, "metadata": {**obj["metadata"], "namespace": "default"}} for obj in objects
         )
     values = dict(zip(names, (0.2, 0.9), strict=True))
     found = decision(run, *objects, application=names[0][:-1] + "app", samples={"load": values})

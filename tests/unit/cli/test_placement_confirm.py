@@ -27,16 +27,16 @@ PLACED = {"conditions": [{"type": "Scheduled", "status": "True", "reason": "Sche
 
 @pytest.fixture
 async def api(tmp_path):
-    async with FakeApi() as found:
-        found.kubeconfig = kubeconfig(tmp_path, found.url)
+    async with FakeApi() as fake_api:
+        fake_api.kubeconfig = kubeconfig(tmp_path, fake_api.url)
         for namespace, name, status in (
             ("default", "one", WAITS),
             ("default", "placed", PLACED),
             ("shop", "two", WAITS),
         ):
             metadata = {"name": name, "namespace": namespace}
-            found.put(APPLICATIONS, {"metadata": metadata, "status": status})
-        yield found
+            fake_api.put(APPLICATIONS, {"metadata": metadata, "status": status})
+        yield fake_api
 
 
 async def confirm(api, *arguments):

@@ -23,7 +23,7 @@ def new(capsys, tmp_path):
 
     def run(kind, name, *options):
         files = ("FILE", "OTHER")
-        given = [str(tmp_path / each) if each in files else each for each in options]
+        given = [str(tmp_path / option) if option in files else option for option in options]
         code = main(["placement", "new", kind, name, *given])
         out, err = capsys.readouterr()
         found = list(yaml.safe_load_all(out))

@@ -59,9 +59,9 @@ STATUS = {
 
 @pytest.fixture
 async def api(tmp_path):
-    async with FakeApi() as found:
-        found.kubeconfig = kubeconfig(tmp_path, found.url)
-        yield found
+    async with FakeApi() as fake_api:
+        fake_api.kubeconfig = kubeconfig(tmp_path, fake_api.url)
+        yield fake_api
 
 
 async def put(api, status):

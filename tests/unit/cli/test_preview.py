@@ -255,14 +255,14 @@ def test_unknown_nodes_fail_on_demand(preview):
 
 def test_pods_with_claims_of_a_stateful_set_are_unjudged(report):
     items = [*CLUSTER, *deployment("state", kind="StatefulSet", labels={"app": "web"}, on=["n2"])]
-    (before,) = [each for each in items if each["kind"] == "StatefulSet"]
+    (before,) = [item for item in items if item["kind"] == "StatefulSet"]
     assert report([SSD], items)["totals"]["unjudged"] == 0
     # Its pods have volumes that its template does not.
     claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
     after = {**before, "spec": {**before["spec"], "volumeClaimTemplates": claims}}
     items[items.index(before)] = after
     found = report([SSD], items)
-    fits = {each["kind"]: each["fit"] for each in found["workloads"]}
+    fits = {workload["kind"]: workload["fit"] for workload in found["workloads"]}
     assert fits["StatefulSet"]["unjudged"] == fits["StatefulSet"]["pods"] == 1
     assert fits["Deployment"]["unjudged"] == 0
     found = report([NOWHERE], items)

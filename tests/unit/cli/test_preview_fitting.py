@@ -58,12 +58,12 @@ def random_cluster(rng):
     pods = []
     for index in range(rng.randint(1, 8)):
         app, place = rng.choice(APPS), rng.choice(["shop", "mall"])
-        on = rng.choice([each["metadata"]["name"] for each in nodes] + [""])
+        on = rng.choice([node["metadata"]["name"] for node in nodes] + [""])
         one = bare(f"p{index}", on, labels={"app": app}, place=place)
         one["spec"] |= spec(rng, rng.choice([0.5, 1, 2]))
         pods.append(one)
     return [decode_node(encoded(one)) for one in nodes], [
-        decode_present(encoded(one)) for one in pods
+        decode_present(encoded(pod)) for pod in pods
     ]
 
 
@@ -103,7 +103,7 @@ def test_the_fast_judgement_equals_trying_every_node(seed):
     )
     pendings = [decode_pending(encoded(side)) for side in sides]
     verdicts = [
-        tuple(tried(each, nodes, pods, namespaces, pod) for each in pendings)
+        tuple(tried(pending, nodes, pods, namespaces, pod) for pending in pendings)
         for pod in members or [None]
     ]
     assert found.pods == len(verdicts)
@@ -115,8 +115,8 @@ def test_the_fast_judgement_equals_trying_every_node(seed):
 
 
 def judged(now, then, pods, nodes, **options):
-    found = [decode_present(encoded(one)) for one in pods]
-    places = Places([decode_node(encoded(one)) for one in nodes], found, {})
+    found = [decode_present(encoded(pod)) for pod in pods]
+    places = Places([decode_node(encoded(node)) for node in nodes], found, {})
     return places.judge(Difference((), (), now, then), found, **{"is_daemon": False, **options})
 
 
@@ -140,7 +140,7 @@ def test_anti_affinity_is_evaluated_once_for_equal_pods(monkeypatch):
         for index in range(10)
     ]
     found = [decode_present(encoded(one)) for one in pods]
-    places = Places([decode_node(encoded(one)) for one in nodes], found, {})
+    places = Places([decode_node(encoded(node)) for node in nodes], found, {})
     asked = []
 
     def counted(pod, placed, namespaces):

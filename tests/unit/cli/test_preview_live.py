@@ -41,11 +41,11 @@ def live(api, monkeypatch, capsys, tmp_path):
 def put(api, items):
     resources = {each.kind: each for each in (*FIRST, *THEN)}
     uids = {}
-    for each in items:
-        meta = dict(each["metadata"])
+    for item in items:
+        meta = dict(item["metadata"])
         owners = meta.get("ownerReferences", ())
-        meta["ownerReferences"] = [{**one, "uid": uids[one["uid"]]} for one in owners]
-        stored = api.put(resources[each["kind"]], {**each, "metadata": meta})
+        meta["ownerReferences"] = [{**owner, "uid": uids[owner["uid"]]} for owner in owners]
+        stored = api.put(resources[item["kind"]], {**item, "metadata": meta})
         uids[meta.get("uid")] = stored["metadata"]["uid"]
 
 

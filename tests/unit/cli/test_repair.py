@@ -45,7 +45,7 @@ def lack(document, *policies, labels=None):
 
 
 def set_fields(found):
-    return [each["path"].removeprefix("/spec/") for each in found.operations]
+    return [operation["path"].removeprefix("/spec/") for operation in found.operations]
 
 
 def test_a_pod_with_all_that_policies_set_lacks_nothing():
@@ -166,8 +166,8 @@ def test_only_workloads_that_the_command_can_restart_are_restarted(of, lack, act
 def test_pods_that_are_alike_are_one_item_and_templates_are_told_once():
     pods = (stored("b", lack=REST), stored("a", lack=REST), stored("c"))
     cron = Workload("batch", "CronJob", "ns1", "cron")
-    found = items_of(seen(*pods, templates=((CART, REST), (cron, REST))), {}, {})
-    assert [(each.kind, each.pods) for each in found] == [
+    items = items_of(seen(*pods, templates=((CART, REST), (cron, REST))), {}, {})
+    assert [(item.kind, item.pods) for item in items] == [
         ("Deployment", ("a", "b")),
         ("CronJob", ()),
     ]
@@ -182,14 +182,14 @@ def test_the_report_says_which_pods_are_repaired_and_why_others_are_not():
         stored("d", other, lack=REST),
     )
     patched = {"a": (None, ""), "b": (TIGHTER, "still without nodeSelector")}
-    found = items_of(seen(*pods), patched, {CART: "", other: "it is paused"})
-    assert [(each.pods, each.done, each.why) for each in found] == [
+    items = items_of(seen(*pods), patched, {CART: "", other: "it is paused"})
+    assert [(item.pods, item.done, item.why) for item in items] == [
         (("a",), True, ""),
         (("b",), False, "still without nodeSelector"),
         (("c",), True, ""),
         (("d",), False, "it is paused"),
     ]
-    assert str(found[0]) == ("Deployment ns1/cart: 1 pod (a) without nodeSelector of P: tightened")
+    assert str(items[0]) == ("Deployment ns1/cart: 1 pod (a) without nodeSelector of P: tightened")
 
 
 def made(kind="Deployment", *, status=None, generation=1, **spec):
@@ -304,7 +304,7 @@ THREE = (stored("a"), stored("b"), stored("c"))
     ],
 )
 def test_budgets_hold_although_another_disruption_has_just_begun(pods, budgets, needed, is_allowed):
-    found = exceeded(seen(*pods, budgets=budgets), [each.pod for each in pods], needed)
+    found = exceeded(seen(*pods, budgets=budgets), [pod.pod for pod in pods], needed)
     assert bool(found) != is_allowed
     assert is_allowed or found.startswith("PodDisruptionBudget cart")
 

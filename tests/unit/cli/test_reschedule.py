@@ -108,7 +108,7 @@ def test_the_plan_as_json(run):
     assert (code, found["pod"], found["nodes"], found["notes"]) == (0, POD, 2, [])
     first, second = found["candidates"]
     assert (first["node"], first["tier"]) == ("n1", 1)
-    assert [each["name"] for each in first["victims"]] == ["a2"]
+    assert [victim["name"] for victim in first["victims"]] == ["a2"]
     assert dict(map(tuple, first["score"]))["victims"] == 1
     (slow,) = second["victims"]
     assert (slow["grace"], slow["new_grace"]) == (60, 10)
@@ -183,7 +183,7 @@ def test_a_spread_constraint_excludes_nodes_with_its_reason(run):
 def test_the_plan_says_when_too_many_nodes_are_not_ready(run, down, percent, is_paused):
     """One of three may always be, whatever the share."""
     items = [*cluster(), stored(node("n3", 2))]
-    for each in [each for each in items if each["kind"] == "Node"][-down:]:
+    for each in [item for item in items if item["kind"] == "Node"][-down:]:
         each["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     arguments = (f"--rescheduling-max-not-ready-percent={percent}",)
     code, out, _ = run(items, *arguments)
@@ -346,8 +346,8 @@ def test_what_names_no_pod_is_refused(capsys, asked):
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @pytest.fixture
@@ -366,8 +366,8 @@ def live(api, monkeypatch, capsys):
 
 def put(api, items):
     resources = {each.kind: each for each in (DISRUPTION_BUDGETS, NAMESPACES, NODES, PODS)}
-    for each in items:
-        api.put(resources[each["kind"]], each)
+    for item in items:
+        api.put(resources[item["kind"]], item)
 
 
 async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
@@ -375,7 +375,7 @@ async def test_a_live_cluster_is_read_and_nothing_is_written(api, live):
     code, out, err = await live()
     assert (code, err) == (0, "")
     assert out.startswith("kube-system/c: 1 pod would have to move from n1\n")
-    assert {each.method for each in api.requests} == {"GET"}
+    assert {request.method for request in api.requests} == {"GET"}
 
 
 async def test_the_volume_of_a_claim_decides_which_nodes_are_used(api, live):

@@ -30,7 +30,7 @@ def line(name=None, pods=(), **given):
 
 
 def answered(*cases):
-    lines = [json.dumps(one).encode() + b"\n" for one in cases]
+    lines = [json.dumps(case).encode() + b"\n" for case in cases]
     return [json.loads(json.dumps(_plain(one))) for one in answers_to(lines, judge)]
 
 

@@ -40,7 +40,7 @@ def findings(validate):
     def start(*given):
         _, out, _ = validate(list(given), "-o", "json")
         names = ("severity", "object", "field", "message", "remedy")
-        return [tuple(each[name] for name in names) for each in json.loads(out)["findings"]]
+        return [tuple(finding[name] for name in names) for finding in json.loads(out)["findings"]]
 
     return start
 
@@ -62,7 +62,7 @@ def with_tasks(found, value="check", key=TASKS):
 def test_nothing_is_found_in_the_samples(capsys):
     objects = 0
     # Those of two folders are applied apart, and some have the same names.
-    for folder in (SAMPLES, *(each for each in SAMPLES.rglob("*") if each.is_dir())):
+    for folder in (SAMPLES, *(path for path in SAMPLES.rglob("*") if path.is_dir())):
         assert main(["validate", str(folder)]) == 0
         out = capsys.readouterr().out
         assert out.endswith(" objects, 0 errors, 0 warnings\n")
@@ -164,7 +164,7 @@ def test_items_of_a_list_have_lines_of_their_own(validate):
 def test_what_an_api_server_or_admission_refuses_is_an_error(
     findings, found, field, message, remedy
 ):
-    those = [each[2:] for each in findings(found) if each[0] == "error"]
+    those = [finding[2:] for finding in findings(found) if finding[0] == "error"]
     assert (field, message, remedy) in those
     assert len(those) == len(set(those))
 
@@ -180,7 +180,7 @@ def test_what_an_api_server_or_admission_refuses_is_an_error(
 )
 def test_limits_of_a_definition_are_checked(findings, spec, limit):
     found = {**keptn("Cluster", **spec), "apiVersion": "placement.harbourmaster.dev/v1alpha1"}
-    assert any(each[4].startswith(limit) for each in findings(found))
+    assert any(finding[4].startswith(limit) for finding in findings(found))
 
 
 def test_a_text_must_match_the_pattern_of_its_definition(findings):
@@ -340,7 +340,7 @@ def test_a_kustomization_is_built(tmp_path, monkeypatch, capsys):
 
 def test_a_null_is_absent_as_for_an_api_server(findings):
     spec = {"provider": {"name": "p"}, "query": "a", "fetchIntervalSeconds": 5.0, "range": None}
-    assert [each[0] for each in findings(keptn("KeptnMetric", **spec))] == ["warning"]
+    assert [finding[0] for finding in findings(keptn("KeptnMetric", **spec))] == ["warning"]
     those = findings(keptn("KeptnMetric", **{**spec, "query": None}))
     assert [each[2:4] for each in those if each[0] == "error"] == [("spec.query", "Required value")]
     objectives = findings(keptn("KeptnEvaluationDefinition", objectives=[None]))

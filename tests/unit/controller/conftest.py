@@ -57,8 +57,8 @@ class RecordedEvents:
 @pytest.fixture
 async def api():
     """A fake API server, without TLS."""
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @pytest.fixture

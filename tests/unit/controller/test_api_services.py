@@ -44,7 +44,9 @@ class Setting(Registration):
         return self.spec(name).get("caBundle")
 
     def is_registered(self):
-        return all(("", NAME) in self.api.objects.all(each) for each in CONFIGURATIONS)
+        return all(
+            ("", NAME) in self.api.objects.all(configuration) for configuration in CONFIGURATIONS
+        )
 
     def patches(self):
         return self.api.seen("patch", API_SERVICES.plural)
@@ -72,7 +74,7 @@ async def test_it_goes_by_a_patch_that_tests_where_the_api_service_leads(setting
     await setting.until(lambda: setting.carries(FIRST))
     (seen,) = setting.patches()
     tests = [each for each in msgspec.json.decode(seen.body) if each["op"] == "test"]
-    assert {each["path"]: each["value"] for each in tests} == {
+    assert {test["path"]: test["value"] for test in tests} == {
         "/spec/service/namespace": HOME,
         "/spec/service/name": "harbourmaster-metrics",
     }
@@ -106,7 +108,7 @@ async def test_without_the_kind_all_else_is_kept(setting, api):
     api.undefine(API_SERVICES)
     setting.start()
     await setting.until(setting.is_registered)
-    assert all(each.synced.is_set() for each in setting.controller.reflectors)
+    assert all(reflector.synced.is_set() for reflector in setting.controller.reflectors)
 
 
 async def test_what_may_not_be_written_keeps_nothing_else_from_it(setting, api):

@@ -129,7 +129,7 @@ async def test_a_fault_is_counted_and_tried_again(job, recorder, metrics, backgr
     background(job.lead())
     assert await recorder.until(4) == ["all"] * 4
     (family,) = metrics.reconcile_errors.collect()
-    assert {tuple(one.labels.values()): one.value for one in family.samples} == {
+    assert {tuple(sample.labels.values()): sample.value for sample in family.samples} == {
         ("tested", "ApiError"): 1,
         ("tested", "ValueError"): 1,
         ("tested", "ConflictError"): 1,

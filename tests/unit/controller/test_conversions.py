@@ -49,7 +49,7 @@ class Setting(Registration):
 
     async def noticed(self):
         """Wait until the caches know that all carry the authority."""
-        _, *configurations, apps = (each.store for each in self.controller.reflectors[:4])
+        _, *configurations, apps = (reflector.store for reflector in self.controller.reflectors[:4])
         while not (  # noqa: ASYNC110 - a cache tells its controller, which we are not
             all(NAME in store for store in configurations)
             and apps.get(APPS).ca_bundle == self.authority()
@@ -82,14 +82,16 @@ async def test_it_goes_by_a_patch_that_tests_where_the_conversion_leads(setting,
     await setting.until(lambda: setting.carries(APPS))
     (patch,) = setting.patches()
     operations = msgspec.json.decode(patch.body)
-    assert [each["op"] for each in operations] == ["test", "test", "add"]
+    assert [operation["op"] for operation in operations] == ["test", "test", "add"]
     assert patch.headers["Content-Type"] == "application/json-patch+json"
 
 
 async def test_absent_definitions_keep_nothing_from_being_registered(setting, api):
     setting.start()
     await setting.until(
-        lambda: all((("", NAME) in api.objects.all(each)) for each in CONFIGURATIONS)
+        lambda: all(
+            (("", NAME) in api.objects.all(configuration)) for configuration in CONFIGURATIONS
+        )
     )
     assert setting.patches() == []
 
@@ -115,7 +117,7 @@ async def test_what_others_convert_is_left_alone(setting, api, theirs):
     api.put(DEFINITIONS, definition(VERSIONS))
     setting.start()
     await setting.until(lambda: setting.carries(VERSIONS))
-    assert [each.path.rpartition("/")[2] for each in setting.patches()] == [VERSIONS]
+    assert [patch.path.rpartition("/")[2] for patch in setting.patches()] == [VERSIONS]
 
 
 async def test_the_service_is_that_of_the_settings(setting, api):
@@ -173,7 +175,7 @@ async def test_a_new_authority_serves_only_once_the_definitions_carry_it(setting
     timing = {"caLifetimeSeconds": 3600 * 24, "leafLifetimeSeconds": 3600 * 6}
     setting.start(certificates={**timing, "publishSeconds": 30})
     await setting.until(lambda: setting.carries(APPS))
-    await setting.until(lambda: all(stored(api, each) for each in CONFIGURATIONS))
+    await setting.until(lambda: all(stored(api, configuration) for configuration in CONFIGURATIONS))
     await setting.noticed()
     for _ in range(3):
         leaf = data_of(setting.secret())["tls.crt"]
@@ -215,7 +217,7 @@ async def test_a_definition_that_may_not_be_written_is_not_waited_for(setting, a
     api.fail_next("patch", DEFINITIONS_PATH, None, status=403)
     timing = {"caLifetimeSeconds": 3600 * 24, "leafLifetimeSeconds": 3600 * 23}
     setting.start(certificates={**timing, "publishSeconds": 0})
-    await setting.until(lambda: all(stored(api, each) for each in CONFIGURATIONS))
+    await setting.until(lambda: all(stored(api, configuration) for configuration in CONFIGURATIONS))
     first = data_of(setting.secret())["ca.crt"]
     setting.now += timedelta(hours=16, minutes=30)
     setting.controller.changed(())

@@ -185,7 +185,7 @@ async def test_it_mirrors_policies_pods_and_namespaces(api, client, background):
     mirrors.on_change.append(lambda name, keys: told.append((name, sorted(keys))))
     for each in mirrors.reflectors:
         background(each.run())
-    await until_true(lambda: all(each.synced.is_set() for each in mirrors.reflectors))
+    await until_true(lambda: all(reflector.synced.is_set() for reflector in mirrors.reflectors))
     world = await mirrors.sources(counts=True)
     assert world.counts.by_policy["PodSchedulingPolicy shop/p"] == {"shop": 1}
     # What can't be read selects all that it could reach, as at admission.

@@ -103,7 +103,7 @@ async def until_registered(api):
         key in api.objects.all(resource)
         for resource, key in (
             (SECRETS, (HOME, SECRET)),
-            *((each, ("", NAME)) for each in CONFIGURATIONS),
+            *((configuration, ("", NAME)) for configuration in CONFIGURATIONS),
         )
     ):
         await api.until_seen(count=len(api.requests) + 1)

@@ -10,11 +10,11 @@ def text_of(metrics):
 
 
 def test_counters_of_controllers_begin_at_zero(metrics):
-    found = text_of(metrics)
+    text = text_of(metrics)
     for name in ("registration", "namespaces"):
-        assert f'harbourmaster_controller_restarts_total{{controller="{name}"}} 0.0' in found
-    assert 'harbourmaster_build_info{version="0"} 1.0' in found
-    assert "harbourmaster_leader 0.0" in found
+        assert f'harbourmaster_controller_restarts_total{{controller="{name}"}} 0.0' in text
+    assert 'harbourmaster_build_info{version="0"} 1.0' in text
+    assert "harbourmaster_leader 0.0" in text
 
 
 def test_what_was_told_is_counted(metrics):
@@ -25,7 +25,7 @@ def test_what_was_told_is_counted(metrics):
     queues.worked("q", 2)
     metrics.registration.repairs.labels("Kind", "rules").inc()
     metrics.events.labels("created").inc()
-    found = text_of(metrics)
+    text = text_of(metrics)
     for line in (
         'harbourmaster_workqueue_depth{queue="q"} 3.0',
         'harbourmaster_workqueue_retries_total{queue="q"} 1.0',
@@ -35,7 +35,7 @@ def test_what_was_told_is_counted(metrics):
         'harbourmaster_registration_repairs_total{field="rules",kind="Kind"} 1.0',
         'harbourmaster_events_total{outcome="created"} 1.0',
     ):
-        assert line in found
+        assert line in text
 
 
 def test_each_process_has_a_registry_of_its_own(metrics):

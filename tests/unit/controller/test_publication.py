@@ -21,7 +21,9 @@ def until_cached(setting):
 
     async def wait(bundles):
         cache = next(
-            each for each in setting.controller.reflectors if each.resource == MUTATING_WEBHOOKS
+            reflector
+            for reflector in setting.controller.reflectors
+            if reflector.resource == MUTATING_WEBHOOKS
         )
         changed = asyncio.Event()
         cache.subscribe(lambda _keys: changed.set())

@@ -168,14 +168,14 @@ async def test_a_deleted_secret_comes_back_after_everybody_trusts_its_authority(
 async def test_what_the_secret_has_lost_is_trusted_for_an_hour(setting, api):
     await _settled_tasks(setting)
     first = served_leaf(setting.secret()).serving_der
-    other = create_authority(setting.now)
-    leaf = issue_serving_certificate(setting.now, other, sorted(NAMES))
+    authority = create_authority(setting.now)
+    leaf = issue_serving_certificate(setting.now, authority, sorted(NAMES))
     setting.put(
         SECRETS,
         with_data(
             setting.secret(),
-            ca_crt=other.certificate,
-            ca_key=other.key,
+            ca_crt=authority.certificate,
+            ca_key=authority.key,
             tls_crt=leaf.certificate,
             tls_key=leaf.key,
         ),
@@ -441,4 +441,4 @@ async def test_break_glass_mode_that_started_before_we_lead_is_respected(setting
 
 
 def policies_of(configuration):
-    return {each["failurePolicy"] for each in configuration["webhooks"]}
+    return {webhook["failurePolicy"] for webhook in configuration["webhooks"]}

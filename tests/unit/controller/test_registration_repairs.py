@@ -119,7 +119,7 @@ async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events
     async def other():
         while True:
             found = setting.get(MUTATING_WEBHOOKS)
-            if found and not any("example.com" in each["name"] for each in found["webhooks"]):
+            if found and not any("example.com" in webhook["name"] for webhook in found["webhooks"]):
                 changed = copy.deepcopy(found)
                 changed["webhooks"].append({**entry(changed), "name": next(names)})
                 setting.put(MUTATING_WEBHOOKS, changed)
@@ -166,7 +166,9 @@ async def test_an_owner_of_an_earlier_namespace_is_replaced(setting, api):
     configurations = await setting.settled()
     assert len(configurations) == 2
     for configuration in configurations.values():
-        assert [one["uid"] for one in configuration["metadata"]["ownerReferences"]] == [uid]
+        assert [reference["uid"] for reference in configuration["metadata"]["ownerReferences"]] == [
+            uid
+        ]
 
 
 async def test_an_owner_removed_by_hand_is_put_back(setting, events):

@@ -145,5 +145,5 @@ async def test_no_number_of_pages_asks_more_than_so_much_at_once(access, api):
 
     api.create = slowly
     users = [User(f"user-{number}") for number in range(AT_ONCE * 3)]
-    assert all(await asyncio.gather(*(access.may_list(each, PODS, "") for each in users)))
+    assert all(await asyncio.gather(*(access.may_list(user, PODS, "") for user in users)))
     assert most == AT_ONCE

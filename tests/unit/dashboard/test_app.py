@@ -284,7 +284,7 @@ async def test_every_answer_is_hardened(place, path):
 
 @pytest.mark.claim("D6")
 async def test_the_policy_of_pages_allows_nothing_of_others():
-    policy = dict(each.split(" ", 1) for each in HEADERS["Content-Security-Policy"].split("; "))
+    policy = dict(word.split(" ", 1) for word in HEADERS["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == "'none'"
     assert set(policy.values()) == {"'none'", "'self'"}
 
@@ -494,7 +494,7 @@ async def test_pages_answer_while_others_are_made(place):
     place.filled.fill(100)
     texts = await asyncio.gather(*(place.page(path) for path in PATHS * 3))
     assert len(texts) == 3 * len(PATHS)
-    assert all("<main" in each for each in texts)
+    assert all("<main" in text for text in texts)
 
 
 async def test_nobody_keeps_the_controller_making_pages(place, monkeypatch):

@@ -46,14 +46,14 @@ async def test_an_empty_world_has_empty_pages(filled):
     assert clusters.clusters(world, ALL, PageQuery(view="placed"), NOW).placements.rows == ()
     found = await in_turns(overview.overview(world, ALL, PageQuery(), NOW))
     assert found.notices == ()
-    assert not any(each.is_off or each.is_refused for each in found.tallies)
+    assert not any(tally.is_off or tally.is_refused for tally in found.tallies)
     assert application(world, ALL, CART, NOW) is None
 
 
 async def test_what_nobody_mirrors_is_off_and_what_may_not_be_seen_is_refused():
     found = await in_turns(overview.overview(PageSources(), Visibility(), PageQuery(), NOW))
     assert found.tallies
-    assert all(each.is_off and each.is_refused for each in found.tallies)
+    assert all(tally.is_off and tally.is_refused for tally in found.tallies)
 
 
 async def test_the_newest_version_of_an_application_counts_and_the_failed_come_first(filled):
@@ -65,9 +65,9 @@ async def test_the_newest_version_of_an_application_counts_and_the_failed_come_f
     assert failed.phase == "Pre-deployment evaluations"
     assert [state.tone for _, state in failed.steps][:3] == ["good", "bad", "idle"]
     assert (done.name, done.took, done.finished, done.workloads) == ("cart", "1 m 30 s", 2, 2)
-    assert [(each.label, each.count) for each in found.parts] == [("failed", 1), ("succeeded", 1)]
+    assert [(part.label, part.count) for part in found.parts] == [("failed", 1), ("succeeded", 1)]
     only = applications.applications(await filled.world(), ALL, PageQuery(state="Failed"), NOW)
-    assert [each.name for each in only.listing.rows] == ["ledger"]
+    assert [row.name for row in only.listing.rows] == ["ledger"]
 
 
 async def test_phases_stand_on_one_time_line(filled):
@@ -85,7 +85,7 @@ async def test_phases_stand_on_one_time_line(filled):
     assert deployment.bar.x + deployment.bar.width == pytest.approx(WIDTH, abs=2)
     assert all(each.bar is None for each in later)
     assert (tasks.took, evaluations.took) == ("20 s", "15 s")
-    assert [each.name for each in web.phases[1].checks] == ["latency"]
+    assert [check.name for check in web.phases[1].checks] == ["latency"]
     # A workload begins when its app's checks have passed.
     assert web.phases[0].bar.x >= evaluations.bar.x + evaluations.bar.width - 2
     for lane in page.lanes:
@@ -196,7 +196,7 @@ async def test_a_missing_definition_needs_attention_once(filled):
 async def test_a_provider_without_any_answer_needs_attention_until_it_answers(filled):
     async def notices():
         found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-        return [(each.name, each.text) for each in found.notices if each.what == "Provider"]
+        return [(notice.name, notice.text) for notice in found.notices if notice.what == "Provider"]
 
     for name in ("p95", "p99"):
         filled.metric("shop", name, value="", errMsg="connection refused")
@@ -221,8 +221,8 @@ async def test_who_waits_too_long_or_in_vain_needs_attention(filled):
     world = await filled.world()
     filled.rules = type(filled.rules)(max_age_seconds=60)
     found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
-    pods = [each for each in found.notices if each.what == "Pod"]
-    assert [each.tone for each in pods] == ["bad", "warn"]
+    pods = [notice for notice in found.notices if notice.what == "Pod"]
+    assert [pod.tone for pod in pods] == ["bad", "warn"]
     only = await in_turns(gates.gates(world, ALL, PageQuery(q="LATE"), NOW))
     assert only.listing.matching == 1
 
@@ -239,13 +239,13 @@ async def test_a_policy_shows_what_it_selects_and_sets(filled):
     assert next(iter(rows)) == "keep-broken"
     assert "spec.nodeSelector" in rows["keep-broken"].fault
     cart = rows["keep-cart"]
-    assert [each.terms for each in cart.selects] == [("app=cart",)]
+    assert [select.terms for select in cart.selects] == [("app=cart",)]
     assert cart.sets == ("nodeSelector: disk=ssd", "toleration: pool=etcd:NoExecute")
     assert (cart.pods, rows["keep-all"].pods, rows["keep-none"].pods) == (1, 1, 0)
     assert [each.what for each in rows["keep-all"].selects] == ["namespaces", "pods"]
     assert rows["keep-none"].selects[0].is_absent
     unused = policies.policies(await filled.world(), ALL, PageQuery(state="unused"), NOW)
-    assert [each.name for each in unused.listing.rows] == ["keep-broken", "keep-none"]
+    assert [row.name for row in unused.listing.rows] == ["keep-broken", "keep-none"]
 
 
 async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
@@ -257,7 +257,7 @@ async def test_policies_that_select_the_same_pod_and_disagree_are_told(filled):
     filled.pod("shop", {"app": "cart"})
     world = await filled.world()
     page = policies.policies(world, ALL, PageQuery(state="conflicting"), NOW)
-    assert [each.name for each in page.listing.rows] == ["a", "b"]
+    assert [row.name for row in page.listing.rows] == ["a", "b"]
     first, second = (each.conflicts for each in page.listing.rows)
     (conflict,) = first
     assert first == second
@@ -349,8 +349,8 @@ async def test_a_pod_tells_which_policy_or_manager_set_each_field(filled):
     policy = "PodSchedulingPolicy shop/keep-cart"
     assert page.policies == (policy,)
     found = {
-        each.report.path: (each.report.asked_by, each.manager and each.manager["manager"])
-        for each in page.fields
+        field.report.path: (field.report.asked_by, field.manager and field.manager["manager"])
+        for field in page.fields
     }
     assert found == {
         'spec.nodeSelector["disk"]': ((policy,), None),
@@ -370,7 +370,7 @@ async def test_a_field_manager_without_a_time_is_the_oldest(filled):
     for found in ("dated", "unknown"):
         filled.raw_pods["shop/cart-1"] = msgspec.json.encode(raw)
         page = pods.pod(await filled.world(pod="shop/cart-1"), ALL, query, NOW)
-        assert [each.manager["manager"] for each in page.fields] == [found]
+        assert [field.manager["manager"] for field in page.fields] == [found]
         del raw["metadata"]["managedFields"][1:]
 
 
@@ -392,8 +392,8 @@ async def test_clusters_and_what_they_run(filled):
     rows = page.clusters.rows
     assert [each.state.word for each in rows[:2]] == ["Offline", "NotReady"]
     assert rows[0].faults == ("Reachable: connect to member.example.com:6443: timed out",)
-    assert {each.name: each.applications for each in rows}["amsterdam-0"] == 1
-    assert [each.label for each in page.parts] == ["offline", "not ready", "online"]
+    assert {row.name: row.applications for row in rows}["amsterdam-0"] == 1
+    assert [part.label for part in page.parts] == ["offline", "not ready", "online"]
     placed = clusters.clusters(await filled.world(), ALL, PageQuery(view="placed"), NOW)
     moving, running = placed.placements.rows
     there = PageQuery(view="placed", q="dublin-3")
@@ -417,7 +417,7 @@ async def test_reservations_end(filled):
     over = reservations.reservations(await filled.world(), ALL, PageQuery(state="overdue"), late)
     assert len(over.listing.rows) == 2
     found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), late))
-    assert [each.what for each in found.notices] == ["Reservation"] * 2
+    assert [notice.what for notice in found.notices] == ["Reservation"] * 2
 
 
 @pytest.mark.parametrize("page", [gates.gates, overview.overview])

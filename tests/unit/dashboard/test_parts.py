@@ -162,8 +162,8 @@ def test_after_login_one_goes_where_one_wanted_to():
 
 def test_a_query_is_read_whatever_it_says():
     assert read_query({}) == PageQuery()
-    found = read_query({"namespace": " shop ", "q": "x" * 9999, "page": "3", "other": "y"})
-    assert (found.namespace, len(found.q), found.page) == ("shop", 253, 3)
+    query = read_query({"namespace": " shop ", "q": "x" * 9999, "page": "3", "other": "y"})
+    assert (query.namespace, len(query.q), query.page) == ("shop", 253, 3)
     for page in ("0", "-1", "1.5", "²", "x", "", "9" * 400):
         assert 1 <= read_query({"page": page}).page <= 100_000
     assert read_query({"page": "9" * 200}).page == 100_000

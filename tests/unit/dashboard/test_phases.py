@@ -25,7 +25,7 @@ PASSED = dict.fromkeys(
 
 def words(version):
     rows = phase_rows(version, NOW, NOW, NOW)
-    assert [each.state for each in rows] == [state for _, state in steps(version)]
+    assert [row.state for row in rows] == [state for _, state in steps(version)]
     return [(each.state.word, each.state.tone) for each in rows]
 
 

@@ -25,7 +25,7 @@ class Stage:
             await self.free.acquire()
 
     async def start(self, *addresses):
-        tasks = [asyncio.create_task(self.ask(each)) for each in addresses]
+        tasks = [asyncio.create_task(self.ask(address)) for address in addresses]
         await settled()
         return tasks
 

@@ -34,7 +34,7 @@ async def test_a_pod_that_waits_for_objects_has_each_with_its_state_and_reason(f
     filled.waiting("shop", "web-1", "job/migrate, service/db", db=("Met", ""))
     (row,) = (await listed(filled)).listing.rows
     assert (row.word, row.tone) == ("waits for objects", "busy")
-    assert [(each.item, each.state, each.text) for each in row.report.items] == [
+    assert [(item.item, item.state, item.text) for item in row.report.items] == [
         ("job/migrate", "Pending", "does not exist"),
         ("service/db", "Met", ""),
     ]
@@ -45,11 +45,11 @@ async def test_blocked_pods_come_first_and_need_attention(filled):
     filled.waiting("shop", "a", "service/db")
     filled.waiting("shop", "b", "job/migrate", migrate=FAILED)
     page = await listed(filled)
-    assert [(each.word, each.tone) for each in page.listing.rows] == [
+    assert [(row.word, row.tone) for row in page.listing.rows] == [
         ("blocked", "bad"),
         ("waits for objects", "busy"),
     ]
-    assert [(each.state, each.count) for each in page.parts] == [
+    assert [(part.state, part.count) for part in page.parts] == [
         ("wait-blocked", 1),
         ("waits-for-objects", 1),
     ]
@@ -82,7 +82,7 @@ async def test_without_the_controller_of_gates_the_page_has_no_items(filled):
     filled.waiting("shop", "web-1", "service/db")
     filled.waits = None
     (row,) = (await listed(filled)).listing.rows
-    assert [each.text for each in row.report.items] == ["is being looked up"]
+    assert [item.text for item in row.report.items] == ["is being looked up"]
 
 
 async def test_the_page_of_a_pod_has_what_it_waits_for(place):

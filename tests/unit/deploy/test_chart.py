@@ -15,7 +15,7 @@ from helpers.manifests import DEPLOY, NAMESPACE, ROOT, VERSION, container, deplo
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-NAMES = [each.name for each in overlays.components()]
+NAMES = [component.name for component in overlays.components()]
 OF_THEIR_OWN = {"certManager", "besideKeptn", "hardened", "shadow"}
 """Components that have values outside of ``components``."""
 MAKES_IT = pytest.mark.timeout(300)
@@ -45,9 +45,9 @@ def keys(schema, path=()):
     """The paths of all values that a schema knows."""
     if "$ref" in schema:
         schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
-    found = schema.get("properties", {})
-    yield from (path,) if not found else ()
-    for key, value in found.items():
+    properties = schema.get("properties", {})
+    yield from (path,) if not properties else ()
+    for key, value in properties.items():
         yield from keys(value, (*path, key))
 
 
@@ -65,15 +65,15 @@ def test_the_schema_knows_the_values_of_the_chart_and_those_of_parent_charts():
 def test_the_manual_has_each_value_once():
     page = (ROOT / "docs/howto/helm.md").read_text()
     rows = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
-    named = [each.strip("`") for row in rows for each in row.split(", ")]
+    named = [word.strip("`") for row in rows for word in row.split(", ")]
     assert sorted(named) == sorted(".".join(path) for path in leaves(VALUES))
 
 
 def test_every_component_has_a_value_except_that_which_sets_replicas():
     folders = {path.name for path in (DEPLOY / "components").iterdir()}
-    assert folders - {each.folder.rpartition("/")[2] for each in overlays.components()} == {
-        "single-replica"
-    }
+    assert folders - {
+        component.folder.rpartition("/")[2] for component in overlays.components()
+    } == {"single-replica"}
     assert set(VALUES["components"]) == set(NAMES) - OF_THEIR_OWN
 
 

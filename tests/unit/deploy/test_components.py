@@ -229,7 +229,7 @@ def test_keptn_s_addresses_lead_to_our_ports(name, targets):
     # A name leads to the same port.
     ports = {(each["name"], each["port"]): each["targetPort"] for each in ours["spec"]["ports"]}
     assert {
-        each["port"]: ports[each["name"], each["port"]] for each in address["spec"]["ports"]
+        port["port"]: ports[port["name"], port["port"]] for port in address["spec"]["ports"]
     } == targets
     opened = {each["name"] for each in container(deployment_of(found))["ports"]}
     assert set(targets.values()) <= opened
@@ -323,14 +323,14 @@ def test_the_scheduler_asks_our_service_by_a_name_of_its_certificate_and_fails_c
 def test_the_scheduler_mounts_what_its_configuration_names_and_no_key(scheduled):
     pod = pod_of(deployment_of(scheduled, "scheduler"))
     (found,) = pod["containers"]
-    mounts = {each["name"]: each["mountPath"] for each in found["volumeMounts"]}
-    volumes = {each["name"]: each for each in pod["volumes"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in found["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     (asked,) = configuration(scheduled)["extenders"]
     assert asked["tlsConfig"] == {"caFile": f"{mounts['authority']}/ca.crt"}
     secret = volumes["authority"]["secret"]
     settings = controller_settings(scheduled)
     assert secret["secretName"] == settings.certificates.secret_name
-    assert [each["key"] for each in secret["items"]] == ["ca.crt"]
+    assert [item["key"] for item in secret["items"]] == ["ca.crt"]
     assert f"--config={mounts['configuration']}/kube-scheduler.yaml" in found["args"]
 
 
@@ -372,17 +372,17 @@ def test_the_scheduler_is_a_pod_like_ours(scheduled):
     pods = [each["template"]["spec"] for each in (ours, theirs)]
     for key in ("securityContext", "priorityClassName", "nodeSelector", "enableServiceLinks"):
         assert pods[0][key] == pods[1][key]
-    first, second = (each["containers"][0]["securityContext"] for each in pods)
+    first, second = (pod["containers"][0]["securityContext"] for pod in pods)
     assert first == second
-    for each in pods[1]["topologySpreadConstraints"]:
-        assert each["labelSelector"] == theirs["selector"]
+    for constraint in pods[1]["topologySpreadConstraints"]:
+        assert constraint["labelSelector"] == theirs["selector"]
 
 
 def test_the_network_policies_let_the_scheduler_ask_and_nobody_else(scheduled):
     scheduler = deployment_of(scheduled, "scheduler")
     labels = pod_labels(scheduler)
     rules = one(scheduled, "NetworkPolicy", "harbourmaster-controller")["spec"]["ingress"]
-    (reached,) = [each for each in rules if each["ports"][0]["port"] == "scheduling"]
+    (reached,) = [rule for rule in rules if rule["ports"][0]["port"] == "scheduling"]
     assert [selects(each["podSelector"], labels) for each in reached["from"]] == [True]
     for other in ("webhook", "controller"):
         found = one(scheduled, "Deployment", f"harbourmaster-{other}")
@@ -402,8 +402,8 @@ def test_with_cert_manager_the_certificate_has_the_scheduler_s_name():
 
 
 def test_the_overlay_of_the_scheduler_s_manual_gives_it_an_image(tmp_path):
-    found = overlay_of("reference/scheduler.md", tmp_path)
-    image = container(deployment_of(found, "scheduler"))["image"]
+    overlay = overlay_of("reference/scheduler.md", tmp_path)
+    image = container(deployment_of(overlay, "scheduler"))["image"]
     assert image == "registry.example.com/kube-scheduler:v1.26.15"
 
 

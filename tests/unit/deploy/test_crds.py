@@ -128,16 +128,16 @@ def wanted_columns(kind, version):
 
 def columns(version):
     return [
-        f"{each['name']}: {each['jsonPath']}" + (" (wide)" if each.get("priority") else "")
-        for each in version.get("additionalPrinterColumns", ())
+        f"{column['name']}: {column['jsonPath']}" + (" (wide)" if column.get("priority") else "")
+        for column in version.get("additionalPrinterColumns", ())
     ]
 
 
 def test_every_kind_has_a_file_and_stands_in_the_kustomization():
     listed = yaml.safe_load((CRDS / "kustomization.yaml").read_text())["resources"]
-    assert listed == [f"{each}.yaml" for each in FILES]
+    assert listed == [f"{file}.yaml" for file in FILES]
     keptn = {each for each in FILES if definition(each)["spec"]["group"].endswith(".keptn.sh")}
-    assert keptn == {each["name"].partition(".")[0] for each in KINDS.values()}
+    assert keptn == {kind["name"].partition(".")[0] for kind in KINDS.values()}
 
 
 @EACH
@@ -161,7 +161,7 @@ def test_names_are_those_that_clients_use(kind):
 def test_all_versions_are_served_and_one_is_stored(kind):
     versions = stored(kind)["spec"]["versions"]
     entry = KINDS[kind]
-    assert {each["name"] for each in versions} == {entry["stored"], *entry.get("others", ())}
+    assert {version["name"] for version in versions} == {entry["stored"], *entry.get("others", ())}
     assert all(each["served"] for each in versions)
     assert [each["name"] for each in versions if each["storage"]] == [entry["stored"]]
     assert all(each["subresources"] == {"status": {}} for each in versions)
@@ -204,9 +204,9 @@ def test_columns_are_as_people_know_them(kind):
 @pytest.mark.parametrize("name", FILES)
 def test_kinds_keep_the_age_that_kubectl_shows_of_those_without_columns(name):
     versions = definition(name)["spec"]["versions"]
-    (columns,) = [each["additionalPrinterColumns"] for each in versions if each["storage"]]
+    (columns,) = [version["additionalPrinterColumns"] for version in versions if version["storage"]]
     # Keptn's metrics never showed it.
-    assert any(each["name"] == "Age" for each in columns) == (name != "keptnmetrics")
+    assert any(column["name"] == "Age" for column in columns) == (name != "keptnmetrics")
 
 
 def named_fields(path):
@@ -214,7 +214,7 @@ def named_fields(path):
     path = re.sub(r"\[(\*|\?\(@\.status!=\"Succeeded\"\))]", "[]", path)
     if union := re.search(r"\[(\'.+\')]", path):
         names = union[1].replace("'", "").split(",")
-        return [path.replace(union[0], f".{each}") for each in names]
+        return [path.replace(union[0], f".{name}") for name in names]
     return [path]
 
 
@@ -224,8 +224,8 @@ def test_columns_show_existing_fields(kind):
     assert versions
     for version in versions:
         fields = dict(found_facts(version["schema"]["openAPIV3Schema"]))
-        paths = [each["jsonPath"] for each in version.get("additionalPrinterColumns", ())]
-        named = {field for each in paths for field in named_fields(each)}
+        paths = [column["jsonPath"] for column in version.get("additionalPrinterColumns", ())]
+        named = {field for path in paths for field in named_fields(path)}
         assert named <= {*fields, ".metadata.creationTimestamp"}
 
 
@@ -265,12 +265,12 @@ def model_facts(name, path=""):
 
 
 def type_facts(type_, field):
-    if found := re.fullmatch(r"list\[(.+)\]", type_):
+    if match := re.fullmatch(r"list\[(.+)\]", type_):
         yield field, "array"
-        yield from type_facts(found[1], f"{field}[]")
-    elif found := re.fullmatch(r"dict\(str, (.+)\)|dict\[str, (.+)\]", type_):
+        yield from type_facts(match[1], f"{field}[]")
+    elif match := re.fullmatch(r"dict\(str, (.+)\)|dict\[str, (.+)\]", type_):
         yield field, "object"
-        below = found[1] or found[2]
+        below = match[1] or match[2]
         # The client has quantities as strings.
         yield from type_facts("object" if below == "str" else below, f"{field}{{*}}")
     elif hasattr(models, type_):

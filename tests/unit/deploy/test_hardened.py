@@ -77,7 +77,7 @@ def test_the_controller_has_no_access_to_secrets_but_its_certificates(found):
         "watch",
     }
     names = {(each["kind"], each["metadata"]["name"]) for each in found}
-    usual = {(each["kind"], each["metadata"]["name"]) for each in objects()}
+    usual = {(obj["kind"], obj["metadata"]["name"]) for obj in objects()}
     dropped = {("ClusterRole", "harbourmaster-secrets")}
     assert usual - names == dropped | {("ClusterRoleBinding", "harbourmaster-secrets")}
 
@@ -114,14 +114,14 @@ def test_make_fills_in_the_ranges():
 def test_the_component_of_client_certificates_sets_what_the_manual_tells_to_prepare():
     webhook = deployment_of(objects("default", "client-certificates"), "webhook")
     server = settings_of(webhook).server
-    (callers,) = [each for each in pod_of(webhook)["volumes"] if each["name"] == "callers"]
+    (callers,) = [volume for volume in pod_of(webhook)["volumes"] if volume["name"] == "callers"]
     page = (ROOT / "docs/howto/deploying.md").read_text()
     assert f"configmap {callers['configMap']['name']} --from-file=ca.crt" in page
     assert f"/CN={server.client_cn}" in page
     assert server.client_ca == "/etc/harbourmaster/callers/ca.crt"
     text = page.split("<!-- admission configuration -->")[1].split("```")[1].removeprefix("yaml")
     configuration, kubeconfig = yaml.safe_load_all(text)
-    assert {each["name"] for each in configuration["plugins"]} == {
+    assert {plugin["name"] for plugin in configuration["plugins"]} == {
         "MutatingAdmissionWebhook",
         "ValidatingAdmissionWebhook",
     }

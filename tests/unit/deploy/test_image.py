@@ -97,7 +97,7 @@ def test_one_image_runs_both_processes():
     assert environment("final")["PATH"].startswith(f"{HOME}/bin:")
     deployments = of_kind(objects(), "Deployment")
     assert {container(each)["args"][0] for each in deployments} == {"webhook", "controller"}
-    assert not any("command" in container(each) for each in deployments)
+    assert not any("command" in container(deployment) for deployment in deployments)
 
 
 def test_it_stops_and_listens_as_the_manifests_expect():

@@ -62,9 +62,9 @@ def test_every_status_that_may_be_patched_exists():
 
 
 def test_the_overlay_of_the_manual_is_one(tmp_path):
-    found = overlay_of("reference/placement.md", tmp_path)
-    assert one(found, "ClusterRole", ROLE)
-    assert controller_settings(found).placement.enabled
+    overlay = overlay_of("reference/placement.md", tmp_path)
+    assert one(overlay, "ClusterRole", ROLE)
+    assert controller_settings(overlay).placement.enabled
 
 
 def test_the_figures_of_the_manual_are_those_of_the_code():
@@ -81,4 +81,4 @@ def test_the_commands_of_the_manual_can_be_given():
     assert len(lines) == 4
     for line in lines:
         words = re.findall(r"'[^']*'|\S+", line.partition(" | ")[0])
-        create_parser().parse_args([each.strip("'") for each in words])
+        create_parser().parse_args([word.strip("'") for word in words])

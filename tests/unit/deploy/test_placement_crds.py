@@ -95,7 +95,7 @@ def wire_type(hint):
     """The JSON type of an annotation, and the Struct that is in it."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in {typing.Union, types.UnionType}:
-        (one,) = [each for each in args if each is not type(None)]
+        (one,) = [argument for argument in args if argument is not type(None)]
         return wire_type(one)
     if origin is tuple:
         return "array", wire_type(args[0])[1]
@@ -126,9 +126,9 @@ def read_fields(kind):
 def test_all_ten_kinds_have_a_definition_each():
     assert PLURALS.keys() == KINDS.keys() == CHECKS.keys()
     of_group = {
-        each.stem
-        for each in CRDS.glob("*.yaml")
-        if each.stem != "kustomization" and definition(each.stem)["spec"]["group"] == GROUP
+        path.stem
+        for path in CRDS.glob("*.yaml")
+        if path.stem != "kustomization" and definition(path.stem)["spec"]["group"] == GROUP
     }
     assert of_group == set(PLURALS.values())
 
@@ -231,7 +231,7 @@ def test_conditions_are_kept_apart_by_their_types(kind):
     conditions = schema_of(kind)["properties"]["status"]["properties"]["conditions"]
     assert conditions["x-kubernetes-list-type"] == "map"
     assert conditions["x-kubernetes-list-map-keys"] == ["type"]
-    fields = {each.encode_name for each in structs.fields(Condition)}
+    fields = {field.encode_name for field in structs.fields(Condition)}
     assert conditions["items"]["properties"].keys() == fields
 
 

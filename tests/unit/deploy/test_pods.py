@@ -62,16 +62,16 @@ def test_a_rollout_takes_no_replica_away_before_another_is_ready(deployment):
 
 @each_deployment
 def test_replicas_are_spread_where_that_is_possible(pod, deployment):
-    assert [each["topologyKey"] for each in pod["topologySpreadConstraints"]] == [
+    assert [constraint["topologyKey"] for constraint in pod["topologySpreadConstraints"]] == [
         "kubernetes.io/hostname",
         "topology.kubernetes.io/zone",
     ]
-    for each in pod["topologySpreadConstraints"]:
+    for topology_spread_constraint in pod["topologySpreadConstraints"]:
         # Where there is one node or zone only, they must run all the same.
-        assert each["whenUnsatisfiable"] == "ScheduleAnyway"
-        assert each["labelSelector"] == deployment["spec"]["selector"]
+        assert topology_spread_constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert topology_spread_constraint["labelSelector"] == deployment["spec"]["selector"]
         # Else the old pods of a rollout count, and the new ones share nodes when these are gone.
-        assert each["matchLabelKeys"] == ["pod-template-hash"]
+        assert topology_spread_constraint["matchLabelKeys"] == ["pod-template-hash"]
 
 
 @each_deployment
@@ -85,7 +85,7 @@ def test_the_priority_is_admitted_where_a_quota_must_count_it(pod):
 @each_deployment
 def test_arguments_are_settings_and_meet_the_ports(deployment):
     settings = settings_of(deployment)
-    ports = {each["name"]: each["containerPort"] for each in container(deployment)["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container(deployment)["ports"]}
     expected = {"health": settings.server.health_port}
     if hasattr(settings.server, "port"):
         expected["webhook"] = settings.server.port
@@ -104,7 +104,7 @@ def test_probes_ask_what_the_process_answers(deployment):
         if isinstance(route.resource, web.PlainResource)
     }
     probes = [container_[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
-    assert {each["httpGet"]["port"] for each in probes} == {"health"}
+    assert {probe["httpGet"]["port"] for probe in probes} == {"health"}
     paths = [each["httpGet"]["path"] for each in probes]
     assert paths == ["/startupz", "/healthz", "/readyz"]
     assert set(paths) <= served
@@ -135,7 +135,7 @@ def test_services_lead_to_ports_that_are_there(deployment):
     ]
     assert deployment["metadata"]["name"] in {each["metadata"]["name"] for each in services}
     targets = [each["targetPort"] for service in services for each in service["spec"]["ports"]]
-    assert sorted(targets) == sorted(each["name"] for each in container(deployment)["ports"])
+    assert sorted(targets) == sorted(port["name"] for port in container(deployment)["ports"])
 
 
 def test_the_webhook_has_time_for_its_whole_drain():
@@ -149,7 +149,7 @@ def test_the_webhook_has_time_for_its_whole_drain():
 def test_the_webhook_mounts_its_certificate_but_not_the_key_of_the_authority():
     deployment = DEPLOYMENTS["harbourmaster-webhook"]
     (volume,) = deployment["spec"]["template"]["spec"]["volumes"]
-    assert {(each["key"], each["path"]) for each in volume["secret"]["items"]} == {
+    assert {(item["key"], item["path"]) for item in volume["secret"]["items"]} == {
         (name, name) for name in ("ca.crt", "tls.crt", "tls.key")
     }
     # For the group, which fsGroup makes ours.

@@ -207,7 +207,7 @@ def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
     # It is valid, or this exits.
     sbom.written(found, tmp_path / "image.cdx.json")
     assert found["metadata"]["component"]["name"] == f"{IMAGE}@{DIGEST}"
-    packages = {each["name"]: each.get("purl") for each in found["components"]}
+    packages = {component["name"]: component.get("purl") for component in found["components"]}
     assert packages == {
         "a": None,
         "b": None,
@@ -216,7 +216,7 @@ def test_the_sbom_of_the_image_has_the_packages_of_its_base(archive, tmp_path):
         "libc6": "pkg:deb/debian/libc6@1?arch=amd64",
         "zlib1g": "pkg:deb/debian/zlib1g@2?arch=amd64",
     }
-    needs = {each["ref"]: each["dependsOn"] for each in found["dependencies"]}
+    needs = {dependency["ref"]: dependency["dependsOn"] for dependency in found["dependencies"]}
     assert needs[f"{IMAGE}@{DIGEST}"] == ["a", base]
     assert needs[base] == [purl for purl in packages.values() if purl]
 
@@ -232,8 +232,8 @@ def test_the_provenance_is_a_statement_about_every_file():
     assert definition["buildType"].startswith("https://example.com/harbourmaster/")
     assert definition["externalParameters"] == {"source": source, **PARAMETERS}
     used = {
-        each.get("uri") or each["name"]: each["digest"]
-        for each in definition["resolvedDependencies"]
+        dependency.get("uri") or dependency["name"]: dependency["digest"]
+        for dependency in definition["resolvedDependencies"]
     }
     assert used == {
         source: {"gitCommit": "1" * 40},
@@ -315,7 +315,7 @@ def test_one_command_of_the_manual_completes_the_hardened_manifests(hardened, tm
             ]
         for each in of_kind(objects, "NetworkPolicy"):
             each["metadata"].pop("annotations", None)
-        return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
+        return sorted(objects, key=lambda obj: (obj["kind"], obj["metadata"]["name"]))
 
     assert references(found) == {f"{IMAGE}@{DIGEST}"}
     assert without_what_a_release_changes(found) == without_what_a_release_changes(expected)

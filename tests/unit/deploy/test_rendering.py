@@ -145,8 +145,8 @@ def test_the_configurations_call_our_service(found, combination):
     namespace = one(found, "Namespace")["metadata"]["name"]
     configurations = of_kind(found, *CONFIGURATIONS)
     assert len(configurations) == 2 * ("with-certmanager" in combination)
-    for each in configurations:
-        for webhook in each["webhooks"]:
+    for configuration in configurations:
+        for webhook in configuration["webhooks"]:
             called = webhook["clientConfig"]["service"]
             ports = services[called["name"]]["spec"]["ports"]
             assert called["namespace"] == namespace
@@ -203,7 +203,7 @@ def test_the_controller_knows_the_names_that_stand_here(found):
         each["metadata"]["name"] for each in of_kind(found, "Service")
     }
     volumes = pod_of(deployment_of(found, "webhook"))["volumes"]
-    secrets = [each["secret"]["secretName"] for each in volumes if "secret" in each]
+    secrets = [volume["secret"]["secretName"] for volume in volumes if "secret" in volume]
     assert secrets == [settings.certificates.secret_name]
     leases = [
         rule
@@ -228,12 +228,12 @@ def test_selectors_pick_exactly_one_deployment(found):
 
 
 def test_default_needs_nothing_newer_than_1_25():
-    assert {each["apiVersion"] for each in objects()} <= SINCE_1_25
+    assert {obj["apiVersion"] for obj in objects()} <= SINCE_1_25
 
 
 def test_before_1_30_there_is_everything_but_the_guards():
     guards = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    left_out = [each for each in objects() if each not in objects("before-1.30")]
+    left_out = [obj for obj in objects() if obj not in objects("before-1.30")]
     assert of_kind(left_out, *guards) == of_kind(objects(), *guards) != []
     assert {each["kind"] for each in left_out} == {*guards, "ClusterRole"}
 
@@ -284,7 +284,7 @@ def test_with_cert_manager_the_controller_has_no_say_in_registration():
 
 def test_beside_keptn_everything_is_there_and_its_work_is_left_to_it():
     found, usual = (
-        {(each["kind"], each["metadata"]["name"]): each for each in objects(base)}
+        {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects(base)}
         for base in ("beside-keptn", "default")
     )
     controller = ("Deployment", "harbourmaster-controller")
@@ -310,7 +310,7 @@ def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(c
         """Whoever calls the services trusts the certificate, which has their names."""
         injected = calling["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"{namespace}/{certificate['metadata']['name']}"
-        hosts = {f"{each['name']}.{each['namespace']}.svc" for each in services}
+        hosts = {f"{service['name']}.{service['namespace']}.svc" for service in services}
         assert hosts
         assert hosts <= set(certificate["spec"]["dnsNames"])
 
@@ -331,7 +331,7 @@ def test_cert_manager_issues_what_the_webhook_mounts_and_injects_its_authority(c
     (volume,) = pod_of(controller)["volumes"]
     assert volume["secret"]["secretName"] == secret
     # The authority's key is in another Secret, and would not be mounted if it were in this one.
-    assert {each["key"] for each in volume["secret"]["items"]} == {"ca.crt", "tls.crt", "tls.key"}
+    assert {item["key"] for item in volume["secret"]["items"]} == {"ca.crt", "tls.crt", "tls.key"}
 
 
 def test_cert_manager_gives_the_lifetimes_and_names_of_our_own_certificates():
@@ -403,7 +403,7 @@ def test_a_namespace_of_ones_own_needs_one_line(tmp_path):
 
 
 def test_the_overlay_of_the_manual_renders_and_its_setting_is_one(tmp_path):
-    found = overlay_of("howto/deploying.md", tmp_path)
-    controller = deployment_of(found)
+    overlay = overlay_of("howto/deploying.md", tmp_path)
+    controller = deployment_of(overlay)
     assert "monitoring" in settings_of(controller).webhook.excluded_namespaces
     assert container(controller)["image"] == "registry.example.com/harbourmaster:dev"

@@ -97,8 +97,8 @@ def test_our_own_pods_tolerate_reserved_nodes():
 
 
 def test_the_overlay_of_the_manual_keeps_budgets_and_tries_first(tmp_path):
-    found = overlay_of("reference/rescheduler.md", tmp_path, 1, count=2)
-    settings = controller_settings(found).rescheduling
+    overlay = overlay_of("reference/rescheduler.md", tmp_path, 1, count=2)
+    settings = controller_settings(overlay).rescheduling
     assert (settings.enabled, settings.dry_run) == (True, True)
     assert not settings.allow_pdb_violation
 
@@ -146,5 +146,5 @@ def test_alone_it_has_its_own_rights_and_those_of_a_leader():
 
 
 def test_alone_the_overlay_of_the_manual_lets_it_evict(tmp_path):
-    found = overlay_of("reference/rescheduler.md", tmp_path, 2, count=2)
-    assert not controller_settings(found).rescheduling.dry_run
+    overlay = overlay_of("reference/rescheduler.md", tmp_path, 2, count=2)
+    assert not controller_settings(overlay).rescheduling.dry_run

@@ -105,7 +105,8 @@ def bound(folder):
             name = (item["kind"], item["metadata"]["name"])
             if item["kind"].endswith("Binding"):
                 found |= {
-                    (*name, item["roleRef"]["name"], each["name"]) for each in item["subjects"]
+                    (*name, item["roleRef"]["name"], subject["name"])
+                    for subject in item["subjects"]
                 }
             for rule in item.get("rules", ()):
                 found |= {
@@ -134,7 +135,7 @@ def test_rights_for_the_release_before_are_of_that_release_and_no_older_one(befo
 
 def test_each_process_has_an_account_of_its_own_without_a_token_for_the_asking():
     accounts = of_kind(objects(), "ServiceAccount")
-    assert [each["automountServiceAccountToken"] for each in accounts] == [False, False]
+    assert [account["automountServiceAccountToken"] for account in accounts] == [False, False]
 
 
 def test_people_get_rights_on_policies_through_the_roles_that_they_have():

@@ -38,7 +38,7 @@ def test_c93_of_five_results_the_last_three_are_kept():
     status = MetricStatus()
     for second in range(5):
         status = answered(status, STORING, str(second), b"-", f"2026-03-01T12:00:0{second}Z")
-    assert [each.value for each in status.interval_results] == ["2", "3", "4"]
+    assert [result.value for result in status.interval_results] == ["2", "3", "4"]
     assert status.interval_results[-1] == IntervalResult(
         value="4", range=SPAN, last_updated="2026-03-01T12:00:04Z"
     )
@@ -57,7 +57,7 @@ def test_a_fault_is_a_stored_result_without_a_value():
 def test_another_fault_takes_the_place_of_the_one_before():
     status = failed(answered(MetricStatus(), STORING, "4", b"", TIME), STORING, "gone", LATER)
     status = failed(status, STORING, "refused", LATER)
-    assert [each.err_msg for each in status.interval_results] == ["", "refused"]
+    assert [result.err_msg for result in status.interval_results] == ["", "refused"]
 
 
 def test_fewer_results_are_wanted():
@@ -65,9 +65,9 @@ def test_fewer_results_are_wanted():
     for value in "123":
         status = answered(status, STORING, value, b"", TIME)
     fewer = MetricSpec(range=MetricRange(stored_results=1))
-    assert [each.value for each in answered(status, fewer, "4", b"", TIME).interval_results] == [
-        "4"
-    ]
+    assert [
+        result.value for result in answered(status, fewer, "4", b"", TIME).interval_results
+    ] == ["4"]
     assert len(failed(failed(status, STORING, "a", TIME), fewer, "a", TIME).interval_results) == 1
 
 

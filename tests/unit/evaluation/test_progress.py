@@ -93,7 +93,7 @@ def test_an_objective_that_is_gone_is_forgotten():
 def test_two_objectives_for_one_metric_are_both_needed():
     progress = measure(Progress(), [CPUS, Objective("cpus", "<10")], Metrics(cpus="20"))
     assert progress.state == PROGRESSING
-    assert {each.status for each in progress.results.values()} == {SUCCEEDED, FAILED}
+    assert {result.status for result in progress.results.values()} == {SUCCEEDED, FAILED}
 
 
 def test_the_verdict_after_the_last_try_keeps_what_was_measured():

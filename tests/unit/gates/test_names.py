@@ -84,7 +84,7 @@ def test_generations(generation, expected):
 
 
 def test_digits_are_five_and_the_same_for_the_same_seed():
-    found = {digits(f"seed {each}") for each in range(500)}
+    found = {digits(f"seed {number}") for number in range(500)}
     assert all(re.fullmatch(r"[1-9]\d{4}", each) for each in found)
     assert len(found) > 490
     assert digits("a") == digits("a")

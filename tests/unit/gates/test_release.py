@@ -26,7 +26,7 @@ def pod(*gates, annotations=None, uid="u"):
     metadata = {"uid": uid, "name": "p"}
     if annotations is not None:
         metadata["annotations"] = annotations
-    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": one} for one in gates]}}
+    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_only_pods_of_recorded_owners_are_meant():
 def test_only_our_gate_goes(gates, left, annotations):
     before = pod(*gates, annotations=annotations)
     after = jsonpatch.apply_patch(before, removal("u", gates, annotations))
-    assert [one["name"] for one in after["spec"]["schedulingGates"]] == left
+    assert [gate["name"] for gate in after["spec"]["schedulingGates"]] == left
     assert after["metadata"]["annotations"] == {**(annotations or {}), REMOVED: "true"}
 
 

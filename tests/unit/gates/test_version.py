@@ -48,9 +48,9 @@ def test_c06_c08_without_a_container_to_look_at_the_version_is_a_hash(containers
 
 
 def test_a_variable_from_elsewhere_counts_by_its_name():
-    found = version_of([Container("a", "b", (EnvVar("K"),))])
-    assert found == version_of([Container("a", "b", (EnvVar("K", ""),))])
-    assert found != version_of([Container("a", "b")])
+    version = version_of([Container("a", "b", (EnvVar("K"),))])
+    assert version == version_of([Container("a", "b", (EnvVar("K", ""),))])
+    assert version != version_of([Container("a", "b")])
 
 
 def test_c07_a_named_container_gives_its_tag():
@@ -60,15 +60,15 @@ def test_c07_a_named_container_gives_its_tag():
 @pytest.mark.parametrize("image", ["busybox", "busybox:latest", "busybox:", None])
 def test_c08_without_a_tag_worth_the_name_it_is_a_hash_of_all(image):
     containers = [Container("busybox", image)]
-    found = version_of(containers, "busybox")
-    assert found.text == version_of(containers).text
-    assert not found.misses_container
+    version = version_of(containers, "busybox")
+    assert version.text == version_of(containers).text
+    assert not version.misses_container
 
 
 def test_c09_c10_a_container_that_is_not_there_is_told_and_the_version_is_a_hash():
-    found = version_of([NGINX], "nope")
-    assert found.text == "930232967"
-    assert found.misses_container
+    version = version_of([NGINX], "nope")
+    assert version.text == "930232967"
+    assert version.misses_container
 
 
 @pytest.mark.parametrize(

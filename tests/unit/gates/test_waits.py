@@ -32,7 +32,7 @@ def test_a_blank_list_waits_for_nothing(text):
 
 def test_all_items_of_a_list_are_read_in_their_order():
     found = waits("job/migrate, deployment/db,pod/app=cache\nservice/queue crd/widgets.example.com")
-    assert [(each.kind, each.name, each.label) for each in found.items] == [
+    assert [(item.kind, item.name, item.label) for item in found.items] == [
         ("job", "migrate", None),
         ("deployment", "db", None),
         ("pod", "", ("app", "cache")),
@@ -62,7 +62,7 @@ def test_all_items_of_a_list_are_read_in_their_order():
 )
 def test_kinds_have_the_names_that_kubectl_takes(word, kind):
     found = waits(f"{word}/x")
-    assert ([each.kind for each in found.items], found.faults) == ([kind], ())
+    assert ([item.kind for item in found.items], found.faults) == ([kind], ())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_item_that_is_named_twice_counts_once():
 )
 def test_what_is_not_an_item_is_told_with_its_place_and_what_to_do(text, told):
     found = waits(f"job/good, {text}")
-    assert [each.name for each in found.items] == ["good"]
+    assert [item.name for item in found.items] == ["good"]
     (fault,) = found.faults
     wrong, at, to_do = fault.split(": ", 2)
     assert told in wrong

@@ -13,5 +13,5 @@ def test_the_content_of_a_secret_cannot_be_waited_for(kind, test):
     waits = waits_of({WAIT_FOR_KEY: f"{kind}/token#{test}, job/migrate"})
     (fault,) = waits.faults
     assert fault.endswith("write secret/NAME")
-    assert [each.text for each in waits.items] == ["job/migrate"]
+    assert [item.text for item in waits.items] == ["job/migrate"]
     assert not waits_of({WAIT_FOR_KEY: f"{kind}/token"}).faults

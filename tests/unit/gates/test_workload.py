@@ -12,20 +12,20 @@ def test_a_pod_without_a_workload_belongs_to_none():
 
 
 def test_c19_names_are_fit_for_objects_and_versions_in_lower_case():
-    found = workload_of(
+    workload = workload_of(
         {"keptn.sh/app": "My_App", "keptn.sh/workload": "Front_End", "keptn.sh/version": "V1_RC"},
         {},
     )
-    assert (found.app, found.version) == ("my-app", "v1_rc")
-    name = workload_name(found.app, found.workload)
+    assert (workload.app, workload.version) == ("my-app", "v1_rc")
+    name = workload_name(workload.app, workload.workload)
     assert name == "my-app-front-end"
-    assert version_name(name, found.version) == "my-app-front-end-v1-rc"
+    assert version_name(name, workload.version) == "my-app-front-end-v1-rc"
 
 
 def test_c18_without_an_app_the_workload_is_one():
-    found = workload_of({}, {"app.kubernetes.io/name": "waiter"})
-    assert (found.app, found.is_single_service) == ("waiter", True)
-    assert workload_name(found.app, found.workload) == "waiter-waiter"
+    workload = workload_of({}, {"app.kubernetes.io/name": "waiter"})
+    assert (workload.app, workload.is_single_service) == ("waiter", True)
+    assert workload_name(workload.app, workload.workload) == "waiter-waiter"
 
 
 def test_c18_so_it_is_where_admission_wrote_the_app():
@@ -38,8 +38,8 @@ def test_c18_so_it_is_where_admission_wrote_the_app():
 
 
 def test_an_app_may_have_the_name_of_one_of_its_workloads():
-    found = workload_of({"keptn.sh/workload": "shop", "keptn.sh/app": "shop"}, {})
-    assert not found.is_single_service
+    workload = workload_of({"keptn.sh/workload": "shop", "keptn.sh/app": "shop"}, {})
+    assert not workload.is_single_service
 
 
 def test_all_of_it_comes_from_labels_as_well():
@@ -53,7 +53,7 @@ def test_all_of_it_comes_from_labels_as_well():
 
 
 def test_lists_and_metadata_are_read():
-    found = workload_of(
+    workload = workload_of(
         {
             "keptn.sh/workload": "w",
             "keptn.sh/app": "a",
@@ -65,6 +65,6 @@ def test_lists_and_metadata_are_read():
         },
         {},
     )
-    assert found == WorkloadMetadata(
+    assert workload == WorkloadMetadata(
         "a", "w", "", ("t1", "t2"), ("t3",), ("e1",), ("e2", "e3"), {"stage": "dev"}
     )

@@ -16,8 +16,8 @@ def pytest_asyncio_loop_factories(item):
 @pytest.fixture
 async def api():
     """A fake API server, without TLS."""
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ async def test_an_object_is_created_read_replaced_and_deleted(api, client):
     await client.delete(LEASES, "leader", "prod")
     with pytest.raises(NotFoundError, match='"leader" not found'):
         await client.get(LEASES, "leader", "prod")
-    assert [each.verb for each in api.requests] == [
+    assert [request.verb for request in api.requests] == [
         "create", "get", "update", "delete", "get"
     ]  # fmt: skip
 

@@ -348,7 +348,7 @@ async def test_a_name_can_be_given_for_the_certificate(authority):
         connection = Connection(server=api.url, ssl=context, server_name="api.example.com")
         async with Client(connection) as client:
             await client.request("GET", "/version")
-        assert [each.path for each in api.requests] == ["/version"]
+        assert [request.path for request in api.requests] == ["/version"]
 
 
 async def test_tls_with_a_server_that_has_none_is_one_line(api):

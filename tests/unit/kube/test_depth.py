@@ -34,9 +34,9 @@ def test_what_is_not_deep_stays_as_it_is():
 
 def test_what_is_too_deep_is_a_text_in_its_place():
     body = page(thing("a", 3), thing("b", 5000), thing("c", 3))
-    found = json.loads(shallow(body, 5))["items"]
-    assert found[1]["spec"] == {"x": [1], "y": json.loads(STUB), "z": '"{['}
-    assert [found[0], found[2]] == [json.loads(thing(name, 3)) for name in "ac"]
+    items = json.loads(shallow(body, 5))["items"]
+    assert items[1]["spec"] == {"x": [1], "y": json.loads(STUB), "z": '"{['}
+    assert [items[0], items[2]] == [json.loads(thing(name, 3)) for name in "ac"]
 
 
 @pytest.mark.parametrize("body", [b"", b"]]]]", b'{"a', b"[" * 9000])
@@ -49,7 +49,7 @@ async def test_a_list_with_one_of_them_is_read():
         body = page(thing("a", 3), thing("b", 9000))
         api.fail_next("list", "", kind="garbage", body=body)
         found = await client.list(APPLICATIONS)
-        assert [json.loads(bytes(each))["metadata"]["name"] for each in found.items] == ["a", "b"]
+        assert [json.loads(bytes(item))["metadata"]["name"] for item in found.items] == ["a", "b"]
         api.fail_next("list", "", kind="garbage", body=b"[" * 9000)
         with pytest.raises(BadAnswerError):
             await client.list(APPLICATIONS)

@@ -27,7 +27,7 @@ async def test_kinds_are_found_where_they_are_served(known):
 async def test_a_version_is_asked_for_once(api, known):
     await asyncio.gather(*(known.resource("v1", "ConfigMap") for _ in range(5)))
     await known.resource("v1", "Namespace")
-    assert [each.path for each in api.requests] == ["/api/v1"]
+    assert [request.path for request in api.requests] == ["/api/v1"]
 
 
 async def test_a_kind_that_comes_is_found_when_it_was_forgotten(api, known, monkeypatch):
@@ -62,7 +62,7 @@ async def test_a_part_of_a_kind_is_none(known):
 async def test_versions_that_are_none_lead_nowhere_else(api, known, version):
     with pytest.raises(UnknownKindError):
         await known.resource(version, "ConfigMap")
-    assert all(each.path.count("/") <= 3 for each in api.requests)
+    assert all(request.path.count("/") <= 3 for request in api.requests)
 
 
 async def test_faults_are_no_answers(api, known):
@@ -107,7 +107,7 @@ async def test_kinds_that_come_are_asked_for_when_they_were_forgotten(api, known
     asked = len(api.requests)
     await known.kinds()
     # What is known of the versions is cached.
-    assert [each.path for each in api.requests[asked:]] == ["/apis"]
+    assert [request.path for request in api.requests[asked:]] == ["/apis"]
     api.undefine(BOATS)
     known.forget()
     assert "example.com/v1/Boat" not in await known.kinds()

@@ -22,14 +22,14 @@ def outcomes():
 @pytest.fixture
 async def recorder(client, outcomes):
     with captured_log():
-        found = EventRecorder(
+        event_recorder = EventRecorder(
             client,
             controller="registration",
             instance="pod-1",
             on_outcome=outcomes.put_nowait,
         )
-        task = asyncio.create_task(found.run())
-        yield found
+        task = asyncio.create_task(event_recorder.run())
+        yield event_recorder
         task.cancel()
         await asyncio.wait([task])
 

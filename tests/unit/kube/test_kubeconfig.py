@@ -32,8 +32,8 @@ async def tls_api(authority):
     context = server_tls(authority)
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_OPTIONAL
-    async with FakeApi(tls=context) as found:
-        yield found
+    async with FakeApi(tls=context) as api:
+        yield api
 
 
 def write(path, *, cluster, user=None, **fields):

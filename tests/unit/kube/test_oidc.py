@@ -59,8 +59,8 @@ async def provider(authority):
 
 @pytest.fixture
 async def api(authority):
-    async with FakeApi(tls=server_tls(authority)) as found:
-        yield found
+    async with FakeApi(tls=server_tls(authority)) as fake_api:
+        yield fake_api
 
 
 @pytest.fixture

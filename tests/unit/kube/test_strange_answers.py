@@ -136,7 +136,7 @@ async def test_one_page_of_all_caches_is_read_at_a_time():
     caches = [Reflector(api, NAMESPACES, decode_thing, page_size=4) for _ in range(3)]
     one, other, third = (each.run() for each in caches)
     async with background(one), background(other), background(third):
-        await asyncio.gather(*(each.synced.wait() for each in caches))
+        await asyncio.gather(*(cache.synced.wait() for cache in caches))
         assert [len(each.store) for each in caches] == [10, 10, 10]
     assert api.most == 1
 

@@ -192,7 +192,7 @@ def test_the_version_of_an_app_of_workloads(workloads, expected):
 
 
 def entries(spec):
-    return [(one.name, one.version) for one in spec.workloads]
+    return [(workload.name, workload.version) for workload in spec.workloads]
 
 
 def test_what_was_listed_keeps_its_place():
@@ -232,8 +232,8 @@ def test_which_app_lacks_a_workload():
 @pytest.mark.parametrize("name", ["w", "w-x", "a-w", "w" * 63, "a" * 63])
 @pytest.mark.parametrize("length", [1, 63, 240, 250, 253, 300])
 def test_a_name_within_an_app_gives_the_workload_again(name, length):
-    found = names_of("a" * length, name, "1")
-    short = short_name(found.app, found.workload)
-    assert workload_name(found.app, short) == found.workload
-    if len(found.app) + len(name) < 250:
+    names = names_of("a" * length, name, "1")
+    short = short_name(names.app, names.workload)
+    assert workload_name(names.app, short) == names.workload
+    if len(names.app) + len(name) < 250:
         assert short == name

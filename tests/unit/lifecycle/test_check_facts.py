@@ -38,8 +38,8 @@ QUERY = "sum(rate(errors[1m]))"
 
 def definition(target="<=0.05", *references):
     objectives = [
-        Objective(keptn_metric_ref=each, evaluation_target=target)
-        for each in references or (REFERENCE,)
+        Objective(keptn_metric_ref=reference, evaluation_target=target)
+        for reference in references or (REFERENCE,)
     ]
     return EvaluationDefinition(
         metadata=Metadata(name="rate"), spec=EvaluationDefinitionSpec(objectives=tuple(objectives))
@@ -150,7 +150,7 @@ def test_the_first_objective_that_is_not_met_is_the_one_that_is_shown():
         evaluations={"pre-eval-rate-1": evaluation(results=results)},
     )
     assert (found.value, found.threshold, found.message) == ("7", "<2", "bad")
-    assert [each.name for each in found.objectives] == ["a", "b", "errors"]
+    assert [objective.name for objective in found.objectives] == ["a", "b", "errors"]
 
 
 @pytest.mark.parametrize(

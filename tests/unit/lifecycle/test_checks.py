@@ -100,7 +100,7 @@ def test_of_two_items_that_keptn_left_for_one_definition_the_first_counts():
     )
     status = AppVersionStatus(pre_deployment_task_status=items)
     walk = Walk(app_version(pre_deployment_tasks=("a", "a"), status=status))
-    walk.children = {("KeptnTask", each.name): "Progressing" for each in items}
+    walk.children = {("KeptnTask", item.name): "Progressing" for item in items}
     walk.go()
     assert [each.name for each in walk.status.pre_deployment_task_status] == ["pre-a-11111"]
     assert walk.created == []

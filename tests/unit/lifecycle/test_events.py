@@ -29,7 +29,11 @@ def reasons(phase, state, vocabulary, **options):
 def test_every_reason_is_a_literal_in_the_source():
     tree = ast.parse(Path(events.__file__).read_text())
     literals = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    emitted = {*REASONS, *ONLY_DOCUMENTED, *(each for found in REASONS.values() for each in found)}
+    emitted = {
+        *REASONS,
+        *ONLY_DOCUMENTED,
+        *(each for reason in REASONS.values() for each in reason),
+    }
     assert emitted <= literals
 
 

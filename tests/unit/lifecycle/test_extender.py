@@ -50,7 +50,7 @@ def filtered(body, given):
 def test_the_pod_is_read():
     pod = read_filter(question()).pod
     assert (pod.namespace, pod.annotations) == ("prod", {"keptn.sh/workload": "waiter"})
-    assert [each.uid for each in pod.owner_references] == ["u"]
+    assert [reference.uid for reference in pod.owner_references] == ["u"]
     assert pod.labels == {}
 
 
@@ -94,7 +94,7 @@ def test_where_all_nodes_are_avoided_there_is_an_empty_list_and_not_none():
 
 
 def test_a_scheduler_that_sends_nodes_gets_nodes():
-    assert [each["metadata"]["name"] for each in filtered(whole(), FREE)["Nodes"]["items"]] == NAMES
+    assert [item["metadata"]["name"] for item in filtered(whole(), FREE)["Nodes"]["items"]] == NAMES
     assert filtered(whole(), REFUSED)["Nodes"] == {"items": []}
     assert "NodeNames" not in filtered(whole(), REFUSED)
     found = filtered(whole(), AVOIDING)

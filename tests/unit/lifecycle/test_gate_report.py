@@ -187,7 +187,7 @@ def test_the_app_comes_first(of, unread, code, text):
 
 def test_the_apps_checks_come_before_its_own():
     found = told(pod(), version(), of=app())
-    assert [(each.phase, each.name) for each in found.checks] == [
+    assert [(check.phase, check.name) for check in found.checks] == [
         ("AppPreDeployTasks", "approve"),
         ("WorkloadPreDeployTasks", "warm"),
     ]
@@ -197,7 +197,7 @@ def test_the_apps_checks_come_before_its_own():
 def test_without_a_version_the_pod_names_its_checks_itself():
     annotations = keptn(pre_deployment_tasks="warm,load", pre_deployment_evaluations="rate")
     found = told(pod(annotations=annotations))
-    assert [(each.kind, each.name) for each in found.checks] == [
+    assert [(check.kind, check.name) for check in found.checks] == [
         ("task", "warm"),
         ("task", "load"),
         ("evaluation", "rate"),

@@ -245,7 +245,7 @@ def test_c66_a_container_gets_its_volume_in_memory():
 def test_c66_each_further_mount_gets_a_volume_too():
     mounts = [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/b"}]
     volumes = pod_of(job(container(volumeMounts=mounts)))["volumes"]
-    assert [each["name"] for each in volumes] == ["a", "b"]
+    assert [volume["name"] for volume in volumes] == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 57, "a" * 58, "a" * 200, f"{'a' * 48}.{'b' * 50}"])
@@ -257,7 +257,7 @@ def test_c69_a_jobs_name_fits_the_label_of_its_pods(name):
 
 
 def test_c69_long_names_stay_apart():
-    names = {job_name(read(task(f"{'a' * 80}{each}"))) for each in range(50)}
+    names = {job_name(read(task(f"{'a' * 80}{number}"))) for number in range(50)}
     assert len(names) == 50
 
 
@@ -324,7 +324,7 @@ def test_a_job_goes_after_the_definitions_time(given, seconds):
 
 
 def test_the_account_and_its_secrets_are_the_definitions():
-    found = pod_of(
+    pod = pod_of(
         job(
             definition(
                 serviceAccount={"name": "keptn-serviceaccount"},
@@ -333,9 +333,9 @@ def test_the_account_and_its_secrets_are_the_definitions():
             )
         )
     )
-    assert found["serviceAccountName"] == "keptn-serviceaccount"
-    assert found["automountServiceAccountToken"] is False
-    assert found["imagePullSecrets"] == [{"name": "my-registry-secret"}]
+    assert pod["serviceAccountName"] == "keptn-serviceaccount"
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["imagePullSecrets"] == [{"name": "my-registry-secret"}]
 
 
 @pytest.mark.parametrize(

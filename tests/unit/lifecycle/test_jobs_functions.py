@@ -25,8 +25,8 @@ def given(**parameters):
 
 
 def test_a_function_brings_its_own_code():
-    found = program_of(definition(deno={"inline": {"code": "1"}, "cmdParameters": "-q"}))
-    assert (found.runtime, found.code, found.command) == ("deno", "1", "-q")
+    program = program_of(definition(deno={"inline": {"code": "1"}, "cmdParameters": "-q"}))
+    assert (program.runtime, program.code, program.command) == ("deno", "1", "-q")
 
 
 def test_a_container_needs_nothing_else():
@@ -36,10 +36,10 @@ def test_a_container_needs_nothing_else():
 def test_a_reference_gives_code_and_runtime():
     # As upstream: a deno child of a Python parent runs as Python.
     parent = definition("parent", python={"httpRef": {"url": "https://example.com/f.py"}})
-    found = program_of(refers("child", "parent"), parent)
-    assert found.runtime == "python"
-    assert found.url == "https://example.com/f.py"
-    assert found.bearer.metadata.name == "parent"
+    program = program_of(refers("child", "parent"), parent)
+    assert program.runtime == "python"
+    assert program.url == "https://example.com/f.py"
+    assert program.bearer.metadata.name == "parent"
 
 
 def test_secret_and_command_are_the_childs_if_it_has_some():
@@ -49,11 +49,11 @@ def test_secret_and_command_are_the_childs_if_it_has_some():
         "cmdParameters": "-p",
     }
     parent = definition("parent", deno=brought)
-    found = program_of(refers("child", "parent"), parent)
-    assert (found.secret, found.command) == ("theirs", "-p")
+    program = program_of(refers("child", "parent"), parent)
+    assert (program.secret, program.command) == ("theirs", "-p")
     own = refers("child", "parent", secureParameters={"secret": "own"}, cmdParameters="-c")
-    found = program_of(own, parent)
-    assert (found.secret, found.command) == ("own", "-c")
+    program = program_of(own, parent)
+    assert (program.secret, program.command) == ("own", "-c")
 
 
 def test_a_tasks_parameters_only_add_and_its_secret_wins():
@@ -64,27 +64,27 @@ def test_a_tasks_parameters_only_add_and_its_secret_wins():
             **given(a="definition"),
         }
     )
-    found = program_of(
+    program = program_of(
         by, parameters={"map": {"a": "task", "b": "task"}}, secureParameters={"secret": "own"}
     )
-    assert found.parameters == {"a": "definition", "b": "task"}
-    assert (found.secret, found.command) == ("own", "")
+    assert program.parameters == {"a": "definition", "b": "task"}
+    assert (program.secret, program.command) == ("own", "")
 
 
 def test_references_are_followed_until_there_is_code():
     grandparent = definition("c", deno={"inline": {"code": "1"}, **given(x="c", y="c", z="c")})
-    found = program_of(
+    program = program_of(
         refers("a", "b", **given(x="a")), refers("b", "c", **given(x="b", y="b")), grandparent
     )
-    assert found.parameters == {"x": "a", "y": "b", "z": "c"}
-    assert found.bearer.metadata.name == "c"
+    assert program.parameters == {"x": "a", "y": "b", "z": "c"}
+    assert program.bearer.metadata.name == "c"
 
 
 def test_a_parent_with_code_and_a_reference_uses_its_code():
     # As upstream, where one reference is followed.
     parent = refers("b", "c", inline={"code": "of b"})
-    found = program_of(refers("a", "b"), parent, definition("c"))
-    assert found.code == "of b"
+    program = program_of(refers("a", "b"), parent, definition("c"))
+    assert program.code == "of b"
 
 
 def test_a_reference_beats_the_code_beside_it():
@@ -105,30 +105,30 @@ def test_a_reference_beats_the_code_beside_it():
     ],
 )
 def test_a_circle_of_references_is_no_function(definitions, chain):
-    found = program_of(*definitions)
-    assert isinstance(found, Unusable)
-    assert found.reason == "CyclicFunctionRef"
-    assert found.text.endswith(f"leads back to it: {chain}")
+    program = program_of(*definitions)
+    assert isinstance(program, Unusable)
+    assert program.reason == "CyclicFunctionRef"
+    assert program.text.endswith(f"leads back to it: {chain}")
 
 
 def test_a_reference_to_nothing_says_who_wants_it():
-    found = program_of(refers("a", "b"))
-    assert found == Missing("b", "KeptnTaskDefinition b, which a refers to, is not found")
+    program = program_of(refers("a", "b"))
+    assert program == Missing("b", "KeptnTaskDefinition b, which a refers to, is not found")
 
 
 def test_a_reference_to_a_container_is_no_function():
-    found = program_of(refers("a", "b"), definition("b", container={"name": "x"}))
-    assert isinstance(found, Unusable)
-    assert found.text == (
+    program = program_of(refers("a", "b"), definition("b", container={"name": "x"}))
+    assert isinstance(program, Unusable)
+    assert program.text == (
         "KeptnTaskDefinition b, which a refers to, has no function: give it deno or python"
     )
 
 
 @pytest.mark.parametrize("empty", [{"deno": {}}, {"python": {"inline": {"code": ""}}}])
 def test_c67_a_function_without_code_never_runs(empty):
-    found = program_of(definition(**empty))
-    assert isinstance(found, Unusable)
-    assert found.text == (
+    program = program_of(definition(**empty))
+    assert isinstance(program, Unusable)
+    assert program.text == (
         "KeptnTaskDefinition hello has no code: give it inline, configMapRef, httpRef or "
         "functionRef"
     )
@@ -142,9 +142,9 @@ def test_c67_a_function_without_code_never_runs(empty):
     ],
 )
 def test_c68_two_runtimes_are_one_too_many(kinds, has):
-    found = program_of(definition(**kinds))
-    assert isinstance(found, Unusable)
-    assert found.text.endswith(
+    program = program_of(definition(**kinds))
+    assert isinstance(program, Unusable)
+    assert program.text.endswith(
         f"must have exactly one of deno, python and container, and has {has}"
     )
 
@@ -152,17 +152,17 @@ def test_c68_two_runtimes_are_one_too_many(kinds, has):
 def test_c68_no_runtime_is_one_too_few():
     none = definition()
     none["spec"] = {}
-    found = program_of(none)
-    assert isinstance(found, Unusable)
-    assert found.text.endswith("and has none")
+    program = program_of(none)
+    assert isinstance(program, Unusable)
+    assert program.text.endswith("and has none")
 
 
 def test_code_in_a_config_map_beats_a_url():
     by = definition(
         deno={"configMapRef": {"name": "cm"}, "httpRef": {"url": "https://example.com"}}
     )
-    found = program_of(by)
-    assert (found.config_map, found.code) == ("cm", "")
+    program = program_of(by)
+    assert (program.config_map, program.code) == ("cm", "")
     assert config_map_keys(read(by)) == ("prod/cm",)
 
 

@@ -36,11 +36,11 @@ def test_a_condition_that_is_not_true_means_nothing(kind, status):
 
 
 def test_a_failures_text_is_that_of_its_own_condition():
-    found = result_of(
+    result = result_of(
         [
             condition("Suspended", "False", "JobResumed", "Job resumed"),
             condition("Complete", "False", "Reconciling", "not yet"),
             condition("Failed", "True", "DeadlineExceeded", "Job was active longer"),
         ]
     )
-    assert found == JobResult("Failed", "DeadlineExceeded", "Job was active longer")
+    assert result == JobResult("Failed", "DeadlineExceeded", "Job was active longer")

@@ -155,7 +155,7 @@ def test_each_one_is_told_where_it_stands():
 
 def statuses(*configs):
     choice = chosen(configs, NAMESPACES)
-    return [standing(each, choice, NAMESPACES) for each in configs]
+    return [standing(config, choice, NAMESPACES) for config in configs]
 
 
 def test_one_that_an_administrator_adopts_counts_instead_of_the_adopting_one():

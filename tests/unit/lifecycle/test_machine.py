@@ -41,15 +41,15 @@ WORKLOAD_STATES = [
 
 
 def states(walk, fields):
-    return [getattr(walk.status, each) for each in fields]
+    return [getattr(walk.status, field) for field in fields]
 
 
 def flow_of(phases):
-    return [f"{each}{state}" for each in phases for state in ("Started", "Finished")]
+    return [f"{phase}{state}" for phase in phases for state in ("Started", "Finished")]
 
 
 def without_items(reasons):
-    return [each for each in reasons if not each.startswith(("Reconcile", "Create"))]
+    return [reason for reason in reasons if not reason.startswith(("Reconcile", "Create"))]
 
 
 def walked(version, *, until, rules=None):
@@ -188,7 +188,7 @@ def test_without_blocking_a_failed_check_is_a_warning_and_the_flow_goes_on(defin
         *walk.status.post_deployment_evaluation_task_status,
         *walk.status.promotion_task_status,
     )
-    assert [each.status for each in items if each.definition_name == definition] == ["Failed"]
+    assert [item.status for item in items if item.definition_name == definition] == ["Failed"]
     assert without_items(walk.reasons) == flow_of([*APP_FLOW, "PromotionTasks"])
 
 

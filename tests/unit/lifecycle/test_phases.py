@@ -18,8 +18,10 @@ KINDS = [
 
 
 def test_the_phases_are_those_that_events_know_in_their_order():
-    assert [each.name for each in APP_PHASES] == list(events.APP_PHASES)
-    assert [each.name for each in WORKLOAD_PHASES] == list(events.WORKLOAD_PHASES)
+    assert [phase.name for phase in APP_PHASES] == list(events.APP_PHASES)
+    assert [workload_phase.name for workload_phase in WORKLOAD_PHASES] == list(
+        events.WORKLOAD_PHASES
+    )
 
 
 @pytest.mark.parametrize(("phases", "spec", "status"), KINDS)
@@ -35,7 +37,7 @@ def test_every_field_is_one_of_the_model(phases, spec, status):
 
 
 def test_children_are_named_after_what_they_check():
-    assert [each.check_type for each in APP_PHASES] == [
+    assert [phase.check_type for phase in APP_PHASES] == [
         "pre",
         "pre-eval",
         "",
@@ -43,7 +45,7 @@ def test_children_are_named_after_what_they_check():
         "post-eval",
         "promotion",
     ]
-    assert [each.check_type for each in WORKLOAD_PHASES] == [
+    assert [workload_phase.check_type for workload_phase in WORKLOAD_PHASES] == [
         "pre",
         "pre-eval",
         "",

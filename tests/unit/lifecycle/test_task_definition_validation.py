@@ -15,7 +15,7 @@ def faults(name="seed", **spec):
 
 
 def texts(**spec):
-    return [str(each) for each in faults(**spec)]
+    return [str(fault) for fault in faults(**spec)]
 
 
 @pytest.mark.parametrize(

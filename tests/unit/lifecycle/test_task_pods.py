@@ -186,7 +186,7 @@ OTHER_ENDS = [
 def test_pods_may_be_refused_if_all_that_were_created_are_deleted_or_failed(dead, outcome):
     assert may_be_refused(dead, outcome)
     assert all(not may_be_refused([*dead, each], outcome) for each in LIVE)
-    assert all(not may_be_refused(dead, each) for each in OTHER_ENDS)
+    assert all(not may_be_refused(dead, end) for end in OTHER_ENDS)
 
 
 @given(st.permutations(range(60)).map(lambda seconds: seconds[:2]), st.booleans())
@@ -247,7 +247,7 @@ def test_a_pod_that_goes_back_and_forth_in_one_class_is_written_once(faults):
         after = running(shown, each, has_no_pod=False)
         writes += after != shown
         shown = after
-    classes = [each.reason if each is not None else "" for each in faults]
+    classes = [fault.reason if fault is not None else "" for fault in faults]
     changes = sum(one != other for one, other in zip(["", *classes], classes, strict=False))
     assert writes == changes
 

@@ -63,13 +63,13 @@ def test_without_a_trace_nothing_is_put_anywhere():
 
 def test_labels_and_annotations_are_the_definitions():
     noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    found = made(
+    metadata = made(
         workload_version(),
         labels={"kwok-outcome": "fail"},
         annotations={"container": "test", **noted},
     )["metadata"]
-    assert found["labels"] == {"kwok-outcome": "fail"}
-    assert found["annotations"] == {"container": "test"}
+    assert metadata["labels"] == {"kwok-outcome": "fail"}
+    assert metadata["annotations"] == {"container": "test"}
 
 
 def test_a_task_goes_with_its_version():
@@ -109,5 +109,5 @@ def test_retries_are_the_definitions(given, wanted):
 
 
 def test_parameters_are_left_to_the_definition():
-    found = made(app_version(), deno={"parameters": {"map": {"a": "b"}}})["spec"]
-    assert found.keys() == {"taskDefinition", "context", "checkType", "retries", "timeout"}
+    spec = made(app_version(), deno={"parameters": {"map": {"a": "b"}}})["spec"]
+    assert spec.keys() == {"taskDefinition", "context", "checkType", "retries", "timeout"}

@@ -38,7 +38,7 @@ def pod(name, wait_for, owner=None, **labels):
 
 
 def found(*pods, met=(), **selectors):
-    items = [item for each in pods for item in each.waits.items]
+    items = [item for pod in pods for item in pod.waits.items]
     reports = {
         item: ItemReport(item.text, "Met" if item.text in met else "Pending") for item in items
     }

@@ -185,10 +185,10 @@ def test_a_kind_that_settings_do_not_name_blocks():
 
 @pytest.mark.parametrize("unread", ["services", "endpointslices"])
 def test_nothing_is_met_while_its_objects_are_not_known(unread):
-    found = Objects(services=[thing()], endpointslices=[endpoints("x", {})])
-    found.unread = {unread: LOOKED_UP}
+    objects = Objects(services=[thing()], endpointslices=[endpoints("x", {})])
+    objects.unread = {unread: LOOKED_UP}
     for text in ("service/x", "optional:service/y"):
-        assert report_on(item(text), ALL, found).state == "Unknown"
+        assert report_on(item(text), ALL, objects).state == "Unknown"
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def test_nothing_is_met_while_its_objects_are_not_known(unread):
     ],
 )
 def test_what_a_kind_that_can_not_be_read_means(kind, text, state):
-    found = Objects(widgets=[thing()])
-    found.unread = {"widgets": Obstacle(kind, "why")}
-    assert report_on(item(text), ALL, found).state == state
+    objects = Objects(widgets=[thing()])
+    objects.unread = {"widgets": Obstacle(kind, "why")}
+    assert report_on(item(text), ALL, objects).state == state
 
 
 def test_a_time_out_does_not_count_what_is_not_known():
@@ -267,7 +267,7 @@ def waiting(text="job/x, pod/a=b", *, waited="", owner=None, name="p", labels=No
 
 
 def reports(pod, **found):
-    return {each: report_on(each, ALL, Objects(**found)) for each in pod.waits.items}
+    return {item: report_on(item, ALL, Objects(**found)) for item in pod.waits.items}
 
 
 ALL_THERE = {
@@ -320,7 +320,7 @@ def test_a_fault_blocks_whatever_is_there_and_however_late_it_is():
 def test_an_item_without_a_report_is_not_met():
     given = wait_report(waiting(), {}, 1.0)
     assert not given.is_over
-    assert {each.text for each in given.items} == {"is being looked up"}
+    assert {item.text for item in given.items} == {"is being looked up"}
 
 
 def test_a_text_names_three_items():

@@ -76,14 +76,14 @@ def patched(found, operations):
     ],
 )
 def test_names(given, expected):
-    found = names_of(*given)
-    assert (found.app, found.workload, found.version) == expected
+    names = names_of(*given)
+    assert (names.app, names.workload, names.version) == expected
 
 
 def test_names_that_are_too_long_still_are_names():
-    found = names_of("a" * 300, "w", "1.0")
-    assert [len(one) for one in (found.app, found.workload, found.version)] == [253] * 3
-    assert found.app != names_of("a" * 301, "w", "1.0").app
+    names = names_of("a" * 300, "w", "1.0")
+    assert [len(one) for one in (names.app, names.workload, names.version)] == [253] * 3
+    assert names.app != names_of("a" * 301, "w", "1.0").app
 
 
 def test_a_workload_is_what_its_pod_says():
@@ -152,7 +152,7 @@ def test_following_replaces_spec_and_owner():
     )
     after = patched(found, follow(found, wish("2.0", "rs-2", EARLY)))
     assert after.metadata.annotations == {"example.com/a": "b", SINCE_KEY: LATE}
-    assert [one.uid for one in after.metadata.owner_references] == ["rs-2"]
+    assert [reference.uid for reference in after.metadata.owner_references] == ["rs-2"]
     assert after.spec.version == "2.0"
 
 

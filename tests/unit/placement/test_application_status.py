@@ -277,7 +277,7 @@ def test_the_written_fields():
 def test_other_conditions_are_left_alone():
     once = after(application(status={"conditions": [{"type": "Ready", "status": "True"}]}))
     twice = after(once, now=NOW + timedelta(seconds=5))
-    assert [each.type for each in twice.status.conditions] == ["Ready", "Scheduled"]
+    assert [condition.type for condition in twice.status.conditions] == ["Ready", "Scheduled"]
 
 
 @pytest.mark.parametrize("status", [{}, {"runningOn": {"name": "b"}}])
@@ -300,7 +300,7 @@ def test_a_failed_application_that_must_wait_to_move_is_looked_at_again():
     view.rules = Rules(forced_moves_total=1)
     herd = Herd(view.rules, NOW + timedelta(seconds=15))
     apps = [application(name, on="a", status={"phase": "Failed"}) for name in ("one", "other")]
-    first, second = (decide(each, view, herd) for each in apps)
+    first, second = (decide(app, view, herd) for app in apps)
     assert first.outcome == "Moved"
     found = settled(apps[1], second, view.rules, lambda each: record(each, view))
     waits = msgspec.structs.replace(apps[1], status=found)

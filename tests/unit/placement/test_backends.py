@@ -161,7 +161,7 @@ def test_k10_a_magnum_cluster_inherits_from_its_project():
     there = project("p", {"cost": 1, "green": 2}, labels={"a": "project", "b": "x"})
     labels, metrics = merged(own, there)
     assert labels == {"a": "cluster", "b": "x"}
-    assert [(each.name, each.weight) for each in metrics] == [("cost", 7), ("green", 2)]
+    assert [(metric.name, metric.weight) for metric in metrics] == [("cost", 7), ("green", 2)]
 
 
 def magnum_after(found, *projects):
@@ -226,9 +226,9 @@ def test_a_project_that_is_being_deleted_gets_nothing():
 
 
 def test_a_placed_cluster_names_its_cloud():
-    found = cloud_for(wanted(status={"scheduledTo": {"kind": "Cloud", "name": "os"}}))
-    assert found.stays
-    assert list(found.chosen) == ["os"]
+    cloud = cloud_for(wanted(status={"scheduledTo": {"kind": "Cloud", "name": "os"}}))
+    assert cloud.stays
+    assert list(cloud.chosen) == ["os"]
 
 
 def test_a_new_generation_of_a_cluster_has_all_tries_again():

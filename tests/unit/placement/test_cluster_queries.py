@@ -35,8 +35,8 @@ def provider(kind, name="prom", **static):
 
 def query(text, *, kind="prometheus", by_label="", name="one.x", **labels):
     source = MetricSource(name="prom", metric=text, by_label=by_label)
-    found = Metadata(name=name, namespace="ns", labels=labels or LABELS)
-    return cluster_query("load", source, provider(kind), found)
+    metadata = Metadata(name=name, namespace="ns", labels=labels or LABELS)
+    return cluster_query("load", source, provider(kind), metadata)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_clouds_have_no_metric_of_clusters(source):
     found = decide_cluster(wanted, view)
     # They are compared as those without metrics are, so that their clusters can inherit them.
     assert set(found.chosen) == {"os", "plain"}
-    told = {each.cluster: each.reason for each in record(found, view).candidates}
+    told = {candidate.cluster: candidate.reason for candidate in record(found, view).candidates}
     assert told["plain"] == ""
     assert told["os"] == (
         "InvalidMetric: 'load' cannot be asked for: "
@@ -178,7 +178,7 @@ def test_clouds_have_no_metric_of_clusters(source):
 def test_the_record_has_the_value_of_each_and_says_whose_would_have_mattered():
     view = seen(*AB, BY, load={"a": 0.6, "b": 0.4})
     found = record(decide(application(), view), view)
-    values = {each.cluster: each.terms[0].value for each in found.candidates}
+    values = {candidate.cluster: candidate.terms[0].value for candidate in found.candidates}
     assert values == {"a": 0.6, "b": 0.4}
     assert sorted(found.would_change) == [
         "'b' if 'load' of 'a' were below 0.4; it is 0.6",

@@ -106,7 +106,7 @@ def test_the_state_of_a_cluster_that_answers(nodes, state, message):
     ],
 )
 def test_so_many_nodes_of_four_must_be_ready(percent, ready, state):
-    nodes = tuple(node(f"n{each}", Ready=str(each < ready)) for each in range(4))
+    nodes = tuple(node(f"n{number}", Ready=str(number < ready)) for number in range(4))
     found = observe(ONLINE, (), ClusterObservation(True, "", nodes), NOW, min_ready_percent=percent)
     assert found.state == state
 
@@ -180,4 +180,4 @@ def test_a_status_is_cut_to_what_can_be_stored():
     assert recorded(many) == tuple(many[: len(recorded(many))])
     node = ObservedNode("n" * 100_000, (NodeCondition("Ready", "False"),))
     verdict = observe(ONLINE, (), ClusterObservation(True, "", (node,)), NOW)
-    assert max(len(each.message) for each in verdict.conditions) == 1024
+    assert max(len(condition.message) for condition in verdict.conditions) == 1024

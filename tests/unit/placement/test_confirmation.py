@@ -114,7 +114,7 @@ def test_a_confirmed_one_is_placed_as_any_other():
     assert (found.outcome, found.target.name) == ("Placed", "b")
     status = after(app, found)
     assert status.scheduled_to.name == "b"
-    assert [each.status for each in status.conditions] == ["True"]
+    assert [condition.status for condition in status.conditions] == ["True"]
 
 
 def test_the_first_decision_takes_the_cluster_on_which_it_runs():

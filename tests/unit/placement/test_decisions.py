@@ -214,7 +214,7 @@ def test_s6_the_draw_is_the_same_each_time_and_another_by_its_seed():
         seed: {decided(application(), *clusters, rules={"seed": seed}).target.name for _ in "12"}
         for seed in map(str, range(30))
     }
-    assert all(len(each) == 1 for each in draws.values())
+    assert all(len(draw) == 1 for draw in draws.values())
     assert set.union(*draws.values()) == {"a", "b", "c"}
 
 

@@ -35,7 +35,7 @@ def test_m3_m4_a_missing_metric_takes_its_cluster_out():
 def test_m5_one_bad_metric_is_enough_and_only_it_is_named():
     found = decided(application(), cluster("x", {"gone": 1, "m": 1}), cluster("y"), m=0.9)
     assert found.chosen == ["y"]
-    (target,) = (each.target for each in found.verdicts if each.target.name == "x")
+    (target,) = (verdict.target for verdict in found.verdicts if verdict.target.name == "x")
     assert [name for name, _ in target.measured.faults] == ["gone"]
 
 

@@ -289,7 +289,7 @@ def test_a_tie_of_full_and_open_clusters_goes_to_the_open_ones():
     [([10, 20], 2, "Stayed"), ([10, 3601], 2, "Moved"), ([10, 20], 0, "Moved"), ([10], 2, "Moved")],
 )
 def test_an_application_moves_only_so_often_in_an_hour(moves, limit, outcome):
-    app = application(on="a", status={"recentMoves": [ago(each) for each in moves]})
+    app = application(on="a", status={"recentMoves": [ago(move) for move in moves]})
     found = decided(app, *AB, rules={"moves_per_application": limit}, m=0.1, n=0.9)
     assert found.outcome == outcome
 

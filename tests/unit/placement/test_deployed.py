@@ -39,7 +39,7 @@ def test_an_origin_is_written_where_there_is_one():
     plain, made = ref("one"), msgspec.structs.replace(ref("two"), uid="1", origin="Made")
     record = Record(inventory={"a": (plain, made)})
     (entry,) = fields_of(record, DeployedStatus(), {})["inventory"]
-    assert [each.get("origin") for each in msgspec.to_builtins(entry)["objects"]] == [None, "Made"]
+    assert [obj.get("origin") for obj in msgspec.to_builtins(entry)["objects"]] == [None, "Made"]
     assert record_of(stored(record, DeployedStatus())) == record
 
 
@@ -47,8 +47,8 @@ def test_where_it_is_scheduled_is_written_only_where_that_changes():
     status = DeployedStatus(scheduled_to=TargetReference(name="a", uid="1"))
     assert "scheduledTo" not in fields_of(RECORD, status, {})
     back = msgspec.structs.replace(RECORD, scheduled_to="b")
-    found = fields_of(back, status, {"b": TargetReference(name="b", uid="2")})
-    assert found["scheduledTo"] == TargetReference(name="b", uid="2")
+    fields = fields_of(back, status, {"b": TargetReference(name="b", uid="2")})
+    assert fields["scheduledTo"] == TargetReference(name="b", uid="2")
 
 
 def test_an_application_as_people_write_it():

@@ -41,7 +41,7 @@ def refused(reason, since=30, **more):
 
 def applied(app):
     """The application once the deployer has told how it stands on its present cluster."""
-    conditions = [replace(each, observed_generation=1) for each in app.status.conditions]
+    conditions = [replace(condition, observed_generation=1) for condition in app.status.conditions]
     status = replace(app.status, conditions=tuple(conditions))
     return replace(app, status=status)
 
@@ -148,7 +148,7 @@ def test_it_tries_each_cluster_once_and_stays_on_the_last():
         places.append(app.status.scheduled_to.name)
         now += timedelta(seconds=600)
     assert places == ["b", "c", "c", "c", "c", "c"]
-    assert [each.name for each in app.status.failed_clusters] == ["a", "b"]
+    assert [cluster.name for cluster in app.status.failed_clusters] == ["a", "b"]
     first = app.status.failed_clusters[0]
     assert (first.uid, first.generation, first.revision) == ("uid-a", 1, "1")
     assert (first.time, first.reason) == (ago(0), f"not ready after 600 seconds: {FULL}")
@@ -190,9 +190,9 @@ def test_a_change_of_the_application_has_its_time_to_get_ready():
     now = parse(app.status.scheduled_time) + timedelta(seconds=3000)
     metadata = replace(app.metadata, generation=2)
     spec = replace(app.spec, constraints=None)
-    only = [each for each in CLUSTERS if each.metadata.name != "a"]
+    only = [cluster for cluster in CLUSTERS if cluster.metadata.name != "a"]
     app = after(replace(app, metadata=metadata, spec=spec), *only, now=now, **VALUES)
-    seen_now = [replace(each, observed_generation=2) for each in app.status.conditions]
+    seen_now = [replace(condition, observed_generation=2) for condition in app.status.conditions]
     status = replace(app.status, conditions=tuple(seen_now))
     app = replace(app, status=status)
     soon = now + timedelta(seconds=599)
@@ -211,7 +211,7 @@ def test_a_failed_cluster_that_is_full_is_not_chosen_by_others_moves():
 
 def test_a_cluster_to_which_it_returns_has_not_failed_any_more():
     app = after(waiting(), *CLUSTERS, **VALUES)
-    assert [each.name for each in app.status.failed_clusters] == ["a"]
+    assert [failed_cluster.name for failed_cluster in app.status.failed_clusters] == ["a"]
     changed = cluster("a", {"m": 1}, generation=2)
     returned = after(app, changed, *CLUSTERS[1:], now=NOW + timedelta(seconds=60), **VALUES)
     assert returned.status.scheduled_to.name == "a"

@@ -34,8 +34,8 @@ def test_an_origin_belongs_to_its_uid():
     base = {"api_version": "v1", "kind": "ConfigMap", "name": "a"}
     known = ObjectRef(**base, uid="1", origin="Adopted")
     assert merged([known], [ObjectRef(**base)])[0].origin == "Adopted"
-    other = ObjectRef(**base, uid="2", origin="Made")
-    assert merged([known], [other]) == (other,)
+    ref = ObjectRef(**base, uid="2", origin="Made")
+    assert merged([known], [ref]) == (ref,)
 
 
 def test_texts():

@@ -22,7 +22,7 @@ def serving(name, *kinds, spec=None, **more):
 
 
 def needed(*manifests):
-    return [each.name for each in needed_kinds(msgspec.convert(manifests, tuple[Manifest, ...]))]
+    return [kind.name for kind in needed_kinds(msgspec.convert(manifests, tuple[Manifest, ...]))]
 
 
 def test_kinds_are_those_of_the_manifests_that_kubernetes_itself_lacks():

@@ -36,7 +36,7 @@ def test_a_record_says_who_was_filtered_by_what():
         cluster("other", labels={"x": "z"}),
         cluster("offline", status={"state": "Offline"}),
     )
-    assert {each.cluster: each.reason for each in found.candidates} == {
+    assert {candidate.cluster: candidate.reason for candidate in found.candidates} == {
         "good": "",
         "offline": "it is Offline, not Online",
         "other": "label constraint 'x is y': the label is 'z'",
@@ -115,7 +115,7 @@ def test_a_record_is_bounded():
     found = recorded(application(on="c150", metrics=["m1 > 0"]), *clusters, **values)
     assert len(found.candidates) == MOST_CANDIDATES
     assert found.candidates[0].cluster == "c150"
-    assert all(len(each.terms) == MOST_TERMS for each in found.candidates)
+    assert all(len(candidate.terms) == MOST_TERMS for candidate in found.candidates)
     assert (found.considered, found.matched) == (250, 200)
     assert len(msgspec.json.encode(found)) < 40_000
 

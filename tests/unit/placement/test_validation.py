@@ -40,7 +40,7 @@ def faults(kind, spec=None, name="a"):
 
 
 def told(kind, spec=None, name="a"):
-    return [str(each) for each in faults(kind, spec, name)]
+    return [str(fault) for fault in faults(kind, spec, name)]
 
 
 def constrained(kind, **constraints):
@@ -57,9 +57,9 @@ def test_the_least_of_each_kind_is_sound(kind):
 def test_the_samples_are_sound(file):
     samples = list(yaml.safe_load_all((SAMPLES / f"{file}.yaml").read_text()))
     assert samples
-    for found in samples:
-        check = CHECKS[found["kind"]]
-        assert check.faults(msgspec.convert(found, check.model)) == []
+    for sample in samples:
+        check = CHECKS[sample["kind"]]
+        assert check.faults(msgspec.convert(sample, check.model)) == []
 
 
 @pytest.mark.parametrize("kind", ["Application", "Cluster", "MagnumCluster"])

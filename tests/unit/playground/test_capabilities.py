@@ -25,7 +25,7 @@ def test_only_the_overlay_of_a_scheduler_has_one(tmp_path):
 def test_the_scheduler_is_the_shipped_one_and_asks_a_controller_of_this_machine(tmp_path):
     found = scheduler_configuration(1234, tmp_path / "ca.crt")
     (extender,) = found["extenders"]
-    assert [each["schedulerName"] for each in found["profiles"]] == ["keptn-scheduler"]
+    assert [profile["schedulerName"] for profile in found["profiles"]] == ["keptn-scheduler"]
     assert extender["urlPrefix"] == "https://127.0.0.1:1234/scheduler"
     assert extender["tlsConfig"] == {
         "caFile": str(tmp_path / "ca.crt"),

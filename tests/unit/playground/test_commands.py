@@ -43,7 +43,9 @@ def test_every_address_is_the_loopback(name):
 
 
 def test_default_admission_plugins_stay_on():
-    assert not [one for one in arguments("kube-apiserver") if "admission-plugins" in one]
+    assert not [
+        argument for argument in arguments("kube-apiserver") if "admission-plugins" in argument
+    ]
 
 
 def test_plugins_that_need_a_controller_are_off_where_none_runs():
@@ -52,7 +54,7 @@ def test_plugins_that_need_a_controller_are_off_where_none_runs():
 
 
 def test_an_audit_log_is_kept_on_request_only():
-    assert not [one for one in arguments("kube-apiserver") if "audit" in one]
+    assert not [argument for argument in arguments("kube-apiserver") if "audit" in argument]
     audited = arguments("kube-apiserver", audit=True)
     assert "--audit-log-path=/playground/logs/audit.log" in audited
 
@@ -88,7 +90,11 @@ def test_a_further_scheduler_may_have_its_own_kubeconfig(tmp_path):
 
 
 def test_kwok_reads_every_stage():
-    read = {one.partition("=")[2] for one in arguments("kwok") if one.startswith("--config=")}
+    read = {
+        argument.partition("=")[2]
+        for argument in arguments("kwok")
+        if argument.startswith("--config=")
+    }
     assert {str(path) for path in STAGES.iterdir()} < read
 
 

@@ -53,7 +53,7 @@ def test_the_sample_deployment_waits_for_the_sample_evaluation():
         yaml.safe_load_all((SAMPLES / "evaluation" / name).read_text())
         for name in ("metric.yaml", "stall.yaml")
     ]
-    definition, deployment = [list(each)[-1] for each in manifests]
+    definition, deployment = [list(manifest)[-1] for manifest in manifests]
     annotations = deployment["spec"]["template"]["metadata"]["annotations"]
     assert annotations == {
         "keptn.sh/workload": demo.NAME,

@@ -107,7 +107,7 @@ def test_something_may_stand_before_the_api_server_of_a_process(make):
 
 def test_every_port_is_another(make):
     workloads = make(webhooks=3, controllers=2).workloads.values()
-    ports = [port for one in workloads for port in one.ports.values()]
+    ports = [port for workload in workloads for port in workload.ports.values()]
     assert len(set(ports)) == len(ports) == 14
 
 

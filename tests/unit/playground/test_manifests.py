@@ -65,7 +65,7 @@ def test_the_service_of_the_webhook_leads_to_this_machine(shipped):
 def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
     items = manifests.adapted(shipped, 1, 21001)
     services = [item["spec"]["service"] for item in items if item["kind"] == "APIService"]
-    assert [(one["name"], one["port"]) for one in services] == [
+    assert [(service["name"], service["port"]) for service in services] == [
         ("harbourmaster-metrics", 21001)
     ] * 2
     (found,) = [
@@ -82,7 +82,7 @@ def test_the_custom_metrics_api_leads_to_the_port_of_a_controller(shipped):
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 def test_shipped_configurations_name_the_port_of_the_webhook(kind):
     (found,) = manifests.adapted([configuration(kind)], 21000)
-    ports = [one["clientConfig"]["service"]["port"] for one in found["webhooks"]]
+    ports = [webhook["clientConfig"]["service"]["port"] for webhook in found["webhooks"]]
     assert ports == [21000, 21000]
     assert found["webhooks"][0]["clientConfig"]["service"]["path"] == "/mutate"
 

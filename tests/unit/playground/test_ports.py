@@ -42,6 +42,6 @@ def test_another_process_gets_others():
     other = subprocess.run(
         [sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True
     )
-    found = [int(each) for each in other.stdout.split()]
+    found = [int(word) for word in other.stdout.split()]
     assert found
     assert held not in found

@@ -58,8 +58,10 @@ def test_a_process_finds_the_api_server_as_a_pod_does(workload):
 
 
 def test_each_has_a_token_of_its_own_service_account():
-    tokens = [one for work in (WEBHOOK, CONTROLLER) for one in work.volumes()]
-    accounts = {one.directory: one.account for one in tokens if isinstance(one, TokenVolume)}
+    tokens = [volume for work in (WEBHOOK, CONTROLLER) for volume in work.volumes()]
+    accounts = {
+        token.directory: token.account for token in tokens if isinstance(token, TokenVolume)
+    }
     assert accounts == {
         "/pods/webhook-2/serviceaccount": "harbourmaster-webhook",
         "/pods/controller/serviceaccount": "harbourmaster-controller",
@@ -68,10 +70,10 @@ def test_each_has_a_token_of_its_own_service_account():
 
 def test_only_the_webhook_gets_the_certificate_and_nobody_the_authority_s_key():
     secrets = [
-        one
+        volume
         for work in (WEBHOOK, CONTROLLER)
-        for one in work.volumes()
-        if isinstance(one, SecretVolume)
+        for volume in work.volumes()
+        if isinstance(volume, SecretVolume)
     ]
     (found,) = secrets
     assert found.directory == "/pods/webhook-2/certs"

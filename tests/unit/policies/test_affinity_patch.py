@@ -22,7 +22,9 @@ def merge(before, *policies):
 
 
 def operations(before, *policies):
-    return [(found["path"], found["value"]) for found in merge(before, *policies).operations]
+    return [
+        (operation["path"], operation["value"]) for operation in merge(before, *policies).operations
+    ]
 
 
 def after(before, *policies):

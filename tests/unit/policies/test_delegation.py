@@ -51,11 +51,11 @@ def chosen(*policies, namespaces=(), **options):
 
 
 def reasons(*policies, **options):
-    return [each.reason for each in chosen(*policies, **options).refusals]
+    return [refusal.reason for refusal in chosen(*policies, **options).refusals]
 
 
 def names(*policies, **options):
-    return [each.rank[2] for each in chosen(*policies, **options).policies]
+    return [policy.rank[2] for policy in chosen(*policies, **options).policies]
 
 
 def test_policies_that_ask_are_chosen_in_the_order_in_which_they_apply():
@@ -149,22 +149,22 @@ def objects_of(*policies):
 
 
 def named(objects):
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
 def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
     one = asking("a", {"nodeSelector": {"a": "b"}})
-    found = objects_of(one)
-    assert [each["metadata"]["labels"][COMPILED_KEY] for each in found.policies] == [
+    objects = objects_of(one)
+    assert [policy["metadata"]["labels"][COMPILED_KEY] for policy in objects.policies] == [
         *["policy"] * 3,
         "check",
     ]
-    for each in found.policies:
+    for each in objects.policies:
         annotations = each["metadata"]["annotations"]
         assert json.loads(annotations[HASHES_KEY]) == {one.reference: policy_hash(one)}
-        assert annotations[SET_KEY] == found.set
+        assert annotations[SET_KEY] == objects.set
         assert annotations[PARTS_KEY] == "cronjobs,pods,templates"
-    final, probe = named(found.final), named(found.probe)
+    final, probe = named(objects.final), named(objects.probe)
     kind = "MutatingAdmissionPolicyBinding"
     for part in ("cronjobs", "pods", "templates"):
         for bindings, prefix, mark in (
@@ -172,10 +172,12 @@ def test_every_part_has_a_policy_and_two_bindings_that_say_what_they_are():
             (probe, "harbourmaster-compiled-probe", "probe"),
         ):
             bound = bindings[kind, f"{prefix}-{part}"]
-            assert bound["spec"]["policyName"] == f"harbourmaster-compiled-{found.set}-{part}"
+            assert bound["spec"]["policyName"] == f"harbourmaster-compiled-{objects.set}-{part}"
             assert bound["metadata"]["labels"][COMPILED_KEY] == mark
     excluded = final[kind, "harbourmaster-compiled-pods"]["spec"]["matchResources"]
-    values = [each["values"] for each in excluded["namespaceSelector"]["matchExpressions"]]
+    values = [
+        expression["values"] for expression in excluded["namespaceSelector"]["matchExpressions"]
+    ]
     assert values == [
         ["kube-system", "kube-public", "kube-node-lease", "harbourmaster-system"],
         ["harbourmaster-probe"],
@@ -203,6 +205,8 @@ def test_pods_that_are_too_large_are_refused_by_policies_that_deny_them():
 
 
 def test_too_many_policies_are_refused_in_one_line():
-    many = [asking(f"p{each:04}", {"nodeSelector": {f"k{each}": "v"}}) for each in range(1500)]
+    many = [
+        asking(f"p{number:04}", {"nodeSelector": {f"k{number}": "v"}}) for number in range(1500)
+    ]
     with pytest.raises(ValueError, match="let the webhook enforce some of the policies"):
         objects_of(*many)

@@ -29,7 +29,7 @@ ENDING = {"deletionTimestamp": "2026-11-28T08:00:00Z"}
 
 
 def decoded(*objects):
-    return [decode_compiled(msgspec.json.encode(each)) for each in objects]
+    return [decode_compiled(msgspec.json.encode(obj)) for obj in objects]
 
 
 def enforces(mutations, bindings):

@@ -34,7 +34,10 @@ def explained(*documents, options=None, namespace_labels=None, **spec):
 
 
 def rules(found):
-    return [(each.rule, each.path, each.by) for each in found.contributions]
+    return [
+        (contribution.rule, contribution.path, contribution.by)
+        for contribution in found.contributions
+    ]
 
 
 def test_a_label_is_added_found_kept_or_lost():
@@ -79,7 +82,10 @@ def test_a_scheduler_is_left_out_where_pods_wait_with_another():
 def test_a_node_name_of_a_gated_pod_becomes_affinity_once():
     first, second = cluster_policy("a", nodeName="n1"), cluster_policy("b", nodeName="n2")
     found = explained(first, second, options=GATED)
-    assert [each.rule for each in found.policies[0].contributions] == ["added", "as-affinity"]
+    assert [contribution.rule for contribution in found.policies[0].contributions] == [
+        "added",
+        "as-affinity",
+    ]
     assert [each.rule for each in found.policies[1].contributions] == ["won-by"]
     assert [field.path.rpartition(".")[2] for field in found.fields] == ["nodeSelectorTerms"]
 
@@ -87,7 +93,9 @@ def test_a_node_name_of_a_gated_pod_becomes_affinity_once():
 def test_a_node_name_that_is_affinity_already_is_asked_for_by_its_policy():
     there = node_terms(fields(one_of("metadata.name", "n1")))
     found = explained(cluster_policy("a", nodeName="n1"), options=GATED, **there)
-    assert [each.rule for each in found.policies[0].contributions] == ["as-affinity"]
+    assert [contribution.rule for contribution in found.policies[0].contributions] == [
+        "as-affinity"
+    ]
     (field,) = found.fields
     assert (field.set_by, field.asked_by) == (("",), ("ClusterPodSchedulingPolicy a",))
 

@@ -372,7 +372,7 @@ SHAPES = {
     "a value each": lambda index: {"pods": one_label("a", f"v{index}")},
     "a key each": lambda index: {"pods": one_label(f"k{index}", "v")},
     "many values each": lambda index: {
-        "pods": one_label("a", *(f"v{index}-{each}" for each in range(32)))
+        "pods": one_label("a", *(f"v{index}-{number}" for number in range(32)))
     },
     "the same label": lambda index: {"pods": one_label("a", "v")},
     "no label": lambda index: {},

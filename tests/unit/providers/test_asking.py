@@ -96,7 +96,7 @@ async def test_the_same_question_is_asked_once():
     provider.go.set()
     answers = await asyncio.gather(*tasks)
     assert len(provider.asked) == 1
-    assert all(found is answers[0] for found in answers)
+    assert all(answer is answers[0] for answer in answers)
     assert is_idle(one)
 
 
@@ -206,7 +206,7 @@ async def test_a_target_has_so_many_questions_at_a_time():
     assert provider.running == 2
     provider.go.set()
     answers = await asyncio.gather(*tasks)
-    assert [found.value for found in answers] == [f"q{n}" for n in range(6)]
+    assert [answer.value for answer in answers] == [f"q{n}" for n in range(6)]
     assert provider.most == 2
     assert is_idle(one)
 

@@ -79,7 +79,7 @@ async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch)
     go.set()
     answers = await asyncio.gather(*slow, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
-    assert {each[0]["host"] for each in answers[1:]} == {"10.0.0.1"}
+    assert {answer[0]["host"] for answer in answers[1:]} == {"10.0.0.1"}
     assert [each[0]["port"] for each in answers[1:3]] == [2, 3]
     assert asked.count("slow-1") == 1
     assert (await found.resolve("quick", 80))[0]["host"] == "10.0.0.2"

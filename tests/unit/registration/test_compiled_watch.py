@@ -43,8 +43,8 @@ class Watch(CompiledWatch):
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @asynccontextmanager
@@ -124,7 +124,7 @@ async def test_nothing_is_left_out_without_the_right_to_read_bindings(api):
     put_all(api)
     api.forbid("list", MUTATING_POLICY_BINDINGS)
     async with watching(api, AT_ONCE) as watch:
-        await watch.until(lambda _: any(each.error for each in watch.reflectors))
+        await watch.until(lambda _: any(reflector.error for reflector in watch.reflectors))
         assert watch.known.problem == UNKNOWN
         assert not is_left_out(watch.known)
 

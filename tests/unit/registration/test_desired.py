@@ -36,7 +36,9 @@ def mutating(*, home=HOME, ca_bundle=b"PEM", **values):
 
 
 def entry(name, **values):
-    return next(one for one in mutating(**values)["webhooks"] if one["name"].startswith(name))
+    return next(
+        webhook for webhook in mutating(**values)["webhooks"] if webhook["name"].startswith(name)
+    )
 
 
 def rules(**values):
@@ -49,12 +51,12 @@ def rules(**values):
 
 
 def validating(name="policies", **values):
-    found = desired(settings(**values), HOME, b"PEM")[VALIDATING_WEBHOOKS]["webhooks"]
-    return next(one for one in found if one["name"].startswith(name))
+    webhooks = desired(settings(**values), HOME, b"PEM")[VALIDATING_WEBHOOKS]["webhooks"]
+    return next(webhook for webhook in webhooks if webhook["name"].startswith(name))
 
 
 def test_entries_stand_in_a_fixed_order():
-    assert [one["name"] for one in mutating()["webhooks"]] == [
+    assert [webhook["name"] for webhook in mutating()["webhooks"]] == [
         "templates.harbourmaster.dev",
         "pods.harbourmaster.dev",
         "gated-pods.harbourmaster.dev",
@@ -67,10 +69,10 @@ def test_the_order_of_settings_changes_nothing():
 
 
 def test_all_that_the_api_server_would_fill_in_is_there():
-    for one in mutating()["webhooks"]:
-        assert one.keys() == {*DEFAULTED, "reinvocationPolicy"}
-        assert one["clientConfig"]["service"].keys() == {"name", "namespace", "path", "port"}
-        assert all(rule["scope"] == "Namespaced" for rule in one["rules"])
+    for webhook in mutating()["webhooks"]:
+        assert webhook.keys() == {*DEFAULTED, "reinvocationPolicy"}
+        assert webhook["clientConfig"]["service"].keys() == {"name", "namespace", "path", "port"}
+        assert all(rule["scope"] == "Namespaced" for rule in webhook["rules"])
     assert validating()["rules"][0]["scope"] == "*"
     for name in ("policies", "taskdefinitions", "metrics"):
         assert validating(name).keys() == DEFAULTED
@@ -101,14 +103,14 @@ def test_kinds_are_a_setting():
         ("apps", "replicasets"): ["CREATE", "UPDATE"],
         ("batch", "jobs"): ["CREATE"],
     }
-    assert [one["name"] for one in mutating(kinds=["jobs"])["webhooks"]] == [
+    assert [webhook["name"] for webhook in mutating(kinds=["jobs"])["webhooks"]] == [
         "templates.harbourmaster.dev"
     ]
 
 
 @pytest.mark.parametrize("values", [{"templates": False}, {"kinds": ["pods"]}])
 def test_pods_alone_can_be_registered(values):
-    assert [one["name"] for one in mutating(**values)["webhooks"]] == [
+    assert [webhook["name"] for webhook in mutating(**values)["webhooks"]] == [
         "pods.harbourmaster.dev",
         "gated-pods.harbourmaster.dev",
     ]
@@ -137,7 +139,7 @@ def test_pods_that_the_api_server_gated_have_an_entry_that_fails_open():
 
 
 def test_only_gated_pods_fail_closed():
-    found = {one["name"]: one["failurePolicy"] for one in mutating()["webhooks"]}
+    found = {webhook["name"]: webhook["failurePolicy"] for webhook in mutating()["webhooks"]}
     assert found == {
         "templates.harbourmaster.dev": "Ignore",
         "pods.harbourmaster.dev": "Ignore",
@@ -151,8 +153,8 @@ def test_only_gated_pods_fail_closed():
 def test_our_own_namespace_is_never_reviewed():
     webhooks = mutating(excludedNamespaces=["kube-system"])["webhooks"]
     assert len(webhooks) == 3
-    for one in webhooks:
-        (first, *_) = one["namespaceSelector"]["matchExpressions"]
+    for webhook in webhooks:
+        (first, *_) = webhook["namespaceSelector"]["matchExpressions"]
         assert first == {**OWN, "values": ["kube-system", "harbour"]}
 
 
@@ -168,15 +170,15 @@ def test_the_user_s_selectors_narrow_ours():
         "matchLabels": {"team": "a"},
         "matchExpressions": [{"key": "x", "operator": "Exists", "values": []}],
     }
-    found = entry("gated-pods", namespaceSelector=selector)["namespaceSelector"]
-    assert found["matchLabels"] == {"team": "a"}
-    assert [one["key"] for one in found["matchExpressions"]] == [
+    namespace_selector = entry("gated-pods", namespaceSelector=selector)["namespaceSelector"]
+    assert namespace_selector["matchLabels"] == {"team": "a"}
+    assert [expression["key"] for expression in namespace_selector["matchExpressions"]] == [
         "kubernetes.io/metadata.name",
         "gates.harbourmaster.dev/enabled",
         "x",
     ]
     # An empty list is what the API server leaves out.
-    assert "values" not in found["matchExpressions"][2]
+    assert "values" not in namespace_selector["matchExpressions"][2]
     assert entry("pods", objectSelector=selector)["objectSelector"] == {
         "matchLabels": {"team": "a"},
         "matchExpressions": [{"key": "x", "operator": "Exists"}],
@@ -247,7 +249,7 @@ def test_the_service_is_a_setting_and_by_default_in_our_namespace():
 
 def test_the_bundle_is_in_every_entry_and_may_be_left_out():
     encoded = base64.b64encode(b"PEM").decode()
-    assert {one["clientConfig"]["caBundle"] for one in mutating()["webhooks"]} == {encoded}
+    assert {webhook["clientConfig"]["caBundle"] for webhook in mutating()["webhooks"]} == {encoded}
     assert validating()["clientConfig"]["caBundle"] == encoded
     assert all(
         "caBundle" not in one["clientConfig"] for one in mutating(ca_bundle=None)["webhooks"]
@@ -285,22 +287,22 @@ def test_in_shadow_mode_the_mutating_webhook_is_called_before_those_of_kupid_and
 def test_in_shadow_mode_no_webhook_can_refuse_delay_or_change_an_object():
     live = entry("pods")["clientConfig"]["service"]["path"]
     first, last = shadowed(failurePolicy="Fail", gatedFailurePolicy="Fail")
-    for one in (*first["webhooks"], *last["webhooks"]):
-        assert (one["failurePolicy"], one["sideEffects"]) == ("Ignore", "None")
-        assert one["timeoutSeconds"] <= 2
-        assert one["clientConfig"]["service"]["path"] != live
-        assert one.get("reinvocationPolicy", "Never") == "Never"
+    for webhook in (*first["webhooks"], *last["webhooks"]):
+        assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+        assert webhook["timeoutSeconds"] <= 2
+        assert webhook["clientConfig"]["service"]["path"] != live
+        assert webhook.get("reinvocationPolicy", "Never") == "Never"
 
 
 def test_in_shadow_mode_the_same_objects_are_seen_as_otherwise():
     expected = [*entry("templates")["rules"], *entry("pods")["rules"]]
     first, last = shadowed(objectSelector={"matchLabels": {"a": "b"}})
-    for one in (*first["webhooks"], *last["webhooks"]):
-        assert one["rules"] == expected
-        (excluded,) = one["namespaceSelector"]["matchExpressions"]
+    for webhook in (*first["webhooks"], *last["webhooks"]):
+        assert webhook["rules"] == expected
+        (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
         assert HOME.name in excluded["values"]
         assert "kube-system" in excluded["values"]
-        assert one["objectSelector"] == {"matchLabels": {"a": "b"}}
+        assert webhook["objectSelector"] == {"matchLabels": {"a": "b"}}
 
 
 def test_in_shadow_mode_all_that_the_api_server_would_fill_in_is_there():

@@ -45,7 +45,7 @@ def observed(wanted):
 
 
 def entry(configuration, name=PODS):
-    return next(one for one in configuration["webhooks"] if one["name"] == name)
+    return next(webhook for webhook in configuration["webhooks"] if webhook["name"] == name)
 
 
 def mended_by(observed, wanted):

@@ -14,7 +14,7 @@ def names(account, where="n1"):
 
 def victims(account, pending=None):
     found = plan(account, pending or critical(), SETTINGS, NOW).candidate
-    return found and sorted(each.name for each in found.victims)
+    return found and sorted(victim.name for victim in found.victims)
 
 
 def test_a_pod_may_come_before_its_node():

@@ -21,7 +21,7 @@ def test_the_verdict_is_that_of_the_scheduler(case):
 
 
 def test_names_are_unique():
-    names = [one.name for one in (*CASES, *fit_domains.CASES)]
+    names = [case.name for case in (*CASES, *fit_domains.CASES)]
     assert len(set(names)) == len(names)
 
 

@@ -40,7 +40,7 @@ def test_reserved_pods_are_present_and_their_victims_gone():
 
 def test_each_victim_of_a_budget_is_counted():
     found = planned(node("n1"), *four(), budget("b", 2), pending=critical(cpu=2)).candidate
-    assert [(each.name, each.budget) for each in found.victims] == [
+    assert [(victim.name, victim.budget) for victim in found.victims] == [
         ("v2", "default/b"),
         ("v3", "default/b"),
     ]

@@ -31,7 +31,9 @@ FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
 
 
 def release(node, uids, key):
-    return arrange(node, [each for each in node.reservations if each.uid not in uids], key)
+    return arrange(
+        node, [reservation for reservation in node.reservations if reservation.uid not in uids], key
+    )
 
 
 def one(uid="u1", name="c", **fields):
@@ -65,7 +67,11 @@ def applied(node, operations):
             for part in parent.split("/")[1:]:
                 found = found[part.replace("~1", "/")]
             assert last.replace("~1", "/") not in found
-    rest = [each for each in operations if each["op"] != "test" or each["value"] is not None]
+    rest = [
+        operation
+        for operation in operations
+        if operation["op"] != "test" or operation["value"] is not None
+    ]
     after = jsonpatch.apply_patch(node, rest)
     for place, name in ((after["spec"], "taints"), (after["metadata"], "annotations")):
         # What is empty is stored as absent.
@@ -93,7 +99,7 @@ def test_the_patch_holds_only_for_the_node_that_was_read():
         with pytest.raises(jsonpatch.JsonPatchTestFailed):
             jsonpatch.apply_patch(
                 changed,
-                [each for each in operations if each.get("value") is not None],
+                [operation for operation in operations if operation.get("value") is not None],
             )
 
 
@@ -101,7 +107,7 @@ def test_two_share_one_taint_and_the_last_one_takes_it_away():
     first = applied(stored([OTHER]), reserve(held(stored([OTHER])), one("u1"), KEY))
     both = applied(first, reserve(held(first), one("u2", "d"), KEY))
     assert both["spec"]["taints"] == [OTHER, ours("u1")]
-    assert [each.uid for each in held(both).reservations] == ["u1", "u2"]
+    assert [reservation.uid for reservation in held(both).reservations] == ["u1", "u2"]
     left = applied(both, release(held(both), {"u1"}, KEY))
     assert left["spec"]["taints"] == [OTHER, ours("u1")]
     none = applied(left, release(held(left), {"u2"}, KEY))
@@ -232,8 +238,8 @@ def test_others_keep_their_taints_whatever_we_do(taints, uids):
         found = node["spec"].get("taints") or []
         mine = [each for each in found if is_owned(each, KEY)]
         assert [each for each in found if each not in mine] == taints
-        assert {each.uid for each in held(node).reservations} == kept
-        blocked = any(each["key"] == KEY and each["effect"] == "NoSchedule" for each in taints)
+        assert {reservation.uid for reservation in held(node).reservations} == kept
+        blocked = any(taint["key"] == KEY and taint["effect"] == "NoSchedule" for taint in taints)
         assert len(mine) == (1 if kept and not blocked else 0)
     node = applied(node, release(held(node), kept, KEY))
     assert not held(node).has_ours(KEY)

@@ -28,7 +28,7 @@ def told(one, *nodes, **pools):
 
 
 def named(*names, operator="In"):
-    fields = [{"key": "metadata.name", "operator": operator, "values": [one]} for one in names]
+    fields = [{"key": "metadata.name", "operator": operator, "values": [name]} for name in names]
     return term(fields=fields)
 
 

@@ -135,4 +135,4 @@ def test_s28_no_shell_reads_anything(run, script, tmp_path, text):
     found = run(SCRIPT=script, DATA=text, KEPTN_CONTEXT=text, SECURE_DATA=text)
     assert json.loads(found.stdout)[2]["DATA"] == text
     run(SCRIPT=f"{script}{text}", CMD_ARGS=text)
-    assert [each.name for each in tmp_path.iterdir()] == ["function.py"]
+    assert [path.name for path in tmp_path.iterdir()] == ["function.py"]

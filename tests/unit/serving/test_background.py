@@ -42,7 +42,7 @@ async def test_of_several_failures_none_is_lost():
     with pytest.raises(ExceptionGroup) as raised:
         async with running(fails(OSError("a")), fails(StartError("b"))):
             await asyncio.Event().wait()
-    assert {str(each) for each in raised.value.exceptions} == {"a", "b"}
+    assert {str(exception) for exception in raised.value.exceptions} == {"a", "b"}
 
 
 async def test_a_cancellation_of_the_block_stays_one():

@@ -43,13 +43,13 @@ class Tried:
         self.limits = Limits(metrics=self.metrics, **limits)
         self.connections = Connections(self.limits)
         self.members = members
-        for each in members:
-            held, each.held = each.held, 0
-            self.connections.accept(each)
-            assert self.connections.hold(each, held)
+        for member in members:
+            held, member.held = member.held, 0
+            self.connections.accept(member)
+            assert self.connections.hold(member, held)
 
     def evicted(self):
-        return [each for each in self.members if each.is_evicted]
+        return [member for member in self.members if member.is_evicted]
 
     def count(self, reason):
         return self.metrics.registry.get_sample_value(

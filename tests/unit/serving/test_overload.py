@@ -63,7 +63,7 @@ async def test_s40_above_capacity_requests_are_refused_at_once(serve, connect):
     refused = [await next(answers) for _ in range(4)]
     assert [(each.status, each.headers["retry-after"]) for each in refused] == [(429, "1")] * 4
     echo.hold.set()
-    assert [(await each).status for each in answers] == [200, 200]
+    assert [(await answer).status for answer in answers] == [200, 200]
 
 
 async def test_s40_a_refused_connection_can_be_used_again(serve, connect):
@@ -141,7 +141,7 @@ async def test_s5_many_bodies_at_the_limit_stay_within_the_bytes_in_flight(
     statuses = [(await next(answers)).status for _ in range(100 - at_once)]
     assert statuses == [429] * (100 - at_once)
     echo.hold.set()
-    statuses += [(await each).status for each in answers]
+    statuses += [(await answer).status for answer in answers]
     assert {statuses.count(200) + statuses.count(429)} == {100}
     assert 1 <= statuses.count(200) <= at_once
     assert echo.most_bytes <= size * at_once

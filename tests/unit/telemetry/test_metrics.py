@@ -51,7 +51,7 @@ def test_every_metric_is_there_from_the_start(metrics):
 
 def test_kupid_s_counter_has_its_name_and_all_types_at_zero(metrics):
     samples = families(metrics)["kupid_aggr_requests"].samples
-    assert {(each.name, each.labels["type"], each.value) for each in samples} == {
+    assert {(sample.name, sample.labels["type"], sample.value) for sample in samples} == {
         ("kupid_aggr_requests_total", kind, 0.0) for kind in KUPID_TYPES
     }
 
@@ -99,7 +99,7 @@ def test_durations_are_told_apart_from_half_a_millisecond_on(metrics):
 def test_an_outcome_counts_as_kupid_would_count_it(metrics, outcome, types):
     metrics.admission.durations[outcome].observe(0.001)
     samples = families(metrics)["kupid_aggr_requests"].samples
-    assert {each.labels["type"] for each in samples if each.value} == types
+    assert {sample.labels["type"] for sample in samples if sample.value} == types
 
 
 def test_the_time_to_a_certificate_s_end_shrinks_by_itself(metrics):

@@ -84,8 +84,8 @@ async def switched():
 async def recorded(*spans):
     memory = Memory()
     tracer = Tracer(memory, {}, 0.0, Outcomes())
-    for each in spans:
-        tracer.record_phase(each)
+    for span in spans:
+        tracer.record_phase(span)
     await tracer.close()
     return memory.spans
 
@@ -147,11 +147,11 @@ async def test_a_url_takes_otlp_over_http_at_the_usual_path(switched, path):
 
 
 async def test_it_follows_a_change(switched):
-    async with Collector() as one, Collector() as two:
-        switched.url = one.url
+    async with Collector() as collector, Collector() as two:
+        switched.url = collector.url
         switched.tracer.record(span(1))
         async with asyncio.timeout(PATIENCE):
-            await one.until(lambda each: each.name == "AppDeploy")
+            await collector.until(lambda each: each.name == "AppDeploy")
         switched.url = two.url
         switched.tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
@@ -161,19 +161,19 @@ async def test_it_follows_a_change(switched):
         assert not switched.tracer.is_on
         switched.tracer.record(span(3))
         await switched.tracer.close()
-        assert len(one.spans()) == len(two.spans()) == 1
+        assert len(collector.spans()) == len(two.spans()) == 1
 
 
 async def test_a_change_while_it_is_dialled_goes_to_the_last_one(switched):
-    async with Collector() as one, Collector() as two:
-        switched.url = one.url
+    async with Collector() as collector, Collector() as two:
+        switched.url = collector.url
         assert switched.tracer.is_on
         switched.tracer.record(span(1))
         switched.url = two.url
         switched.tracer.record(span(2))
         async with asyncio.timeout(PATIENCE):
             await two.until(lambda each: each.span_id == (2).to_bytes(8, "big"))
-        assert one.spans() == []
+        assert collector.spans() == []
 
 
 async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch):

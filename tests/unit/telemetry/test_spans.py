@@ -240,7 +240,9 @@ async def test_the_libraries_log_nothing_of_their_own(caplog):
         async with Collector() as collector:
             collector.status = 503
             await sent(collector.url)
-    assert not [each for each in caplog.records if each.name.startswith(("opentel", "urllib3"))]
+    assert not [
+        record for record in caplog.records if record.name.startswith(("opentel", "urllib3"))
+    ]
 
 
 async def test_nothing_is_installed_for_the_whole_process(tracer_with, memory):

@@ -25,8 +25,8 @@ def log():
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 @pytest.fixture

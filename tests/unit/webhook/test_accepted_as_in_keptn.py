@@ -167,12 +167,12 @@ def test_what_would_harm_is_refused_as_before(case):
     (kind, spec), field = case
     response, outcome = asked(kind, spec)
     assert (response["allowed"], outcome) == (False, INVALID)
-    assert [each["field"] for each in response["status"]["details"]["causes"]] == [field]
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [field]
 
 
 def test_a_refusal_names_only_what_must_be_corrected():
     response, _ = asked(*provider(type="none", targetServer="https://a:b@c"))
-    assert [each["field"] for each in response["status"]["details"]["causes"]] == [
+    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [
         "spec.targetServer"
     ]
     assert "spec.type" not in response["status"]["message"]

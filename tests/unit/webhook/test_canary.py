@@ -45,11 +45,11 @@ def canary(kind="Pod"):
 
 @pytest.mark.parametrize("features", [("policies", "gates"), ()], ids=repr)
 def test_one_that_is_tried_is_told_who_answers(features):
-    found = asked(canary(), dryRun=True, features=features)["spec"]
-    assert found["nodeSelector"][VERSION] == our_version()
-    assert {"key": CANARY, "operator": "Exists"} in found["tolerations"]
-    again = asked({**canary(), "spec": found}, dryRun=True)
-    assert again["spec"] == found
+    spec = asked(canary(), dryRun=True, features=features)["spec"]
+    assert spec["nodeSelector"][VERSION] == our_version()
+    assert {"key": CANARY, "operator": "Exists"} in spec["tolerations"]
+    again = asked({**canary(), "spec": spec}, dryRun=True)
+    assert again["spec"] == spec
 
 
 def test_no_policy_speaks_for_the_one_that_answers():
@@ -59,8 +59,8 @@ def test_no_policy_speaks_for_the_one_that_answers():
         node_selector={VERSION: "9.9.9", "pool": "a"},
     )
     policy = compile_policy(Policy(API_VERSION, CLUSTER_POLICY, PolicyMetadata(name="a"), forged))
-    found = asked(canary(), dryRun=True, policies=(policy,))["spec"]
-    assert found["nodeSelector"] == {VERSION: our_version(), "pool": "a"}
+    spec = asked(canary(), dryRun=True, policies=(policy,))["spec"]
+    assert spec["nodeSelector"] == {VERSION: our_version(), "pool": "a"}
 
 
 @pytest.mark.parametrize("dry_run", [None, False, "true", 1, {}], ids=repr)

@@ -113,7 +113,7 @@ def answered_again(follower):
     if found is None:
         return outcome
     assert replayed_response(found) == response
-    return [one["metadata"]["name"] for one in json.loads(found)["policies"]]
+    return [policy["metadata"]["name"] for policy in json.loads(found)["policies"]]
 
 
 async def test_policies_are_kept_as_they_are_where_reviews_are_recorded(api):

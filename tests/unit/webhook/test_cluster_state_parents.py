@@ -44,10 +44,10 @@ class Follower:
             client, self.holder, WatchSettings(), features=features, on_policies=lambda _: None
         )
         self._told = asyncio.Event()
-        for each in self.cluster.reflectors:
-            each._on_state = self._told.set
-        for each in self.cluster.parents.values():
-            each._on_change = lambda _: self._told.set()
+        for reflector in self.cluster.reflectors:
+            reflector._on_state = self._told.set
+        for cache in self.cluster.parents.values():
+            cache._on_change = lambda _: self._told.set()
 
     def annotations(self, document):
         return ask(review(document), self.holder.current).annotations
@@ -62,9 +62,9 @@ class Follower:
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        found.put(NAMESPACES, {"metadata": {"name": "ns1", "annotations": OPT_IN}})
-        yield found
+    async with FakeApi() as fake_api:
+        fake_api.put(NAMESPACES, {"metadata": {"name": "ns1", "annotations": OPT_IN}})
+        yield fake_api
 
 
 @asynccontextmanager
@@ -143,16 +143,16 @@ async def test_rollouts_count_from_the_moment_at_which_their_definition_comes(ap
 
 async def test_without_gates_no_owner_is_watched(api):
     async with following(api, "policies") as follower:
-        watched = {each.name for each in follower.cluster.reflectors}
+        watched = {reflector.name for reflector in follower.cluster.reflectors}
     assert watched == {"namespaces", "clusterpodschedulingpolicies", "podschedulingpolicies"}
     plurals = {seen.path.rpartition("/")[2] for seen in api.requests}
-    assert not plurals & {each.plural for each in APPS.values()}
+    assert not plurals & {app.plural for app in APPS.values()}
 
 
 async def test_without_policies_none_is_watched(api):
     async with following(api, "gates") as follower:
-        watched = {each.name for each in follower.cluster.reflectors}
-    assert watched == {"namespaces", *(each.plural for each in APPS.values())}
+        watched = {reflector.name for reflector in follower.cluster.reflectors}
+    assert watched == {"namespaces", *(app.plural for app in APPS.values())}
 
 
 async def test_nothing_is_ready_before_the_owners_are_known(api):

@@ -56,9 +56,9 @@ async def test_all_objects_come_back_in_order():
     found = await asked(review(app(name="a"), app(name="b"), app("v1alpha1", name="c")))
     response = found["response"]
     assert (response["uid"], response["result"]) == ("705ab4f5", {"status": "Success"})
-    names = [each["metadata"]["name"] for each in response["convertedObjects"]]
+    names = [converted_obj["metadata"]["name"] for converted_obj in response["convertedObjects"]]
     assert names == ["a", "b", "c"]
-    assert {each["apiVersion"] for each in response["convertedObjects"]} == {f"{GROUP}/v1"}
+    assert {obj["apiVersion"] for obj in response["convertedObjects"]} == {f"{GROUP}/v1"}
 
 
 @pytest.mark.parametrize("api_version", [V1, "apiextensions.k8s.io/v1beta1"])
@@ -197,5 +197,5 @@ async def test_a_list_may_be_larger_than_one_object(ask):
     many = [app(name=f"a{index}", preDeploymentTasks=["x" * 1000]) for index in range(9000)]
     body = json.dumps(review(*many)).encode()
     assert len(body) > MAX_BODY_BYTES
-    found = json.loads((await ask(body)).body)["response"]
-    assert len(found["convertedObjects"]) == 9000
+    response = json.loads((await ask(body)).body)["response"]
+    assert len(response["convertedObjects"]) == 9000

@@ -249,7 +249,7 @@ def test_s14_s39_a_random_policy_never_breaks_an_answer_nor_leaves_its_fields(co
             result, _ = answer(json.dumps(question).encode(), decides)
             operations = decode_patch(check(question, result))
             # Whatever came of the one policy, the other is in force.
-            assert any(str(number) in json.dumps(one["value"]) for one in operations)
+            assert any(str(number) in json.dumps(operation["value"]) for operation in operations)
             patches += len(operations) > 1
         # The same policy comes for validation.
         question = review(asked)

@@ -309,7 +309,7 @@ def test_warnings_are_cut_and_bounded_and_hold_no_control_characters():
     warnings = found["response"]["warnings"]
     assert len(warnings) == 13
     assert sum(map(len, warnings)) <= 4096
-    assert all(len(one) <= 256 and one.isprintable() for one in warnings)
+    assert all(len(warning) <= 256 and warning.isprintable() for warning in warnings)
     assert "28 more warnings" in warnings[-1]
     assert len(found["response"]["auditAnnotations"]["policy-invalid"]) <= 2048
 

@@ -385,7 +385,7 @@ def test_no_recorded_review_is_warned_of():
     for name in ("cases.jsonl", "recorded.jsonl"):
         lines = (folder / name).read_text().splitlines()
         reviews += [json.loads(line)["review"] for line in lines]
-    asked = [each for each in reviews if each.get("request", {}).get("object")]
+    asked = [review for review in reviews if review.get("request", {}).get("object")]
     assert len(asked) > 20
     for question in asked:
         namespace = question["request"].get("namespace", "ns1")

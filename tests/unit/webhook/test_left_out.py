@@ -31,7 +31,7 @@ def compiled(name="web", **annotations):
 def fed(*policies):
     """A feed with compiled policies."""
     feed = PolicyFeed(lambda _: None)
-    feed._take({each.reference: each for each in policies})
+    feed._take({policy.reference: policy for policy in policies})
     return feed
 
 

@@ -27,10 +27,10 @@ async def cluster(api, longest_wait):
     holder = EngineHolder(Engine(Snapshot(namespaces={}), WebhookSettings()))
     settings = WatchSettings(namespace_wait_seconds=longest_wait)
     async with api.client() as client:
-        found = ClusterState(client, holder, settings, on_policies=lambda _: None)
-        task = asyncio.create_task(found.run())
-        await found.synced()
-        yield found
+        state = ClusterState(client, holder, settings, on_policies=lambda _: None)
+        task = asyncio.create_task(state.run())
+        await state.synced()
+        yield state
         task.cancel()
         await asyncio.wait([task])
 
@@ -63,14 +63,14 @@ async def test_who_comes_later_is_told_when_the_first_is_gone(api, cluster):
 @pytest.mark.parametrize("longest_wait", [LONG])
 async def test_a_caller_that_hangs_up_leaves_nothing_behind(cluster):
     waits = [asyncio.create_task(cluster.arrival(f"n-{i}", later(LONG))) for i in range(100)]
-    other = asyncio.create_task(cluster.arrival("n-0", later(LONG)))
+    task = asyncio.create_task(cluster.arrival("n-0", later(LONG)))
     await asyncio.sleep(0)
     for wait in waits:
         wait.cancel()
     await asyncio.wait(waits)
     assert list(cluster._awaited) == ["n-0"]
-    other.cancel()
-    await asyncio.wait([other])
+    task.cancel()
+    await asyncio.wait([task])
     assert cluster._awaited == {}
 
 

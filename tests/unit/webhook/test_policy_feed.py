@@ -55,13 +55,13 @@ class Feed(PolicyFeed):
         super().__init__(lambda _: None, **options)
 
     def put(self, *documents):
-        for found in documents:
-            name = reference(found)
-            self.change({name: content_of(msgspec.json.encode(found))})
+        for document in documents:
+            name = reference(document)
+            self.change({name: content_of(msgspec.json.encode(document))})
 
     def remove(self, *documents):
-        for found in documents:
-            self.change({reference(found): None})
+        for document in documents:
+            self.change({reference(document): None})
 
     @property
     def in_force(self):

@@ -74,10 +74,10 @@ class Stage:
     def outcomes(self):
         registry = self.metrics.registry
         found = {
-            each: registry.get_sample_value(
-                "harbourmaster_recorded_reviews_total", {"outcome": each}
+            outcome: registry.get_sample_value(
+                "harbourmaster_recorded_reviews_total", {"outcome": outcome}
             )
-            for each in RECORD_OUTCOMES
+            for outcome in RECORD_OUTCOMES
         }
         return {each: count for each, count in found.items() if count}
 

@@ -34,9 +34,9 @@ def pod_of(document):
 
 
 def with_secrets(document):
-    found = pod_of(document)
-    found["spec"] = secretive(found["spec"])
-    held = [found["metadata"], document["metadata"]]
+    pod = pod_of(document)
+    pod["spec"] = secretive(pod["spec"])
+    held = [pod["metadata"], document["metadata"]]
     if document["kind"] == "CronJob":
         held.append(document["spec"]["jobTemplate"].setdefault("metadata", {}))
     for each in held:
@@ -68,11 +68,11 @@ def test_no_secret_of_a_workload_is_kept_and_the_answer_is_the_same(kind):
 def test_what_decides_and_what_references_a_secret_is_kept(kind):
     document = with_secrets(workload(kind, nodeSelector={"a": "b"}, schedulerName="s2"))
     kept = redacted(review(document))["request"]["object"]
-    found = pod_of(kept)
-    assert found["metadata"]["labels"] == {"app": "web"}
-    assert found["metadata"]["annotations"]["keptn.sh/version"] == "1.0"
-    assert found["metadata"]["annotations"]["example.com/token"] == REDACTED
-    spec = found["spec"]
+    pod = pod_of(kept)
+    assert pod["metadata"]["labels"] == {"app": "web"}
+    assert pod["metadata"]["annotations"]["keptn.sh/version"] == "1.0"
+    assert pod["metadata"]["annotations"]["example.com/token"] == REDACTED
+    spec = pod["spec"]
     assert (spec["nodeSelector"], spec["schedulerName"]) == ({"a": "b"}, "s2")
     variables = spec["containers"][0]["env"]
     assert variables == [
@@ -134,7 +134,10 @@ def test_a_hash_that_the_answer_does_not_have_is_not_kept():
 def test_what_a_pod_inherits_is_kept_and_nothing_else_of_its_owners():
     inherited = {**keys(workload="w", version="1"), "example.com/token": CANARY}
     line, _ = faithful(review(pod()), engine_of(family(inherited)))
-    assert {one["kind"] for one in json.loads(line)["parents"]} == {"ReplicaSet", "Deployment"}
+    assert {parent["kind"] for parent in json.loads(line)["parents"]} == {
+        "ReplicaSet",
+        "Deployment",
+    }
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,12 @@ class Observed:
     def found(self):
         """The differences, as owner, field and reason."""
         return {
-            (f"{each.kind} {each.namespace}/{each.name}", each.field, each.reason): each.objects
-            for each in self.report.differences
+            (
+                f"{difference.kind} {difference.namespace}/{difference.name}",
+                difference.field,
+                difference.reason,
+            ): difference.objects
+            for difference in self.report.differences
         }
 
 
@@ -177,7 +181,7 @@ def test_a_template_that_an_operator_made_is_one_of_kupid_s():
 def test_a_pod_of_a_template_without_the_policy_is_a_difference_that_is_not_intended():
     observed = Observed(POLICY)
     observed.create(pod_of_web(), pod_of_web())
-    assert [each.intended for each in observed.report.differences] == [""]
+    assert [difference.intended for difference in observed.report.differences] == [""]
     assert observed.found() == {("Deployment ns1/web", "spec.nodeSelector", "not-by-template"): 1}
 
 
@@ -241,7 +245,9 @@ def test_only_gates_of_others_that_are_removed_are_an_intended_difference(former
     final = observed.ours(document)
     final["spec"]["schedulingGates"] = [GATE, *({"name": name} for name in left)]
     observed.create(document, final)
-    assert [each.reason for each in observed.report.differences] == ([reason] if reason else [])
+    assert [difference.reason for difference in observed.report.differences] == (
+        [reason] if reason else []
+    )
 
 
 def test_a_pod_of_an_unknown_owner_is_an_intended_difference():
@@ -391,7 +397,7 @@ def test_a_report_fits_into_a_config_map_whatever_the_names_are():
         observed.create(document, document)
     report = observed.report
     assert len(msgspec.json.encode(report)) < 2**20
-    assert {len(each.kind) for each in report.differences} == {253}
+    assert {len(difference.kind) for difference in report.differences} == {253}
     assert {len(each.name) for each in report.differences} == {253}
     assert len(report.differences) + report.counts["more"] == MAX_DIFFERENCES
     assert report.counts["more"] > 0

@@ -156,12 +156,12 @@ async def _others(live: Installation, found: Tried) -> list[str]:
     namespace = next(one for one in await live.namespaces() if one.name == found.namespace)
     labels = ((found.pod or {}).get("metadata") or {}).get("labels") or {}
     return sorted(
-        one.metadata.name
-        for one in await live.configurations(MUTATING_WEBHOOKS)
-        if one.metadata.name != NAME
+        configuration.metadata.name
+        for configuration in await live.configurations(MUTATING_WEBHOOKS)
+        if configuration.metadata.name != NAME
         and any(
             entry.covers_pods and entry.selects(namespace) and entry.selects_labels(labels)
-            for entry in one.entries
+            for entry in configuration.entries
         )
     )
 
@@ -206,7 +206,11 @@ async def _attempt(live: Installation, namespace: str, obj: dict[str, Any]) -> T
     stored = msgspec.json.decode(body)
     spec = stored.get("spec") or {}
     found = (spec.get("nodeSelector") or {}).get(VERSION, "")
-    marks = [each for each in spec.get("tolerations") or () if each.get("key") == CANARY]
+    marks = [
+        toleration
+        for toleration in spec.get("tolerations") or ()
+        if toleration.get("key") == CANARY
+    ]
     return Tried(namespace, found, None, stored, bool(found) and bool(marks))
 
 

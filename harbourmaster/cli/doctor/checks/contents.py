@@ -72,12 +72,12 @@ async def _left_behind(live: Installation) -> list[Finding]:
         for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
         for each in await live.items(resource, metadata_in, metadata_only=True)
     }
-    bound = {each.spec.policy_name for each in bindings}
+    bound = {binding.spec.policy_name for binding in bindings}
     found = []
-    for each in mutations:
-        name, gone = each.metadata.name, sorted(each.hashes.keys() - references)
+    for mutation in mutations:
+        name, gone = mutation.metadata.name, sorted(mutation.hashes.keys() - references)
         subject = f"MutatingAdmissionPolicy {name}"
-        if each.hashes and name not in bound:
+        if mutation.hashes and name not in bound:
             text = "is left from a former set: no binding uses it"
             found.append(note(subject, text, f"kubectl delete mutatingadmissionpolicy {name}"))
         elif gone:
@@ -112,7 +112,10 @@ def _policy(
     else:
         chosen = [compiled.namespace] if compiled.namespace is not None else []
         if matcher is not None and not chosen:
-            labelled = ((one.name, {_NAMESPACE_NAME: one.name, **one.labels}) for one in namespaces)
+            labelled = (
+                (namespace.name, {_NAMESPACE_NAME: namespace.name, **namespace.labels})
+                for namespace in namespaces
+            )
             chosen = [name for name, labels in labelled if matcher.matches(labels)]
         if not excluded.issuperset(chosen):
             return None
@@ -189,7 +192,7 @@ async def check_rescheduling(live: Installation) -> AsyncIterator[Finding]:
     for budget in (each for some in budgets for each in some):
         selector = budget.selector
         pods = [one.pod for one in found if one.pod.namespace == budget.namespace]
-        covered = [each.name for each in pods if selector and selector.matches(each.labels)]
+        covered = [pod.name for pod in pods if selector and selector.matches(pod.labels)]
         if covered:
             text = f"covers the critical add-on {covered[0]}: draining its node waits for it"
             remedy = "delete it, unless add-ons of this kind must not be moved at the same time"

@@ -58,13 +58,13 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     """Parts that are missing, replicas that are not ready, and a lease without a holder."""
     controller, webhook = await _deployments(live)
     found = [
-        *[one async for one in _parts(live, controller, webhook)],
-        *[one async for one in _settings(live)],
+        *[part async for part in _parts(live, controller, webhook)],
+        *[setting async for setting in _settings(live)],
         *[
-            one
+            replica
             for deployment in (controller, webhook)
             if deployment is not None
-            for one in await _replicas(live, deployment)
+            for replica in await _replicas(live, deployment)
         ],
         *[one async for one in _leader(live, controller)],
     ]
@@ -140,7 +140,7 @@ async def _why_not_ready(live: Installation, deployment: Workload) -> str:
     except ForbiddenError:
         return ""
     return next(
-        (f"{one.metadata.name} {one.why_not_ready}" for one in pods if not one.is_ready), ""
+        (f"{pod.metadata.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready), ""
     )
 
 

@@ -47,7 +47,11 @@ _WORKLOADS: Final = (
     resources.DAEMON_SETS,
     resources.ROLLOUTS,
 )
-_CHECKED: Final = tuple(each for each in KEPTN_RESOURCES if is_checked(each.group, each.kind))
+_CHECKED: Final = tuple(
+    keptn_resource
+    for keptn_resource in KEPTN_RESOURCES
+    if is_checked(keptn_resource.group, keptn_resource.kind)
+)
 _REFERRING: Final[dict[resources.Resource, Any]] = {
     resources.WORKLOAD_VERSIONS: WorkloadVersion,
     resources.APP_VERSIONS: AppVersion,
@@ -138,7 +142,7 @@ def _referred(found: Any) -> Iterator[To]:  # noqa: ANN401 - of a kind in _REFER
     """What an object refers to; versions that have ended refer to nothing any more."""
     spec, own = found.spec, found.metadata
     if isinstance(found, EvaluationDefinition):
-        for to in (each.keptn_metric_ref for each in found.spec.objectives):
+        for to in (objective.keptn_metric_ref for objective in found.spec.objectives):
             yield resources.KEPTN_METRICS, to.name, to.namespace
     elif isinstance(found, Metric):
         yield resources.METRICS_PROVIDERS, spec.provider.name, own.namespace

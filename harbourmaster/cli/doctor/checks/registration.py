@@ -80,8 +80,8 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
     for repair in unknown.values():
         text = f"is {_value(repair.observed)}, by default {_value(repair.wanted)}"
         yield note(repair.setting, f"{text}; no Deployment says which it should be")
-    for found in await _duplicates(live):
-        yield found
+    for duplicate in await _duplicates(live):
+        yield duplicate
 
 
 async def _duplicates(live: Installation) -> list[Finding]:
@@ -90,9 +90,9 @@ async def _duplicates(live: Installation) -> list[Finding]:
     return [
         warning(f"{resource.kind} {name}", text, f"kubectl delete {resource.plural} {name}")
         for resource in CONFIGURATIONS
-        for one in await live.configurations(resource)
-        if (name := one.metadata.name) != NAME
-        and any(each.name.endswith(f".{OUR_DOMAIN}") for each in one.entries)
+        for configuration in await live.configurations(resource)
+        if (name := configuration.metadata.name) != NAME
+        and any(entry.name.endswith(f".{OUR_DOMAIN}") for entry in configuration.entries)
     ]
 
 
@@ -154,18 +154,18 @@ async def check_selectors(live: Installation) -> AsyncIterator[Finding]:
         return
     # Conditions tell this one from the other of namespaces with gates.
     on_pods = [entry for entry in on_pods if entry.name != HELD_PODS]
-    twice = [one for one in namespaces if sum(each.selects(one) for each in on_pods) > 1]
+    twice = [one for one in namespaces if sum(pod.selects(one) for pod in on_pods) > 1]
     if twice:
-        names = " and ".join(each.name for each in on_pods)
+        names = " and ".join(on_pod.name for on_pod in on_pods)
         text = f"both select pods of {_named(twice)}: each is reviewed twice"
         yield warning(names, text, _REPAIRED)
-    if not any(each.selects(one) for each in on_pods for one in namespaces):
+    if not any(each.selects(namespace) for each in on_pods for namespace in namespaces):
         text = "no webhook on pods selects any namespace of this cluster: nothing is ever changed"
         yield fault("pods", text, _SETTING)
 
 
 def _selected(entry: Webhook, namespaces: list[Metadata], home: str) -> Iterator[Finding]:
-    chosen = {one.name for one in namespaces if entry.selects(one)}
+    chosen = {namespace.name for namespace in namespaces if entry.selects(namespace)}
     if home in chosen:
         closed = entry.failure_policy == "Fail"
         text = f"selects our own namespace {home}: " + (
@@ -188,13 +188,17 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
     settings = await live.known_settings()
     excluded = {*settings.webhook.excluded_namespaces, live.namespace}
     found = [
-        (one, one.annotations.get(ANNOTATION) == ANNOTATED, one.labels.get(GATES_LABEL) == ENABLED)
-        for one in await live.namespaces()
-        if one.name not in excluded and not one.deletion_timestamp
+        (
+            namespace,
+            namespace.annotations.get(ANNOTATION) == ANNOTATED,
+            namespace.labels.get(GATES_LABEL) == ENABLED,
+        )
+        for namespace in await live.namespaces()
+        if namespace.name not in excluded and not namespace.deletion_timestamp
     ]
     for one, _, _ in found:
-        for each in opt_in_mistakes(one.name, one.annotations, one.labels):
-            yield mistake(f"namespace {one.name}", each.text)
+        for opt_in_mistake in opt_in_mistakes(one.name, one.annotations, one.labels):
+            yield mistake(f"namespace {one.name}", opt_in_mistake.text)
     asking = [one for one, annotated, _ in found if annotated]
     if lacking := [one for one, annotated, labelled in found if annotated and not labelled]:
         text = f"annotated {ANNOTATION}, without the label {GATES_LABEL}: their pods fail open"
@@ -218,4 +222,4 @@ async def _has_gates(live: Installation) -> bool:
 
 def _named(namespaces: Iterable[Metadata]) -> str:
     """The names, the first few of many."""
-    return shown(sorted(one.name for one in namespaces), _NAMES)
+    return shown(sorted(namespace.name for namespace in namespaces), _NAMES)

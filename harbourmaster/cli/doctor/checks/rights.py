@@ -157,7 +157,7 @@ def required(settings: ControllerSettings, namespace: str) -> set[Right]:
         for part in ("rescheduling", "placement", "dashboard")
         if getattr(settings, part).enabled
     ]
-    objects = [each for file in files for each in _objects(file)]
+    objects = [obj for file in files for obj in _objects(file)]
     kinds = settings.lifecycle.kinds_to_wait_for.values() if objects else ()
     wanted = product(kinds, ("list", "watch"))
     found = {Right(CONTROLLER, verb, each.group, each.plural) for each, verb in wanted}

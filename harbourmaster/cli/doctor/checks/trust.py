@@ -52,7 +52,7 @@ async def check_certificates(live: Installation) -> AsyncIterator[Finding]:
     settings, now = await live.known_settings(), (await live.caller()).now
     name = settings.certificates.secret_name
     subject = f"Secret {live.namespace}/{name}"
-    carriers = [each async for each in _carriers(live)]
+    carriers = [carrier async for carrier in _carriers(live)]
     try:
         data = await live.secret()
     except ForbiddenError:

@@ -68,13 +68,15 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
                 remedy = f"kubectl -n {own.namespace} describe {resource.plural} {own.name}"
                 yield warning(f"{resource.kind} {own.key}", text, remedy)
     configuration = await live.configuration(resources.MUTATING_WEBHOOKS)
-    on_pods = [one for one in configuration.entries if one.covers_pods] if configuration else []
+    on_pods = (
+        [entry for entry in configuration.entries if entry.covers_pods] if configuration else []
+    )
     parents = {
         kind: dict(await live.items(resource, _parent, metadata_only=True))
         for kind, resource in SUPPORTED.items()
     }
     for space in await live.namespaces():
-        sent = [each for each in on_pods if each.selects(space)]
+        sent = [on_pod for on_pod in on_pods if on_pod.selects(space)]
         alike: dict[bytes, list[Json]] = {}
         # Whole pods of all namespaces are not kept, as the reader would.
         pods = await collect(live.client, resources.PODS, decode_anything, namespace=space.name)
@@ -83,7 +85,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
                 alike.setdefault(_signature(pod), []).append(pod)
         if alike:
             inputs = await inputs_of(live, space.name)
-            policies = policy_set(each.compiled for each in inputs.policies)
+            policies = policy_set(policy.compiled for policy in inputs.policies)
             snapshot = replace(inputs.snapshot, policies=policies, parents=Parents(parents))
             look = _Look(inputs, Engine(snapshot, inputs.settings), versions, set())
             for problem in inputs.problems:
@@ -95,8 +97,8 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 async def blocked(live: Installation) -> AsyncIterator[Finding]:
     """Of pods that wait for objects that will not come without a person, one of each namespace."""
     scheduler = (await live.known_settings()).scheduler.of_pods
-    found = await waiting_in(live, scheduler, "", None, [])
-    alike = {(one.namespace, one.waits_for): one for one in found if one.code == "wait-blocked"}
+    waiting = await waiting_in(live, scheduler, "", None, [])
+    alike = {(one.namespace, one.waits_for): one for one in waiting if one.code == "wait-blocked"}
     for one in alike.values():
         key = f"{one.namespace}/{one.pod}"
         yield warning(f"Pod {key}", sentence(one.waits_for), f"harbourmaster why pod {key}")
@@ -139,10 +141,11 @@ class _Look(NamedTuple):
         found = ask(_review(pod, *OWNED), self.inputs).explanation if is_new else None
         remedy = f"change a value or a selector: both select pod {own.key}"
         for report in found.policies if found else ():
-            for each in report.contributions:
-                if each.rule == "won-by":
-                    text = f"sets {each.path} to {each.value}, but {shown(each.by)} counts with"
-                    yield warning(report.reference, f"{text} {each.present}", remedy)
+            for contribution in report.contributions:
+                if contribution.rule == "won-by":
+                    source = shown(contribution.by)
+                    text = f"sets {contribution.path} to {contribution.value}, but {source} counts"
+                    yield warning(report.reference, f"{text} with {contribution.present}", remedy)
             for note in report.notes:
                 if note.code == "affinity-conflict":
                     yield warning(report.reference, note.text, remedy)
@@ -152,7 +155,7 @@ class _Look(NamedTuple):
 
     def _lacks(self, pod: Json, own: Metadata) -> Iterator[str]:
         """What a review would give the pod now, and would have when it was created."""
-        gates = [each.get("name") for each in pod["spec"].get("schedulingGates") or ()]
+        gates = [gate.get("name") for gate in pod["spec"].get("schedulingGates") or ()]
         is_asked = pod["spec"].get("schedulerName") == self.inputs.settings.gate_scheduler_name
         is_held = is_asked or GATE in gates or HELD_BY_KEY in own.annotations
         verdict = self._verdict(pod, "nodeName")

@@ -43,7 +43,7 @@ async def section(context: WhyContext) -> Section | None:
     if subject.kind == EVALUATION_DEFINITIONS.kind:
         definition = Decoder(EvaluationDefinition).decode(subject.raw)
         errors = map(str, target_errors(definition))
-        return _section([Mistake("evaluation-target-invalid", each) for each in errors])
+        return _section([Mistake("evaluation-target-invalid", error) for error in errors])
     if subject.kind not in BY_KIND:
         return None
     space = await context.live.read(NAMESPACES, subject.namespace, metadata_in)
@@ -63,7 +63,7 @@ def _section(found: Sequence[Mistake]) -> Section | None:
         state="fault",
         code=found[0].code,
         summary=texts[0],
-        lines=tuple(Line(each, label="mistake", tone="bad") for each in texts[1:]),
+        lines=tuple(Line(text, label="mistake", tone="bad") for text in texts[1:]),
         detail=ChecksDetail(texts),
     )
 
@@ -79,11 +79,11 @@ def _mistakes(context: WhyContext) -> Iterator[Mistake]:
         yield from key_mistakes(template.annotations, template.labels, f"{at}.{{}}")
         if subject.kind not in SUPPORTED:
             yield from kind_mistakes(template.annotations, template.labels, subject.kind, at)
-    for each in context.owners:
-        above = metadata_in(each.raw)
-        if each.kind != REPLICA_SET:
+    for owner in context.owners:
+        above = metadata_in(owner.raw)
+        if owner.kind != REPLICA_SET:
             yield from key_mistakes(
-                above.annotations, above.labels, f"metadata.{{}} of {each.shown}"
+                above.annotations, above.labels, f"metadata.{{}} of {owner.shown}"
             )
 
 

@@ -177,11 +177,11 @@ def _lines(detail: GateDetail, now: datetime) -> Iterator[Line]:
     if report.foreign_gates:
         names = ", ".join(report.foreign_gates)
         yield Line(f"{names}: set by others, who must remove them", label="other gates")
-    for one in report.items:
-        parts = (one.item, one.state, one.text)
-        yield Line(": ".join(filter(None, parts)), label="object", tone=_TONES[one.state])
-    for each in report.checks:
-        yield from _check(each, now)
+    for item in report.items:
+        parts = (item.item, item.state, item.text)
+        yield Line(": ".join(filter(None, parts)), label="object", tone=_TONES[item.state])
+    for check in report.checks:
+        yield from _check(check, now)
     yield from event_lines(detail.events)
     if detail.elsewhere:
         text = (
@@ -219,7 +219,7 @@ def _check(found: CheckReport, now: datetime) -> Iterator[Line]:
     if found.next_try and found.is_open:
         parts.append(f"next try {_at(found.next_try, now)}")
     yield Line(", ".join(parts), label="check", tone=_TONES.get(found.state, ""))
-    shown = {each.message for each in found.objectives}
+    shown = {objective.message for objective in found.objectives}
     if found.message and found.message not in shown:
         yield Line(found.message, depth=1)
     for each in found.objectives:

@@ -123,7 +123,11 @@ def _hints(
     for each in explanation.policies:
         policy = by_reference[each.reference]
         changed = moment(policy.changed) if policy.generation > 1 else None
-        kept = [one for one in each.contributions if one.rule in {*CHANGES, "kept-own"}]
+        kept = [
+            contribution
+            for contribution in each.contributions
+            if contribution.rule in {*CHANGES, "kept-own"}
+        ]
         stale = _stale(context, kept)
         if changed is not None and kept and (changed > created or stale):
             command = _refresh(context, stale)

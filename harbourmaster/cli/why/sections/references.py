@@ -48,7 +48,7 @@ async def section(context: WhyContext) -> Section | None:
             refused.append(Line(to.refusal, label="refused", tone="bad"))
         elif raw is not None and to.resource in KINDS and to.resource != resource:
             waiting += references_in(raw, to.resource)
-    doubts = [Line(each, label="unknown", tone="dim") for each in dict.fromkeys(unknown)]
+    doubts = [Line(fromkey, label="unknown", tone="dim") for fromkey in dict.fromkeys(unknown)]
     what = "a reference has no consent" if refused else "no reference is known to be refused"
     return Section(
         name="references",
@@ -63,7 +63,7 @@ def _told(subject: Subject) -> Iterator[str]:
     """What the controller has written about it."""
     if subject.kind == ANALYSES.kind:
         values = msgspec.json.decode(subject.raw, type=Analysis).status.stored_values
-        yield from (each.err_msg for each in values.values() if each.err_msg)
+        yield from (value.err_msg for value in values.values() if value.err_msg)
     elif subject.kind == MAGNUM_CLUSTERS.kind:
         conditions = msgspec.json.decode(subject.raw, type=MagnumCluster).status.conditions
         found = condition(conditions, SCHEDULED)

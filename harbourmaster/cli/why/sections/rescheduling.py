@@ -135,11 +135,11 @@ async def _kept(
         unread = unreadable(error, "Node")
     groups: dict[str, tuple[Kept, ...]] = {_FOR_IT: (), _AT_ITS_COST: (), _FOR_OTHERS: ()}
     for node in held:
-        for one in node.reservations:
-            goes = any(each.uid == pod.uid for each in one.victims)
-            group = _FOR_IT if one.uid == pod.uid else _AT_ITS_COST if goes else _FOR_OTHERS
-            evicted = tuple(each.key for each in one.victims)
-            copied = {each: getattr(one, each) for each in _COPIED}
+        for reservation in node.reservations:
+            goes = any(victim.uid == pod.uid for victim in reservation.victims)
+            group = _FOR_IT if reservation.uid == pod.uid else _AT_ITS_COST if goes else _FOR_OTHERS
+            evicted = tuple(each.key for each in reservation.victims)
+            copied = {each: getattr(reservation, each) for each in _COPIED}
             groups[group] += (Kept(node=node.name, evicted=evicted, **copied),)
     return groups, unread
 
@@ -161,8 +161,8 @@ async def _plan(
         return None, f"the cluster is large: {command} shows which pods it would evict"
     except ApiError as error:
         return None, unreadable(error, "a plan")
-    found = report_of(cluster, rules, pod.key)
-    return (None, found) if isinstance(found, str) else (found, "")
+    report = report_of(cluster, rules, pod.key)
+    return (None, report) if isinstance(report, str) else (report, "")
 
 
 def _judged(detail: ReschedulingDetail) -> tuple[str, State, str]:

@@ -71,7 +71,7 @@ async def section(context: WhyContext) -> Section | None:
         given = await _excluded(context)
     code, state, texts = given
     message = found.message or "it waits for a node"
-    lines = [Line(each, tone="bad") for each in texts[1:]]
+    lines = [Line(text, tone="bad") for text in texts[1:]]
     lines += [Line(message, tone="dim")] if texts else []
     lines.append(Line(f"by {scheduler}, since {since}", tone="dim"))
     if status.nominated_node_name:
@@ -97,7 +97,7 @@ async def _excluded(context: WhyContext) -> _Excluded:
         for key, value in pending.node_selector
     ]
     terms = pending.node_terms or ()
-    asked += [(REQUIRED_TERMS, (each,)) for each in parts(terms[0])] if len(terms) == 1 else []
+    asked += [(REQUIRED_TERMS, (part,)) for part in parts(terms[0])] if len(terms) == 1 else []
     asked += [(REQUIRED_TERMS, terms)] if len(terms) > 1 else []
     who = await origins_in(context)
     texts = []
@@ -124,7 +124,7 @@ async def _excluded(context: WhyContext) -> _Excluded:
 
 def _named(terms: tuple[NodeTerm, ...]) -> str:
     wanted = [
-        {"matchExpressions": to_builtins(each.expressions), "matchFields": to_builtins(each.fields)}
-        for each in terms
+        {"matchExpressions": to_builtins(term.expressions), "matchFields": to_builtins(term.fields)}
+        for term in terms
     ]
     return shown(".nodeSelectorTerms", wanted)

@@ -16,7 +16,7 @@ def _fields_unknown_to_the_fake(monkeypatch):
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
+    async with FakeApi() as fake_api:
         for resource in (*IN_NAMESPACE, *CLUSTER_WIDE, *HELD_BY_USERS):
-            found.define(resource)
-        yield found
+            fake_api.define(resource)
+        yield fake_api

@@ -36,7 +36,7 @@ def documents(path):
 def sample_policies():
     """All policies of the samples, as a case carries them."""
     kinds = ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy")
-    found = [each for path in sorted(SAMPLES.glob("*.yaml")) for each in documents(path)]
+    found = [document for path in sorted(SAMPLES.glob("*.yaml")) for document in documents(path)]
     return [each for each in found if each.get("kind") in kinds]
 
 
@@ -86,7 +86,7 @@ def check(report, answer_of_server, document):
     assert detail["patch"] == operations
     assert detail["warnings"] == response.get("warnings", [])
     assert detail["outcome"] == verdict.outcome
-    matched = [each["reference"] for each in detail["policies"] if each["matched"]]
+    matched = [policy["reference"] for policy in detail["policies"] if policy["matched"]]
     assert matched == list(verdict.policies)
     assert (detail["outcome"] in {"denied", "invalid", "malformed"}) is not response["allowed"]
     if document is None or not detail["policies"]:

@@ -147,7 +147,7 @@ async def test_missing_permissions_are_named_and_the_rest_is_reported(api, why):
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
     section = detail(out)
     assert section["detail"]["problems"]
-    assert [each["reference"] for each in section["detail"]["policies"]] == [
+    assert [policy["reference"] for policy in section["detail"]["policies"]] == [
         f"PodSchedulingPolicy {NAMESPACE}/local"
     ]
 
@@ -177,7 +177,7 @@ async def test_an_invalid_policy_does_not_affect_others(api, why):
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
     section = detail(out)
     assert section["state"] == "fault"
-    by_name = {each["reference"]: each for each in section["detail"]["policies"]}
+    by_name = {policy["reference"]: policy for policy in section["detail"]["policies"]}
     assert by_name["ClusterPodSchedulingPolicy broken"]["fault"].startswith("spec.nodeSelector")
     assert by_name["ClusterPodSchedulingPolicy disks"]["contributions"]
 
@@ -193,8 +193,8 @@ async def test_an_invalid_policy_does_not_affect_others(api, why):
 async def test_a_policy_that_is_not_applied_yet_has_a_reason(api, why, made, generation, hint):
     api.put(PODS, pod())
     api.get(PODS, "cart-1", NAMESPACE)["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
-    found = api.get(CLUSTER_POLICIES, "disks")["metadata"]
-    found.update(creationTimestamp=made, generation=generation)
+    metadata = api.get(CLUSTER_POLICIES, "disks")["metadata"]
+    metadata.update(creationTimestamp=made, generation=generation)
     _, out, _ = await why("pod", f"{NAMESPACE}/cart-1")
     assert hint in " ".join(out.split())
 
@@ -271,8 +271,8 @@ async def test_a_missing_configmap_is_not_reported_as_a_missing_deployment(api, 
 
 async def test_a_template_gets_a_younger_policy_at_its_next_update(api, why):
     put_owner(api, DEPLOYMENTS, template())
-    found = api.get(DEPLOYMENTS, "cart", NAMESPACE)["metadata"]
-    found["creationTimestamp"] = "2026-03-01T12:00:00Z"
+    metadata = api.get(DEPLOYMENTS, "cart", NAMESPACE)["metadata"]
+    metadata["creationTimestamp"] = "2026-03-01T12:00:00Z"
     rule = {"apiGroups": ["apps"], "resources": ["deployments"], "operations": ["CREATE"]}
     api.put(MUTATING_WEBHOOKS, registration(rules=[rule]))
     api.get(CLUSTER_POLICIES, "disks")["metadata"]["creationTimestamp"] = "2026-03-01T13:00:00Z"

@@ -34,8 +34,8 @@ def stage(api, *nodes, made=None, applied=None, **spec):
     given = {} if applied is None else {"spec": {"template": {"spec": applied}}}
     notes = {} if applied is None else {LAST_APPLIED: json.dumps(given)}
     put_owner(api, DEPLOYMENTS, template(**(made or {})), annotations=notes)
-    for each in nodes:
-        api.put(NODES, each)
+    for obj in nodes:
+        api.put(NODES, obj)
 
 
 def with_labels(name, **labels):
@@ -59,7 +59,9 @@ def affinity(*terms):
 def scheduling(why):
     async def ask():
         _, out, _ = await why("pod", f"{NAMESPACE}/cart-1", "-o", "json")
-        return next(each for each in json.loads(out)["sections"] if each["name"] == "scheduling")
+        return next(
+            section for section in json.loads(out)["sections"] if section["name"] == "scheduling"
+        )
 
     return ask
 

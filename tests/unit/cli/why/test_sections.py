@@ -80,7 +80,7 @@ def evaluating(**item):
 
 
 def text(section):
-    return "\n".join(f"{each.label} {each.text}" for each in section.lines)
+    return "\n".join(f"{line.label} {line.text}" for line in section.lines)
 
 
 def named(name, spec, status=None, namespace=PROD):

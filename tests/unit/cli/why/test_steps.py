@@ -56,7 +56,7 @@ def test_every_code_has_a_step_and_every_step_a_code():
     assert {each for each in EMITTED if not STEPS.get(each)} == set()
     assert set(STEPS) - EMITTED == set()
     assert all(map(CODE.fullmatch, STEPS))
-    codes = [code for each in steps._STEPS for code in each.split()]
+    codes = [code for step in steps._STEPS for code in step.split()]
     assert len(codes) == len(set(codes))
 
 

@@ -57,7 +57,7 @@ def gate(api, why):
     async def ask(*words):
         code, out, err = await why(*words, "-o", "json")
         assert (code, err) == (0, "")
-        sections = {each["name"]: each for each in json.loads(out)["sections"]}
+        sections = {section["name"]: section for section in json.loads(out)["sections"]}
         return sections["gate"]
 
     return ask

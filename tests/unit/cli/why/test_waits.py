@@ -67,14 +67,14 @@ def gate(why):
     async def ask(*words):
         code, out, _ = await why(*words, "-o", "json")
         assert code == 0
-        return {each["name"]: each for each in json.loads(out)["sections"]}["gate"]
+        return {section["name"]: section for section in json.loads(out)["sections"]}["gate"]
 
     return ask
 
 
 def stands(section):
     return [
-        (each["item"], each["state"], each["text"]) for each in section["detail"]["report"]["items"]
+        (item["item"], item["state"], item["text"]) for item in section["detail"]["report"]["items"]
     ]
 
 
@@ -151,7 +151,7 @@ async def test_a_cycle_is_named_in_why_and_in_the_list(api, gate, run):
     assert (code, err) == (0, "")
     (found,) = json.loads(out)
     assert (found["code"], found["waitsFor"]) == ("wait-blocked", f"nothing: {cycle}")
-    assert [each["item"] for each in found["items"]] == ["statefulset/b"]
+    assert [item["item"] for item in found["items"]] == ["statefulset/b"]
 
 
 @pytest.mark.parametrize(("text", "state"), [("", "is not complete"), ("Complete", "")])
@@ -160,7 +160,7 @@ async def test_a_workload_whose_pods_wait_is_explained_by_its_template(api, gate
     api.put(JOBS, named("migrate", status={"conditions": conditions}))
     api.put(DEPLOYMENTS, made("Deployment", "cart", "job/migrate"))
     section = await gate("deployment", f"{NAMESPACE}/cart")
-    assert [each[2] for each in stands(section)] == [state]
+    assert [stand[2] for stand in stands(section)] == [state]
     expected = "its pods wait for job/migrate: is not complete"
     met = "its pods can be released: all that they wait for is there"
     assert section["summary"] == (expected if state else met)
@@ -231,7 +231,7 @@ async def test_a_manifest_is_explained_by_the_cluster_and_the_files(api, gate, t
     file.write_text(yaml.safe_dump_all([found, config_map]))
     section = await gate("-f", str(file))
     assert section["summary"] == "its pods will wait for job/migrate, cm/new"
-    assert [each[1] for each in stands(section)] == ["Pending", "Met"]
+    assert [stand[1] for stand in stands(section)] == ["Pending", "Met"]
 
 
 async def test_a_namespace_may_forbid_to_wait(api, gate):

@@ -159,7 +159,7 @@ async def test_a_template_that_changes_meanwhile_is_asked_anew(ready):
     ready.template("ready", "sum(down)")
     await ready.settle(10)
     raw = json.loads(ready.status["raw"])
-    found = [(each["query"], each["value"]) for each in raw["objectiveResults"]]
+    found = [(result["query"], result["value"]) for result in raw["objectiveResults"]]
     assert found == [("sum(down)", 7), ("b", 1)]
 
 
@@ -254,7 +254,7 @@ async def test_a_template_that_stands_twice_is_asked_once(ready):
     await ready.settle()
     assert ready.questions.queries == ["sum(up)"]
     raw = json.loads(ready.status["raw"])
-    assert [each["score"] for each in raw["objectiveResults"]] == [1, 0]
+    assert [result["score"] for result in raw["objectiveResults"]] == [1, 0]
 
 
 async def test_a_conflict_is_left_to_the_queue_and_nothing_is_lost(ready):

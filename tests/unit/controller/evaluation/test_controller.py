@@ -40,8 +40,8 @@ async def test_kinds_may_be_absent_and_come(api, world, absent):
     for resource in absent:
         api.undefine(resource)
     async with world.controlled() as controller:
-        for each in controller.caches.reflectors:
-            await each.synced.wait()
+        for reflector in controller.caches.reflectors:
+            await reflector.synced.wait()
         for resource in absent:
             define(api, resource)
         await world.provider(kind="static", static=STATIC)
@@ -75,5 +75,5 @@ async def test_no_question_outlives_the_term(world):
 
 def questions():
     """What is under way."""
-    names = (each.get_coro().__qualname__ for each in asyncio.all_tasks())
-    return [each for each in names if each.startswith(("Rounds.", "Asker."))]
+    names = (task.get_coro().__qualname__ for task in asyncio.all_tasks())
+    return [name for name in names if name.startswith(("Rounds.", "Asker."))]

@@ -112,7 +112,7 @@ class World:
 
     @property
     def writes(self):
-        return len([each for each in self.api.requests if each.verb == "patch"])
+        return len([request for request in self.api.requests if request.verb == "patch"])
 
 
 @pytest.fixture

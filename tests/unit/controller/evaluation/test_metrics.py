@@ -69,7 +69,7 @@ async def test_c93_of_five_fetches_three_results_are_kept(world):
         wait = await world.look(wait)
     assert list(world.status()) == ["intervalResults", "question"]
     results = world.status()["intervalResults"]
-    assert [each["value"] for each in results] == ["2", "3", "4"]
+    assert [result["value"] for result in results] == ["2", "3", "4"]
     assert results[-1] == {"value": "4", "range": span, "lastUpdated": stamp(world.now)}
     assert world.questions.seen[-1][1].step is None
 

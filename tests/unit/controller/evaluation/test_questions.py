@@ -63,7 +63,7 @@ class AskedProviders:
 
     @property
     def reads(self):
-        return len([each for each in self.api.requests if each.verb == "get"])
+        return len([request for request in self.api.requests if request.verb == "get"])
 
 
 def provider(kind="dynatrace", *, name="main", named="token", optional=None, **spec):
@@ -95,7 +95,7 @@ async def test_the_secret_is_read_once_a_minute(asked):
     assert asked.reads == 1
     await asked.ask()
     assert asked.reads == 2
-    assert {each.secret["login"] for each in asked.asker.targets} == {b"one"}
+    assert {target.secret["login"] for target in asked.asker.targets} == {b"one"}
     assert asked.asker.targets[0].secret_key == KEY
 
 

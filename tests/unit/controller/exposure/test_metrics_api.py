@@ -87,11 +87,11 @@ class ServedMetrics:
 async def site(tmp_path):
     aggregator = Aggregator(tmp_path)
     (tmp_path / "certs").mkdir()
-    found = ServedMetrics(aggregator, ensure(tmp_path / "certs", ("localhost",), utc_now()))
-    found.holder.trust(aggregator.authority.cert_pem.bytes())
-    await found.site.start()
-    yield found
-    await found.site.stop()
+    metrics = ServedMetrics(aggregator, ensure(tmp_path / "certs", ("localhost",), utc_now()))
+    metrics.holder.trust(aggregator.authority.cert_pem.bytes())
+    await metrics.site.start()
+    yield metrics
+    await metrics.site.stop()
 
 
 def status_of(body):

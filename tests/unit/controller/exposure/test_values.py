@@ -6,8 +6,8 @@ from helpers.valued import metric, since, values
 
 
 def test_a_value_is_shown_as_it_was_said_with_its_time():
-    found = values(metric("cpu", "0.50", age=3)).get("prod", "cpu")
-    assert (found.text, float(found.quantity), found.time) == ("0.50", 0.5, since(3))
+    prod = values(metric("cpu", "0.50", age=3)).get("prod", "cpu")
+    assert (prod.text, float(prod.quantity), prod.time) == ("0.50", 0.5, since(3))
 
 
 @pytest.mark.parametrize(

@@ -109,12 +109,12 @@ class ServedExtender:
 
 @pytest.fixture
 async def port(background, tmp_path):
-    found = ServedExtender(background, tmp_path)
-    found.issue()
-    found.start()
+    extender = ServedExtender(background, tmp_path)
+    extender.issue()
+    extender.start()
     async with asyncio.timeout(PATIENCE):
-        await found.extender.listening.wait()
-    return found
+        await extender.extender.listening.wait()
+    return extender
 
 
 async def test_both_verbs_are_answered_and_counted(port):
@@ -268,7 +268,9 @@ async def test_the_log_tells_once_of_each_scheduler_that_is_not_ours(port, monke
         port.mirror.store.put("prod/shop-waiter-1.0", version(**CHECKED))
         _, text = await port.ask("filter", filter_body(Pod=pod))
         assert json.loads(text)["NodeNames"] == []
-    lines = [one for one in capsys.readouterr().out.splitlines() if "from another scheduler" in one]
+    lines = [
+        line for line in capsys.readouterr().out.splitlines() if "from another scheduler" in line
+    ]
     assert len(lines) == 2
     assert "other-1" in lines[0]
     assert port.counted("filter", "foreign") == 4

@@ -9,5 +9,5 @@ from helpers.task_controllers import TaskControllers
 
 @pytest.fixture
 async def controllers(client):
-    async with TaskControllers(client) as found:
-        yield found
+    async with TaskControllers(client) as task_controllers:
+        yield task_controllers

@@ -101,7 +101,7 @@ async def test_an_app_without_checks_takes_one_write_and_tells_all_phases_in_ord
 async def test_children_are_created_before_the_status_that_names_them(begin, server):
     life = begin(app_version(pre_deployment_tasks=("a", "b")))
     await life.sweep()
-    assert [each[:2] for each in server.writes()] == [
+    assert [write[:2] for write in server.writes()] == [
         ("create", TASKS),
         ("create", TASKS),
         ("patch", APP_VERSIONS),

@@ -89,8 +89,8 @@ def log():
 
 @pytest.fixture
 async def api():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as fake_api:
+        yield fake_api
 
 
 async def token():
@@ -140,7 +140,9 @@ def without_metadata(span):
     found = type(span)()
     found.CopyFrom(span)
     del found.attributes[:]
-    found.attributes.extend(each for each in span.attributes if each.key != "password")
+    found.attributes.extend(
+        attribute for attribute in span.attributes if attribute.key != "password"
+    )
     return found
 
 

@@ -71,7 +71,7 @@ def config(name="config", namespace="harbour", **spec):
 
 
 def writes(api, name="config"):
-    return len([each for each in api.requests if each.path.endswith(f"/{name}/status")])
+    return len([request for request in api.requests if request.path.endswith(f"/{name}/status")])
 
 
 async def test_the_defaults_are_in_force_before_and_without_any(controlled):

@@ -41,8 +41,8 @@ def after(seconds):
 
 
 def entries(api):
-    found = api.get(APPS, "shop", PROD)["spec"].get("workloads", ())
-    return [(one["name"], one["version"]) for one in found]
+    workloads = api.get(APPS, "shop", PROD)["spec"].get("workloads", ())
+    return [(workload["name"], workload["version"]) for workload in workloads]
 
 
 async def done(world, api):

@@ -80,7 +80,7 @@ def recording(client, *, now=None, **scheduler):
 
 
 async def until_nodes(api, world, *names):
-    await world.until(lambda: [each["name"] for each in nodes(api)] == list(names) or tick(world))
+    await world.until(lambda: [node["name"] for node in nodes(api)] == list(names) or tick(world))
 
 
 async def test_the_last_pod_of_a_failed_check_gives_its_node_once(api, client):

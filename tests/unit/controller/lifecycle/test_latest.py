@@ -6,13 +6,13 @@ from harbourmaster.controller.lifecycle.latest import LatestValues
 
 
 def test_the_first_value_counts_and_the_oldest_goes():
-    found = LatestValues(2)
-    assert found.add("a", 1)
-    assert not found.add("a", 2)
-    assert found.add("b", 3)
-    assert found.add("c", 4)
-    assert len(found) == 2
-    assert "a" not in found
-    assert found.take("b") == 3
-    assert found.take("b") is None
-    assert "c" in found
+    values = LatestValues(2)
+    assert values.add("a", 1)
+    assert not values.add("a", 2)
+    assert values.add("b", 3)
+    assert values.add("c", 4)
+    assert len(values) == 2
+    assert "a" not in values
+    assert values.take("b") == 3
+    assert values.take("b") is None
+    assert "c" in values

@@ -173,11 +173,11 @@ def test_of_what_is_over_the_latest_are_shown_and_of_what_runs_all(telling, monk
 
 
 def test_an_object_is_there_while_it_is_cached(telling):
-    found = Measures(telling.caches)
+    measures = Measures(telling.caches)
     anchor = (APP, "prod/shop-1-6b86b273")
-    assert not found.exists(anchor)
+    assert not measures.exists(anchor)
     telling.put(telling.caches.app_versions, app_version())
-    assert found.exists(anchor)
+    assert measures.exists(anchor)
 
 
 def test_times_that_make_no_sense_are_no_times(telling):

@@ -67,7 +67,7 @@ def test_counters_and_histograms_have_keptns_names_and_labels(registry, metrics)
     (total,) = lines(registry, "keptn_app_duration_seconds_sum")
     assert sorted_labels(total) == (labels, "67.0")
     buckets = lines(registry, "keptn_app_duration_seconds_bucket")
-    assert [sorted_labels(each)[1] for each in buckets if 'le="10.0"' in each] == ["1.0"]
+    assert [sorted_labels(bucket)[1] for bucket in buckets if 'le="10.0"' in bucket] == ["1.0"]
 
 
 def sorted_labels(line):
@@ -115,7 +115,7 @@ def test_series_go_with_their_object(registry, metrics):
     source.gone.add(ANCHOR)
     (left,) = lines(registry, "keptn_app_count_total{")
     assert 'app_name="other"' in left
-    assert not [each for each in lines(registry, "keptn_app_duration") if '"shop"' in each]
+    assert not [line for line in lines(registry, "keptn_app_duration") if '"shop"' in line]
 
 
 def test_series_of_deleted_objects_go_without_a_scrape_too(metrics):

@@ -246,12 +246,12 @@ async def test_a_provisional_gate(api, client, kind, owner, objects, above):
         "StatefulSet": STATEFUL_SETS,
         "DaemonSet": DAEMON_SETS,
     }[kind]
-    for each in objects:
+    for obj in objects:
         if kind == "Rollout":
-            each[1]["metadata"]["ownerReferences"] = [
+            obj[1]["metadata"]["ownerReferences"] = [
                 owned("Rollout", "waiter", "d-1", "argoproj.io/v1alpha1")
             ]
-        put(api, *each)
+        put(api, *obj)
     put(api, resource, deployment(annotations=above))
     make(api, pod(annotations=dict(PROVISIONAL), owners=[owner]))
     async with running(client, *MINE) as world:
@@ -260,10 +260,10 @@ async def test_a_provisional_gate(api, client, kind, owner, objects, above):
             assert waiting(api) == ["waiter-1"]
             let_pass(api, "fleet-fleet-3")
         await world.until(lambda: not waiting(api))
-    found = annotations_of(api)
-    assert PROVISIONAL.keys().isdisjoint(found)
-    assert found[REMOVED] == "true"
-    assert found.get("keptn.sh/app") == ("fleet" if above else None)
+    annotations = annotations_of(api)
+    assert PROVISIONAL.keys().isdisjoint(annotations)
+    assert annotations[REMOVED] == "true"
+    assert annotations.get("keptn.sh/app") == ("fleet" if above else None)
     assert names(api, WORKLOADS) == (["fleet-fleet"] if above else [])
 
 

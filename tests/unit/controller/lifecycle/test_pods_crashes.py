@@ -67,8 +67,8 @@ async def flow(api, client, at=0, *, after=False):
             and set(apps) == {"shop", "c"}
             and len(apps["shop"]["spec"]["workloads"]) == 2
             and all(
-                "status" in one and one["status"].get("currentVersion") == one["spec"]["version"]
-                for one in apps.values()
+                "status" in app and app["status"].get("currentVersion") == app["spec"]["version"]
+                for app in apps.values()
             )
             and all(
                 workload_of(api, name).get("status", {}).get("currentVersion")
@@ -95,7 +95,7 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
     versions = found.pop("app versions")
     assert {name.partition("-")[0] for name in versions} == {"shop", "c"}
     shop = found["apps"].pop("shop")
-    assert {(one["name"], one["version"]) for one in shop["spec"]["workloads"]} == {
+    assert {(workload["name"], workload["version"]) for workload in shop["spec"]["workloads"]} == {
         ("a", "1"),
         ("b", "2"),
     }
@@ -103,6 +103,6 @@ async def test_a_process_that_ends_at_any_write_changes_nothing(api, client, at,
     assert found["apps"]["c"]["spec"]["version"] == "3"
     assert set(found["versions"]) == {"shop-a-1", "shop-b-2", "c-c-3"}
     assert found["owners"]["shop-a-1"] == ["rs-1", "rs-2"]
-    assert all(one["status"] == CHECKED for one in found["versions"].values())
+    assert all(version["status"] == CHECKED for version in found["versions"].values())
     assert set(found["workloads"]) == {"shop-a", "shop-b", "c-c"}
     assert found["gates"] == {name: [] for name in ("a-1", "a-2", "b-1", "c-1", "d-1")}

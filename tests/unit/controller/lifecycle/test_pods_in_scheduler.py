@@ -150,7 +150,7 @@ async def test_who_was_refused_before_there_were_checks_hears_of_them_once(api, 
     # Nor does the next leader tell it again.
     async with world_of(client, now=SetClock(0)) as world:
         await passed_beside(api, world, "third")
-    mine = [one for one in patches(api) if one.startswith("waiter")]
+    mine = [patch for patch in patches(api) if patch.startswith("waiter")]
     assert sorted(mine) == ["waiter-1", "waiter-2", "waiter-4"]
 
 
@@ -202,7 +202,7 @@ async def test_from_checking_a_pod_is_told_of_every_end(api, client):
 
 
 def logged(stream):
-    found = [one for one in stream.getvalue().decode().splitlines() if "name a scheduler" in one]
+    found = [line for line in stream.getvalue().decode().splitlines() if "name a scheduler" in line]
     stream.truncate(0)
     stream.seek(0)
     return found
@@ -322,10 +322,10 @@ async def test_the_deadline_is_told_once_and_a_late_pass_still_releases(api, cli
         assert "PreCheckDeadlineExceeded" not in again.signals.reasons
         let_pass(api)
         pods = ("waiter-1", "waiter-2", "waiter-3")
-        await again.until(lambda: {told(api, each) for each in pods} == {"passed"})
+        await again.until(lambda: {told(api, pod) for pod in pods} == {"passed"})
     assert len(patches(api)) == 7
     deadlines = [one for one in world.signals.kept if one.reason == "PreCheckDeadlineExceeded"]
-    assert [one.about for one in deadlines] == [f"WorkloadVersion {VERSION}"]
+    assert [deadline.about for deadline in deadlines] == [f"WorkloadVersion {VERSION}"]
     assert deadlines[0].text == "checks before the deployment were not done by 2026-03-01T10:01:00Z"
 
 
@@ -377,12 +377,12 @@ async def test_a_pod_is_asked_about_again_when_a_node_is_avoided_no_more(api, cl
     async with world_of(client, now=SetClock(0)) as world:
         await version_there(api, world)
         await passed(api, world)
-        found = api.get(WORKLOAD_VERSIONS, VERSION, "prod")["status"]
-        set_status(api, WORKLOAD_VERSIONS, VERSION, {**found, "failedNodes": [node]})
+        status = api.get(WORKLOAD_VERSIONS, VERSION, "prod")["status"]
+        set_status(api, WORKLOAD_VERSIONS, VERSION, {**status, "failedNodes": [node]})
         answer(api, f"1 pod failed on this node before, avoided until {node['expires']}.")
         await passed_beside(api, world)
         assert told(api) == "passed"
-        set_status(api, WORKLOAD_VERSIONS, VERSION, found)
+        set_status(api, WORKLOAD_VERSIONS, VERSION, status)
         await world.until(lambda: told(api) == "passed-2")
         await passed_beside(api, world, "later")
     assert patches(api).count("waiter-1") == 2
@@ -449,7 +449,7 @@ async def test_where_no_scheduler_asks_us_its_pods_and_nodes_are_not_looked_at(a
     async with running(client, *MINE, now=SetClock(9000)) as world:
         await version_there(api, world, "shop-passer-1.0")
         assert world.caches.started_pods is None
-        assert [each.name for each in world.caches.reflectors].count("pods") == 1
+        assert [reflector.name for reflector in world.caches.reflectors].count("pods") == 1
     assert names(api, WORKLOADS) == ["shop-passer"]
 
 

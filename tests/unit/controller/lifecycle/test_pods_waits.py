@@ -78,9 +78,9 @@ async def test_pods_go_once_all_that_they_wait_for_is_there(api, client):
         config_map(api, "second")
         await world.until(lambda: waiting(api) == [])
     for name in ("one", "both"):
-        found = annotations_of(api, name)
-        assert found[REMOVED] == "true"
-        assert WAITED not in found
+        annotations = annotations_of(api, name)
+        assert annotations[REMOVED] == "true"
+        assert WAITED not in annotations
         assert len(api.seen("patch", f"/pods/{name}$")) == 1
 
 
@@ -107,7 +107,9 @@ async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, m
         told = WaitEvents(world.context)
         await world.until(lambda: world.caches.waits.needed)
         reports = world.caches.waits.reports(PROD)
-        await world.until(lambda: "Met" in {each.state for each in reports.values()} or tick(world))
+        await world.until(
+            lambda: "Met" in {report.state for report in reports.values()} or tick(world)
+        )
         for name, count in (("goes", 0), ("stays", 1)):
             (key, *_) = versions_of_pod(world.caches.pods.store.get(f"{PROD}/{name}"))
             await told.reconcile("/".join(key))

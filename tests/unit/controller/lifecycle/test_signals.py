@@ -308,7 +308,7 @@ def test_nothing_that_is_told_has_a_second_line():
     (keptn, documented) = telling.events.taken
     for event in (keptn, documented):
         assert event.note.isprintable()
-        assert all(each.isprintable() for each in event.annotations.values())
+        assert all(annotation.isprintable() for annotation in event.annotations.values())
     assert keptn.note.startswith("Create AppVersion: one; AppDeploy: has finished; \\x1b[31m; two")
     assert all(data["message"].isprintable() for _, data in telling.cloud_events.taken)
 

@@ -25,7 +25,7 @@ def started(status=None, node="node-1", annotations=None, **more):
 
 
 def waiting(*reasons, part="containerStatuses", **status):
-    containers = [{"name": "c", "state": {"waiting": {"reason": each}}} for each in reasons]
+    containers = [{"name": "c", "state": {"waiting": {"reason": reason}}} for reason in reasons]
     return {"phase": "Pending", part: containers, **status}
 
 

@@ -143,7 +143,7 @@ async def test_a_job_that_cannot_be_is_gone(api, controllers, name):
     give(api, task_spec={"status": {"status": "Progressing", "jobName": name}})
     await api.until_seen("patch", STATUS)
     await settle()
-    assert not [each for each in api.requests if "secrets" in each.path]
+    assert not [request for request in api.requests if "secrets" in request.path]
     (job,) = jobs(api)
     assert task_of(api)["status"]["jobName"] == job["metadata"]["name"]
     assert controllers.errors() == 0

@@ -153,7 +153,7 @@ async def test_a_definition_without_code_of_its_own_costs_nothing(api, controlle
     store = controllers.caches.task_definitions.store
     await controllers.until(lambda: len(store) == 3)
     await settle()
-    assert not [each for each in api.requests if each.verb not in {"list", "watch"}]
+    assert not [request for request in api.requests if request.verb not in {"list", "watch"}]
 
 
 async def test_code_that_moves_behind_a_url_is_named_no_more(api, controllers):

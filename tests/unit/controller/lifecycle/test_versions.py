@@ -88,11 +88,11 @@ async def life(server, signals):
     )
     for _ in range(60):
         before = (len(server.requests), server.objects.version)
-        for each in both.reconcilers:
-            for key in sorted(each.due(None)):
+        for reconciler in both.reconcilers:
+            for key in sorted(reconciler.due(None)):
                 # What fails is tried again, as the queue does.
                 with contextlib.suppress(ApiError):
-                    await each.reconcile(key)
+                    await reconciler.reconcile(key)
                 both.sync()
         play(server)
         both.sync()

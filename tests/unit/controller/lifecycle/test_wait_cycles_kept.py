@@ -23,7 +23,7 @@ def searches(monkeypatch):
     search = wait_watches.wait_cycles
 
     def counted(pods, *args):
-        found.append(sorted(each.name for each in pods))
+        found.append(sorted(pod.name for pod in pods))
         return search(pods, *args)
 
     monkeypatch.setattr(wait_watches, "wait_cycles", counted)

@@ -40,7 +40,9 @@ class Patches:
         self.taken = []
 
     async def patch(self, resource, name, patch, namespace):
-        self.taken.append((resource.kind, name, [each.get("value") for each in patch.operations]))
+        self.taken.append(
+            (resource.kind, name, [operation.get("value") for operation in patch.operations])
+        )
         if self.error is not None:
             raise self.error
 

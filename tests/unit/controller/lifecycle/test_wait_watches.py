@@ -47,8 +47,8 @@ def waiter(name, *items, namespace=PROD, **options):
 
 
 def make(api, *pods):
-    for each in pods:
-        api.put(PODS, each)
+    for obj in pods:
+        api.put(PODS, obj)
 
 
 def job(name, status=None):
@@ -90,9 +90,9 @@ class World:
 
     def watched(self):
         """The collections of the open watches, with how many each has, but that of pods."""
-        found = Counter((one.resource.plural, one.namespace) for one in self.api._watches)
-        found["pods", ""] -= 1
-        return +found
+        counter = Counter((watch.resource.plural, watch.namespace) for watch in self.api._watches)
+        counter["pods", ""] -= 1
+        return +counter
 
 
 @pytest.fixture
@@ -141,7 +141,11 @@ async def test_a_watch_is_kept_for_the_pods_that_follow(api, world, monkeypatch)
     make(api, waiter("two", "job/a"))
     await world.until_text("job/a", "does not exist")
     assert world.watched() == {("jobs", PROD): 1}
-    lists = [each for each in api.requests if "jobs" in str(each) and "watch" not in str(each)]
+    lists = [
+        request
+        for request in api.requests
+        if "jobs" in str(request) and "watch" not in str(request)
+    ]
     assert len(lists) == 1
 
 

@@ -71,8 +71,8 @@ class WatchedCaches:
 
     def put(self, mirror, *objects):
         store = getattr(self.caches, mirror).store
-        for one in objects:
-            store.put(key(one), one)
+        for obj in objects:
+            store.put(key(obj), obj)
 
     def change(self, cache, *keys):
         """Change these keys of a cache; return which controllers were told which keys."""
@@ -218,12 +218,12 @@ def test_a_job_wakes_its_task_by_its_owner_and_by_the_tasks_status(caches):
     assert caches.change("jobs", "prod/pre-entry-12345-1") == {
         watches.TASKS: {"prod/pre-entry-12345"}
     }
-    other = WatchedCaches()
+    watched_caches = WatchedCaches()
     of = {"apiVersion": "lifecycle.keptn.sh/v1", "kind": "KeptnTask"}
     reference = {**of, "name": "new", "uid": "u", "controller": True}
     job = read(decode_job, {"metadata": metadata("new-1", ownerReferences=[reference])})
-    other.put("jobs", job)
-    assert other.change("jobs", "prod/new-1") == {watches.TASKS: {"prod/new"}}
+    watched_caches.put("jobs", job)
+    assert watched_caches.change("jobs", "prod/new-1") == {watches.TASKS: {"prod/new"}}
 
 
 def gated(name, **annotations):

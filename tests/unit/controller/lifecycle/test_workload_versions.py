@@ -479,7 +479,7 @@ async def test_it_begins_with_the_failed_nodes_of_the_one_before_where_that_is_w
     an_app(server)
     life = begin(workload_version(previous_version="1.0"), scheduler=scheduler)
     await life.sweep()
-    assert [each.name for each in status_of(life).failed_nodes] == kept
+    assert [node.name for node in status_of(life).failed_nodes] == kept
     # Those that are cleared come not back.
     written = server.get(WORKLOAD_VERSIONS, NAME)["status"]
     server.change(WORKLOAD_VERSIONS, NAME, status={**written, "failedNodes": []})

@@ -68,9 +68,9 @@ async def test_a_changed_spec_is_handed_on_and_what_is_done_stays(api, client):
         reference = {"uid": "rs-2", "kind": "ReplicaSet", "name": "waiter-2"}
         change(api, resourceReference=reference, preDeploymentTasks=["b"])
         await world.until(lambda: version_of(api)["spec"]["resourceReference"] == reference)
-    found = version_of(api)
-    assert found["spec"]["preDeploymentTasks"] == ["b"]
-    assert found["status"] == done
+    version = version_of(api)
+    assert version["spec"]["preDeploymentTasks"] == ["b"]
+    assert version["status"] == done
     assert owners_of(api) == ["rs-1", "rs-2"]
     assert names(api, WORKLOAD_VERSIONS) == ["shop-waiter-1.0"]
 

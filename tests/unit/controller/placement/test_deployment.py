@@ -38,14 +38,14 @@ def authority():
 
 @pytest.fixture
 async def member(authority):
-    async with FakeApi(tls=server_context(authority)) as found:
-        yield found
+    async with FakeApi(tls=server_context(authority)) as api:
+        yield api
 
 
 @pytest.fixture
 async def other(authority):
-    async with FakeApi(tls=server_context(authority)) as found:
-        yield found
+    async with FakeApi(tls=server_context(authority)) as api:
+        yield api
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_a_kubeconfig_that_changes_ends_the_session(world, member, other, 
         await world.until(lambda status: is_true(status, "Deployed"))
         await world.client.delete(SECRETS, "one", "team")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
-        (found,) = [each for each in status.conditions if each.type == "Reachable"]
+        (found,) = [condition for condition in status.conditions if condition.type == "Reachable"]
         assert found.message == "Secret team/one, key kubeconfig: the Secret does not exist"
         assert found.reason == "InvalidCredentials"
 
@@ -195,7 +195,9 @@ async def test_addresses_where_machines_trust_anybody_are_not_connected_to(
     async with world.deploying(allowed_addresses=()):
         await world.cluster("one", text=text)
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
-    (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+    (message,) = [
+        condition.message for condition in status.conditions if condition.type == "Reachable"
+    ]
     assert reason_of(status, "Reachable") == "InvalidCredentials"
     place = f"https://{host}:{member.port} (Secret team/one, key kubeconfig)"
     assert message.startswith(f"cannot connect to {place}: ")
@@ -229,7 +231,9 @@ async def test_credentials_that_ended_are_told(world, member, authority, leading
     async with world.deploying():
         await world.cluster("one", text=leading_to(member, **user))
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        (message,) = [
+            condition.message for condition in status.conditions if condition.type == "Reachable"
+        ]
         assert message.startswith("Secret team/one, key kubeconfig: its credentials expired on ")
         assert message.endswith(" UTC: renew them")
         assert reason_of(status, "Reachable") == "InvalidCredentials"
@@ -250,7 +254,9 @@ async def test_a_session_ends_with_its_credentials_and_the_next_ones_open_anothe
         await world.cluster("one", text=leading_to(member, token=token(4)))
         await world.until_online("one")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        (message,) = [
+            condition.message for condition in status.conditions if condition.type == "Reachable"
+        ]
         assert "its credentials expired on " in message
         await world.kubeconfig("one", leading_to(member, token=token(600)))
         await world.until_online("one")
@@ -313,7 +319,7 @@ async def test_an_origin_whose_write_conflicts_is_written_by_the_next_pass(
         world.api.fail_next("patch", "/applications/app/status$", status=409)
         member.release()
         status = await world.until(
-            lambda status: any(one.origin for each in status.inventory for one in each.objects)
+            lambda status: any(obj.origin for each in status.inventory for obj in each.objects)
         )
         await world.until_running("one")
     ((found,),) = [each.objects for each in status.inventory]
@@ -411,7 +417,9 @@ async def test_credentials_that_end_close_the_session(world, member, leading_to)
         await world.cluster("one", text=leading_to(member, token=f"a.{claims}.c"))
         await world.until_online("one")
         status = await world.until_cluster(lambda status: status.state == "Offline", "one")
-        (message,) = [each.message for each in status.conditions if each.type == "Reachable"]
+        (message,) = [
+            condition.message for condition in status.conditions if condition.type == "Reachable"
+        ]
         assert "its credentials expired on" in message
 
 

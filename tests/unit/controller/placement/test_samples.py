@@ -259,8 +259,8 @@ async def test_one_query_by_a_label_serves_all_clusters(stage):
     await stage.look()
     assert stage.on() == "two"
     terms = {
-        each["cluster"]: each["terms"][0]["value"]
-        for each in stage.status()["lastDecision"]["candidates"]
+        candidate["cluster"]: candidate["terms"][0]["value"]
+        for candidate in stage.status()["lastDecision"]["candidates"]
     }
     assert terms == {"one": 0.2, "two": 0.9}
 
@@ -349,7 +349,8 @@ async def test_clusters_with_the_same_label_share_a_query(stage):
     await stage.look()
     assert stage.on() == "three"
     reasons = {
-        each["cluster"]: each.get("reason") for each in stage.status()["lastDecision"]["candidates"]
+        candidate["cluster"]: candidate.get("reason")
+        for candidate in stage.status()["lastDecision"]["candidates"]
     }
     assert "no valid $(cluster.labels.zone)" in reasons["bare"]
 
@@ -388,7 +389,7 @@ async def test_a_hundred_clusters_are_one_request_in_a_period(stage):
     names = [f"c{number}" for number in range(100)]
 
     def said():
-        found = [{"metric": {"cluster": each}, "value": [1, "0.5"]} for each in names]
+        found = [{"metric": {"cluster": name}, "value": [1, "0.5"]} for name in names]
         return Said({"status": "success", "data": {"resultType": "vector", "result": found}})
 
     one_of_each(stage, BY, "cluster", names)
@@ -406,7 +407,7 @@ async def test_a_hundred_clusters_are_one_request_in_a_period(stage):
             if sample.task is not None:
                 await sample.task
         assert len(server.seen[BY]) == 3
-        assert {of(stage, each) for each in names} == {0.5}
+        assert {of(stage, name) for name in names} == {0.5}
         assert stage.controller._samples.count_without_value() == 0
 
 

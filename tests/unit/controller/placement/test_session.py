@@ -52,8 +52,8 @@ class Watched:
 
 @pytest.fixture
 async def member():
-    async with FakeApi() as found:
-        yield found
+    async with FakeApi() as api:
+        yield api
 
 
 def node(name, ready="True"):

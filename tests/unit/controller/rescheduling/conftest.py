@@ -25,8 +25,8 @@ def pytest_asyncio_loop_factories():
 
 @pytest.fixture
 async def api():
-    async with EvictingApi() as found:
-        yield found
+    async with EvictingApi() as evicting_api:
+        yield evicting_api
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ async def test_one_pod_makes_room(api, controlled):
         assert (taint["key"], taint["value"][:8], taint["effect"]) == (KEY, OURS, "NoSchedule")
         (kept,) = api.reservations()
         assert (kept["pod"], kept["uid"]) == ("kube-system/c", uid)
-        assert [each["name"] for each in kept["victims"]] == ["v1"]
+        assert [victim["name"] for victim in kept["victims"]] == ["v1"]
         await helped(api)
     ((_, options),) = api.evictions
     assert options["gracePeriodSeconds"] == 5
@@ -289,7 +289,12 @@ async def test_a_taint_that_the_api_refuses_ends_the_plan(full_api, controlled):
     full_api.fail_next("PATCH", "/nodes/n1$", count=None, status=422, body=body.encode())
     async with leading(controlled()):
         await until(lambda: "DoesNotFitAnyNode" in told(full_api))
-    assert sum(each.method == "PATCH" and "/nodes/" in each.path for each in full_api.requests) == 1
+    assert (
+        sum(
+            request.method == "PATCH" and "/nodes/" in request.path for request in full_api.requests
+        )
+        == 1
+    )
     assert full_api.evictions == []
 
 
@@ -432,7 +437,9 @@ async def test_who_is_bound_while_an_eviction_is_awaited_spares_the_rest(api, co
     async with leading(controlled()):
         # Those before are only tried.
         api.fail_next("POST", "/v0/eviction$", kind="hang")
-        await until(lambda: [each for each in api.requests if each.path.endswith("/v0/eviction")])
+        await until(
+            lambda: [request for request in api.requests if request.path.endswith("/v0/eviction")]
+        )
         api.release()
         api.fail_next("POST", "/v0/eviction$", kind="hang")
         tries = 2
@@ -453,7 +460,7 @@ async def test_two_share_a_node_and_no_victim(api, controlled):
     async with leading(controlled()):
         await until(lambda: len(api.evicted()) == 2)
         assert len(api.taints()) == 1
-        assert sorted(len(each["victims"]) for each in api.reservations()) == [1, 1]
+        assert sorted(len(reservation["victims"]) for reservation in api.reservations()) == [1, 1]
         for name in ("v0", "v1"):
             api.remove(PODS, name, "default")
         await asyncio.sleep(0.1)
@@ -492,7 +499,7 @@ async def test_nothing_is_evicted_while_too_many_nodes_are_not_ready(
         await until(lambda: reason in told(full_api))
     notes = [each["note"] for each in full_api.objects.all(EVENTS).values()]
     text = "rescheduling paused: 2 of 4 nodes are not ready, and 1 may be: "
-    assert any(each.startswith(text) for each in notes) is is_paused
+    assert any(note.startswith(text) for note in notes) is is_paused
 
 
 async def test_one_of_three_nodes_may_be_not_ready(full_api, controlled):

@@ -34,7 +34,7 @@ def note(api, text):
 
 def order(api, *parts):
     """The writes whose paths end so, in order."""
-    paths = [each.path for each in api.requests if each.method != "GET"]
+    paths = [request.path for request in api.requests if request.method != "GET"]
     return [part for path in paths for part in parts if path.endswith(part)]
 
 

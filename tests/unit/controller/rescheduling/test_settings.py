@@ -80,14 +80,14 @@ def test_plans_go_by_the_settings_and_spare_us():
 
 def test_what_is_critical_follows_from_the_settings():
     labels = {"matchLabels": {"k8s-app": "dns"}}
-    found = criteria_of(
+    criteria = criteria_of(
         ReschedulingSettings(
             system_namespaces=("a", "b"), critical_classes=("c",), critical_selector=labels
         )
     )
-    assert (found.namespaces, found.classes) == ({"a", "b"}, {"c"})
-    assert found.selector is not None
-    assert found.selector.matches({"k8s-app": "dns"})
+    assert (criteria.namespaces, criteria.classes) == ({"a", "b"}, {"c"})
+    assert criteria.selector is not None
+    assert criteria.selector.matches({"k8s-app": "dns"})
 
 
 def test_whoever_draws_from_the_same_number_draws_the_same():

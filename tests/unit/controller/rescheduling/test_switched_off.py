@@ -20,8 +20,8 @@ FOREIGN = {"key": KEY, "value": "true", "effect": "NoSchedule"}
 
 @pytest.fixture
 async def api():
-    async with EvictingApi() as found:
-        yield found
+    async with EvictingApi() as evicting_api:
+        yield evicting_api
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +51,7 @@ async def test_nodes_are_given_back(api, metrics):
         await until(lambda: api.is_clean("n1") and api.is_clean("n3"))
     assert api.taints("n2") == api.taints("n3") == [FOREIGN]
     assert {each.verb for each in api.requests} == {"create", "list", "get", "patch"}
-    assert len([each for each in api.requests if each.verb == "list"]) == 1
+    assert len([request for request in api.requests if request.verb == "list"]) == 1
 
 
 async def test_a_node_that_cannot_be_read_keeps_no_other(api, metrics):
@@ -66,4 +66,4 @@ async def test_without_the_rights_nothing_is_tried(api, metrics):
     async with switched_off(api, metrics, allowed=False):
         await until(lambda: api.requests)
         await asyncio.sleep(0.1)
-    assert {each.path for each in api.requests} == {SELF_ACCESS_REVIEWS.path()}
+    assert {request.path for request in api.requests} == {SELF_ACCESS_REVIEWS.path()}
