@@ -24,7 +24,7 @@ NAME: Final = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def faults(page: str, tests: Mapping[str, str]) -> Iterator[str]:
-    """What of a page, and of the texts of test files by their paths, does not fit together."""
+    """Yield each mismatch between a page and the texts of test files, which are given by path."""
     marked = defaultdict(set)
     for path, text in tests.items():
         for claim in MARK.findall(text):
@@ -61,9 +61,9 @@ def main(claims: list[str]) -> int:
     if claims:
         print(*(line for claim in claims for line in listed(claim, tests)), sep="\n")
         return 0
-    found = [f"{PAGE.relative_to(ROOT)}: {fault}" for fault in faults(PAGE.read_text(), tests)]
-    print(*found, sep="\n", end="\n" if found else "")
-    return bool(found)
+    mismatches = [f"{PAGE.relative_to(ROOT)}: {fault}" for fault in faults(PAGE.read_text(), tests)]
+    print(*mismatches, sep="\n", end="\n" if mismatches else "")
+    return bool(mismatches)
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def control_plane(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def prometheus(tmp_path_factory):
     """The Prometheus that tests share, and the gauges that it fetches; each takes its own names."""
-    with scraped(tmp_path_factory.mktemp("prometheus")) as found:
-        yield found
+    with scraped(tmp_path_factory.mktemp("prometheus")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -159,10 +159,10 @@ def server(control_plane, tmp_path_factory):
     namespace = fresh_namespace(kubectl, "shared-server", SERVED)
     invalid = json.dumps(cluster_policy("tried", nodeName="no name"))
     ready = policy("ready", namespace, nodeSelector={"example.com/ready": ""})
-    with Server(tmp_path_factory.mktemp("server"), policies=[ready]) as found:
+    with Server(tmp_path_factory.mktemp("server"), policies=[ready]) as server:
         selector = {"matchLabels": SERVED}
         configurations = (
-            webhook_configuration(kind, found.url, found.bundle, namespaceSelector=selector)
+            webhook_configuration(kind, server.url, server.bundle, namespaceSelector=selector)
             for kind in ("Mutating", "Validating")
         )
         with registered(kubectl, *configurations):
@@ -174,7 +174,7 @@ def server(control_plane, tmp_path_factory):
                     ).returncode
                 )
             )
-            yield found
+            yield server
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
-"""Finds phrases that readers from other countries read twice; `make lint` runs it.
+"""Finds phrases and names that readers from other countries read twice; `make lint` runs it.
 
-Each phrase has its replacement beside it. The arguments are files to check, by default
-all files that git tracks. Documents, manifests and Python strings are checked more strictly than
-comments and docstrings.
+Each phrase has its replacement beside it. The arguments are files to check, by default all files
+that git tracks. In Python files, a docstring must be a sentence that can be read alone, and no
+variable has a name that does not say what it is.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,23 +78,89 @@ STRICT: Final = {
     r"\bbelong into\b": "belong in",
     r"\bin order to go\b|\bthe way over\b": "migrate",
 }
-"""Not where users read it: documents, manifests, pages, and strings that are not docstrings."""
+"""Not in documents, manifests, pages, and in the strings, docstrings and comments of Python."""
+FRAGMENT: Final = re.compile(
+    r"(?:Also|As|By|How|In|Its|Of|Ours|The same|Theirs?|What|When|Where|Which|Who|Whose)\b"
+)
+"""The first words of docstrings that only continue the name above them."""
+VAGUE: Final = {"each", "found", "one", "other"}
+"""Names that do not say what a variable is."""
 ALLOWED: Final = {"LICENSE", "playground/LICENSE"}
+PENDING: Final[tuple[str, ...]] = (
+    "certs/",
+    "deploy/",
+    "docs/",
+    "harbourmaster/api/",
+    "harbourmaster/cli/",
+    "harbourmaster/controller/",
+    "harbourmaster/dashboard/",
+    "harbourmaster/evaluation/",
+    "harbourmaster/gates/",
+    "harbourmaster/kube/",
+    "harbourmaster/lifecycle/",
+    "harbourmaster/placement/",
+    "harbourmaster/providers/",
+    "harbourmaster/registration/",
+    "harbourmaster/rescheduling/",
+    "harbourmaster/serving/",
+    "harbourmaster/telemetry/",
+    "playground/",
+    "policies/",
+    "tests/bench/",
+    "tests/browser/",
+    "tests/chaos/",
+    "tests/cluster/",
+    "tests/conformance/",
+    "tests/fixtures/",
+    "tests/helpers/",
+    "tests/mutants/",
+    "tests/node/",
+    "tests/property/",
+    "tests/security/",
+    "tests/simulation/",
+    "tests/unit/test_",
+    "tests/unit/api/",
+    "tests/unit/certs/",
+    "tests/unit/cli/",
+    "tests/unit/controller/",
+    "tests/unit/dashboard/",
+    "tests/unit/deploy/",
+    "tests/unit/evaluation/",
+    "tests/unit/gates/",
+    "tests/unit/kube/",
+    "tests/unit/lifecycle/",
+    "tests/unit/placement/",
+    "tests/unit/playground/",
+    "tests/unit/policies/",
+    "tests/unit/providers/",
+    "tests/unit/registration/",
+    "tests/unit/rescheduling/",
+    "tests/unit/runtimes/",
+    "tests/unit/serving/",
+    "tests/unit/telemetry/",
+    "tests/unit/webhook/",
+    "webhook/",
+)
+"""Folders whose docstrings, comments and names are still to be rewritten."""
 
 
 def faults(name: str, text: str) -> list[str]:
     """The places in a text that hold one of the phrases: FILE:LINE: phrase: instead."""
     suffix = Path(name).suffix
     lines = list(enumerate(text.splitlines(), 1))
-    found = list(_found(name, lines, PHRASES))
-    if suffix in SHOWN:
-        found += _found(name, lines, STRICT)
-    if suffix == ".py":
-        found += _found(name, _strings(text), STRICT)
-    return found
+    problems = [] if name.startswith("tests/") else list(_matches(name, lines, PHRASES))
+    if suffix in SHOWN and not name.startswith("tests/"):
+        problems += _matches(name, lines, STRICT)
+    if suffix == ".py" and not name.startswith("tests/"):
+        problems += _matches(name, _strings(text), STRICT)
+    if suffix == ".py" and not name.startswith(PENDING):
+        problems += _matches(name, [*_docstrings(text), *_comments(text)], STRICT)
+        problems += _fragments(name, text)
+        problems += _vague_names(name, text)
+    return problems
 
 
-def _found(
+def _matches(
     name: str, lines: Iterable[tuple[int, str]], phrases: Mapping[str, str]
 ) -> Iterator[str]:
     for number, line in lines:
@@ -114,24 +182,62 @@ def _strings(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def _docstrings(text: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.lineno, str(node.value.value)
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def _fragments(name: str, text: str) -> Iterator[str]:
+    for number, docstring in _docstrings(text):
+        if start := FRAGMENT.match(docstring):
+            yield f"{name}:{number}: docstring begins with {start[0]!r}: write a sentence"
+
+
+def _vague_names(name: str, text: str) -> Iterator[str]:
+    """Variables and parameters with a vague name, except in a comprehension of one line."""
+    tree = ast.parse(text)
+    short = {
+        id(node)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp)
+        and outer.lineno == outer.end_lineno
+        for node in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            variable = node.arg
+        elif (
+            isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in short
+        ):
+            variable = node.id
+        else:
+            continue
+        if variable in VAGUE:
+            yield f"{name}:{node.lineno}: variable {variable!r}: name the thing"
+
+
 def main(names: list[str]) -> int:
-    """Print what is found; 1 if there is any."""
+    """Print what is problems; 1 if there is any."""
     if not names:
         listed = subprocess.run(
             ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
         )
         names = listed.stdout.splitlines()
-    found = [
+    problems = [
         fault
         for name in names
-        if Path(name).suffix in TEXTS
-        and name not in ALLOWED
-        and not name.startswith("tests/")
-        and (ROOT / name).is_file()
+        if Path(name).suffix in TEXTS and name not in ALLOWED and (ROOT / name).is_file()
         for fault in faults(name, (ROOT / name).read_text())
     ]
-    print(*found, sep="\n", end="\n" if found else "")
-    return bool(found)
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return bool(problems)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ PERCENT = re.compile(r"\[ *(\d+)%\]")
 
 
 class Budget(NamedTuple):
-    """What a stage may take on two idle cores: minutes from its start to its end, CPU seconds."""
+    """The limits of a stage on two idle cores: minutes from its start to its end, CPU seconds."""
 
     minutes: float
     cpu_seconds: float
@@ -119,7 +119,7 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How a process ended: exit code, when it ran, CPU seconds with its children, its report."""
+    """The end of a process: exit code, when it ran, CPU seconds with its children, its report."""
 
     code: int
     start: float

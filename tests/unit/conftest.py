@@ -1,4 +1,4 @@
-"""What every unit test leaves as it found it."""
+"""Checks that every unit test leaves global state unchanged."""
 
 from __future__ import annotations
 
