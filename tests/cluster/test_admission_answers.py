@@ -144,8 +144,8 @@ def test_a_contradiction_is_in_the_audit_log(contradicted, control_plane, served
         ]
 
     (annotations,) = eventually(creations)
-    found = annotations["mutate.harbourmaster.example.com/affinity-conflict"]
-    assert found.endswith("no node can satisfy both")
+    annotation = annotations["mutate.harbourmaster.example.com/affinity-conflict"]
+    assert annotation.endswith("no node can satisfy both")
 
 
 def test_a_broken_policy_warns_and_the_others_hold(kubectl, server, served_namespace):

@@ -93,16 +93,16 @@ async def test_a_cluster_with_half_of_it_is_told_what_is_missing(throwaway_contr
     plane = throwaway_control_plane(optional=())
     async with connected(plane.kubeconfig) as client:
         report = await look(client)
-        (found,) = report.findings
-        assert (found.check, found.severity) == ("installation", "fault")
-        assert found.text == f"is not installed in namespace {HOME}"
-        assert found.remedy.startswith("install it: docs/howto/installing.md")
+        (finding,) = report.findings
+        assert (finding.check, finding.severity) == ("installation", "fault")
+        assert finding.text == f"is not installed in namespace {HOME}"
+        assert finding.remedy.startswith("install it: docs/howto/installing.md")
         plane.kubectl(
             "apply", "--server-side", f"--kustomize={deployed_installation.manifests.DEPLOY}/crds"
         )
         plane.kubectl("create", "namespace", HOME)
-        (found,) = (await look(client)).findings
-        assert found.text == f"is not installed in namespace {HOME}"
+        (finding,) = (await look(client)).findings
+        assert finding.text == f"is not installed in namespace {HOME}"
         items = deployed_installation.manifests.render(
             plane.kubectl, deployed_installation.manifests.DEFAULT
         )

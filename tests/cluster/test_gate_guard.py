@@ -65,7 +65,10 @@ class Guarded:
         self._namespace = namespace
 
     def create(self, name, user="jane", *, labels=None, gated=True, scheduler=None, **annotations):
-        found = {key.replace("__", "/").replace("_", "-"): one for key, one in annotations.items()}
+        found = {
+            key.replace("__", "/").replace("_", "-"): annotation
+            for key, annotation in annotations.items()
+        }
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -105,7 +108,10 @@ OUR_CONTROLLER = "system:serviceaccount:harbourmaster-system:harbourmaster-contr
 
 
 def noted(**annotations):
-    found = {key.replace("__", "/").replace("_", "-"): one for key, one in annotations.items()}
+    found = {
+        key.replace("__", "/").replace("_", "-"): annotation
+        for key, annotation in annotations.items()
+    }
     return {"metadata": {"annotations": found}}
 
 

@@ -81,7 +81,7 @@ def kinds(request, kubectl):
 
 
 def stored_version(plural):
-    return next(name for name, each in versions(plural).items() if each["storage"])
+    return next(name for name, version in versions(plural).items() if version["storage"])
 
 
 def test_without_a_converter_the_stored_version_is_served(planes):

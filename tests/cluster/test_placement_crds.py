@@ -206,7 +206,9 @@ def test_backoff_has_bounds(refusal, kind):
 @pytest.mark.parametrize("kind", WITH_METRICS)
 def test_weights(create, refusal, kind):
     def metrics(*weights):
-        return {"metrics": [{"name": f"m{n}", "weight": each} for n, each in enumerate(weights)]}
+        return {
+            "metrics": [{"name": f"m{n}", "weight": weight} for n, weight in enumerate(weights)]
+        }
 
     assert_stored(create(kind, metrics(0, 0.5)))
     assert_stored(create(kind, metrics()))

@@ -80,8 +80,8 @@ class Batch:
             nodes = await self._all(self._node(node, node) for node, _, _ in settings.values())
             others = await self._all(
                 self._node(other, settings[name][0])
-                for name, one in cases.items()
-                for other in one.others_on(name)
+                for name, case in cases.items()
+                for other in case.others_on(name)
             )
             present = await self._all(
                 self._present(name, pods) for name, (_, pods, _) in settings.items()
@@ -123,7 +123,7 @@ class Batch:
         return msgspec.json.decode(await self._client.patch(NODES, name, taints))
 
     async def _present(self, node, pods):
-        return [await self._there(node, index, one) for index, one in enumerate(pods)]
+        return [await self._there(node, index, pod) for index, pod in enumerate(pods)]
 
     async def _there(self, node, index, given):
         """A pod on its node, in the state that the case gives."""
@@ -206,15 +206,15 @@ async def test_verdicts_are_those_of_the_scheduler(plane):
         stored = await Batch(client).run(cases)
     seconds = time.monotonic() - begun
     differing = {}
-    for one, (node, others, present, incoming) in zip(cases.values(), stored, strict=True):
+    for case, (node, others, present, incoming) in zip(cases.values(), stored, strict=True):
         ours = verdict(node, others, present, incoming, namespaces)
         theirs = _is_bound(incoming)
-        if not ours.fits is theirs is one.fits:
+        if not ours.fits is theirs is case.fits:
             said = [
                 condition.get("message") for condition in incoming["status"].get("conditions", ())
             ]
-            differing[one.name] = {
-                "expected": one.fits,
+            differing[case.name] = {
+                "expected": case.fits,
                 "ours": (ours.fits, ours.reasons),
                 "theirs": (theirs, said),
             }

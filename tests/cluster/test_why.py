@@ -37,8 +37,8 @@ def why(kubeconfig, *words):
 def policies_of(done):
     assert done.returncode == 0, done.stderr
     sections = json.loads(done.stdout)["sections"]
-    (found,) = [section["detail"] for section in sections if section["name"] == "policies"]
-    return found
+    (detail,) = [section["detail"] for section in sections if section["name"] == "policies"]
+    return detail
 
 
 def told(detail):

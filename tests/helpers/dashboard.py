@@ -42,7 +42,7 @@ class StubAccess:
     """
 
     def __init__(self, **users):
-        self.namespaces = {TOKEN: ALL} | {name: frozenset(found) for name, found in users.items()}
+        self.namespaces = {TOKEN: ALL} | {name: frozenset(user) for name, user in users.items()}
         self.kinds = {}
         self.names = {}
         self.asked = []

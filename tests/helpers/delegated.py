@@ -167,7 +167,7 @@ class Chance(random.Random):
                 REQUIRED: self.maybe(required, share),
                 PREFERRED: self.maybe(lambda make=preferred: self.several(make, 1, 2), share),
             }
-            if parts := {key: each for key, each in parts.items() if each}:
+            if parts := {key: part for key, part in parts.items() if part}:
                 found[name] = parts
         return found
 

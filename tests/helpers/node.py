@@ -155,7 +155,7 @@ class RealNode:
     def busiest(self, component="webhook", seconds=2.0):
         """Pod and container id of the one that uses most CPU: API servers keep to connections."""
         containers = self.containers(component)
-        before = {pod: self.cpu(each) for pod, each in containers.items()}
+        before = {pod: self.cpu(container) for pod, container in containers.items()}
         time.sleep(seconds)
         pod = max(containers, key=lambda pod: self.cpu(containers[pod]) - before[pod])
         return pod, containers[pod]

@@ -51,8 +51,8 @@ def deployment(name="web", *, on=(), cpu=1, place="shop", kind="Deployment", lab
         bare(f"{name}-{index}", each, labels=labels, place=place, owners=[owner(chain[-1])], **spec)
         for index, each in enumerate(on)
     ]
-    for each in pods:
-        each["spec"]["containers"] = [container(cpu)]
+    for pod in pods:
+        pod["spec"]["containers"] = [container(cpu)]
     return [*chain, *pods]
 
 

@@ -32,7 +32,7 @@ class Timeline:
     def run(self, until):
         """Let time pass."""
         while True:
-            due = [(each.due(), n) for n, each in enumerate(self.processes) if each.alive]
+            due = [(process.due(), n) for n, process in enumerate(self.processes) if process.alive]
             instant, number = min(due, default=(float("inf"), 0))
             if self._agenda and self._agenda[0][0] <= instant:
                 instant = self._agenda[0][0]

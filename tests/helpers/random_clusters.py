@@ -271,16 +271,16 @@ def shuffled(case, seed):
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
     events = [("put", obj) for obj in case.objects]
     rng.shuffle(events)
-    for each in case.pods:
+    for pod in case.pods:
         if rng.random() < 0.3:
             at = rng.randrange(len(events))
-            events.insert(at, ("put", replace(each, priority=each.priority + 1, node="n1")))
+            events.insert(at, ("put", replace(pod, priority=pod.priority + 1, node="n1")))
         elif rng.random() < 0.1:
-            events.insert(0, ("gone", each))
-    for each in case.nodes:
+            events.insert(0, ("gone", pod))
+    for node in case.nodes:
         if rng.random() < 0.3:
-            other = {**each.allocatable, "cpu": 100}
-            events.insert(rng.randrange(len(events)), ("put", replace(each, allocatable=other)))
+            other = {**node.allocatable, "cpu": 100}
+            events.insert(rng.randrange(len(events)), ("put", replace(node, allocatable=other)))
     last = [("put", each) for each in case.objects if rng.random() < 0.5]
     seen = {each.name for _, each in last}
     last += [("put", each) for each in case.objects if each.name not in seen]

@@ -42,7 +42,7 @@ def vector(*values, at=None):
 
 def matrix(*values, at=1_800_000_000):
     """One series of a range query, from that time on."""
-    series = {"metric": {}, "values": [[at + n, each] for n, each in enumerate(values)]}
+    series = {"metric": {}, "values": [[at + n, value] for n, value in enumerate(values)]}
     return Said({"status": "success", "data": {"resultType": "matrix", "result": [series]}})
 
 

@@ -117,7 +117,7 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
             if each.status.is_finished and each.spec.version != now.spec.version:
                 assert versions[name] == each
         current = now.spec.version
-    going = [name for name, one in versions.items() if not one.status.is_finished]
+    going = [name for name, version in versions.items() if not version.status.is_finished]
     assert going == [app_version_name("shop", history[-1], last)]
     assert versions[going[0]].status == AppVersionStatus()
     # A look by an older generation, as a new leader may have it, ends nothing that is later.

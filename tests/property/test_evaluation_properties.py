@@ -65,7 +65,9 @@ def test_a_success_is_never_lost(inputs):
     assert states
     for progress in states:
         assert met.items() <= progress.results.items()
-        met = {key: each for key, each in progress.results.items() if each.status == SUCCEEDED}
+        met = {
+            key: result for key, result in progress.results.items() if result.status == SUCCEEDED
+        }
 
 
 @given(RUNS)
@@ -111,8 +113,8 @@ def test_a_status_comes_back_as_it_was_written(inputs):
         status = EvaluationStatus(
             retry_count=progress.tries,
             evaluation_status={
-                key: Measurement(value=each.value, status=each.status, message=each.message)
-                for key, each in progress.results.items()
+                key: Measurement(value=result.value, status=result.status, message=result.message)
+                for key, result in progress.results.items()
             },
             overall_status=progress.state,
         )

@@ -91,8 +91,8 @@ OBJECTS = {
 }
 CHANGES = st.one_of(
     *(
-        st.tuples(st.just(resource), st.one_of(found, st.sampled_from(NAMES)))
-        for resource, found in OBJECTS.items()
+        st.tuples(st.just(resource), st.one_of(obj, st.sampled_from(NAMES)))
+        for resource, obj in OBJECTS.items()
     )
 )
 """An object that there is from now on, or the name of one that goes."""
@@ -120,10 +120,10 @@ def holds(text, objects):
     resource = KINDS[{"svc": "service", "cm": "configmap"}.get(kind, kind)]
     key, is_label, value = name.partition("=")
     found = [
-        each
-        for (kind, its_name), each in objects.items()
+        obj
+        for (kind, its_name), obj in objects.items()
         if kind == resource
-        and (each["metadata"]["labels"].get(key) == value if is_label else its_name == name)
+        and (obj["metadata"]["labels"].get(key) == value if is_label else its_name == name)
     ]
     if not found:
         return is_optional
@@ -152,11 +152,11 @@ def is_so(resource, found, test, objects):
         return status.get("Ready") == "True"
     if resource == resources.SERVICES:
         return any(
-            each["metadata"]["labels"].get(SERVICE_LABEL) == metadata["name"]
+            obj["metadata"]["labels"].get(SERVICE_LABEL) == metadata["name"]
             and any(
-                endpoint["conditions"].get("ready") is not False for endpoint in each["endpoints"]
+                endpoint["conditions"].get("ready") is not False for endpoint in obj["endpoints"]
             )
-            for (kind, _), each in objects.items()
+            for (kind, _), obj in objects.items()
             if kind == resources.SLICES
         )
     return True
@@ -191,8 +191,8 @@ class World:
     def fill(self, watch, resource, names=None):
         """Give a watch what there is; returns the keys that changed."""
         wanted = {
-            f"{PROD}/{name}": watch.cache._reader._decode(msgspec.json.encode(found))
-            for (kind, name), found in self.objects.items()
+            f"{PROD}/{name}": watch.cache._reader._decode(msgspec.json.encode(obj))
+            for (kind, name), obj in self.objects.items()
             if kind == resource
         }
         return frozenset(watch.cache.store.replace_all(wanted))

@@ -221,8 +221,8 @@ def busiest(asked, seconds=1.0):
         verb = "watch" if each.verb in {"list", "watch"} else each.verb
         times[verb, each.path, each.selector].append(each.time)
     return {
-        kind: max(sum(begin <= one < begin + seconds for one in found) for begin in found)
-        for kind, found in times.items()
+        kind: max(sum(begin <= one < begin + seconds for one in time) for begin in time)
+        for kind, time in times.items()
     }
 
 

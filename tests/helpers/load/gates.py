@@ -100,8 +100,8 @@ async def measure_release(plane, versions, quiet):
             idle = await idle_requests(controller, quiet)
             assert free.at == {}
             job_of = {
-                each["metadata"]["annotations"]["keptn.sh/workload"].rpartition("-")[2]: name
-                for name, each in jobs.objects.items()
+                obj["metadata"]["annotations"]["keptn.sh/workload"].rpartition("-")[2]: name
+                for name, obj in jobs.objects.items()
             }
             single, others = (
                 names[: min(SINGLE, versions // 2)],
