@@ -40,7 +40,7 @@ from harbourmaster.cli.why.model import Report, Section, Subject, WhyContext
 from harbourmaster.cli.why.policy_lines import Background
 from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
-from harbourmaster.cli.why.run import section_of
+from harbourmaster.cli.why.sections import section_of
 from harbourmaster.cli.why.sections.gate import GateDetail, told
 from harbourmaster.cli.why.ungated import planned
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY

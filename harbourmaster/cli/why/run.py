@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from harbourmaster.cli.arguments import subject_of
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.live.reader import unreadable
 from harbourmaster.cli.why.commands import KINDS, REFERRING
-from harbourmaster.cli.why.model import Report, Section, WhyContext
+from harbourmaster.cli.why.model import Report, WhyContext
 from harbourmaster.cli.why.render import show
+from harbourmaster.cli.why.sections import SECTIONS, section_of
 from harbourmaster.cli.why.subjects import fetched, owners_of, seen
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.serving.settings import StartError
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
 
-SECTIONS: Final = ("gate", "checks", "scheduling", "policies", "placement", "rescheduling")
-"""In the order in which they are printed; each is a module of ``sections``."""
-_REVIEW: Final = "review"
-
 
 def why(arguments: Arguments) -> int:
     """Answer; 0 there is an answer, 1 an object or a file is bad or not there, 2 no cluster.
@@ -37,7 +33,7 @@ def why(arguments: Arguments) -> int:
     """
     if arguments.manifests and arguments.what:
         raise StartError(f"why: give either -f or {arguments.what}, not both")
-    if arguments.manifests or arguments.what == _REVIEW:
+    if arguments.manifests or arguments.what == "review":
         # Only files need what reads files.
         from harbourmaster.cli.why import offline  # noqa: PLC0415
 
@@ -91,17 +87,3 @@ async def _explain(
     line = "; ".join(filter(None, (seen(subject, owners, now), doubt)))
     show(arguments, Report(subject, line, tuple(filter(None, found)), owners))
     return DONE
-
-
-async def section_of(name: str, context: WhyContext) -> Section | None:
-    """What one section says; what it could not read is its summary."""
-    try:
-        module = import_module(f"harbourmaster.cli.why.sections.{name}")
-        section: Section | None = await module.section(context)
-    except ApiError as error:
-        reason = unreadable(error, "it")
-    except ValueError as error:
-        reason = f"the cluster's answer about it is invalid: {error}"
-    else:
-        return section
-    return Section(name=name, state="unknown", code="unread", summary=reason)
