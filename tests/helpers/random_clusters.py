@@ -271,17 +271,17 @@ def shuffled(case, seed):
     rng = random.Random(seed)  # noqa: S311 - a fixed seed
     events = [("put", obj) for obj in case.objects]
     rng.shuffle(events)
-    for pod in case.pods:
+    for placed in case.pods:
         if rng.random() < 0.3:
             at = rng.randrange(len(events))
-            events.insert(at, ("put", replace(pod, priority=pod.priority + 1, node="n1")))
+            events.insert(at, ("put", replace(placed, priority=placed.priority + 1, node="n1")))
         elif rng.random() < 0.1:
-            events.insert(0, ("gone", pod))
-    for node in case.nodes:
+            events.insert(0, ("gone", placed))
+    for sized in case.nodes:
         if rng.random() < 0.3:
-            other = {**node.allocatable, "cpu": 100}
-            events.insert(rng.randrange(len(events)), ("put", replace(node, allocatable=other)))
-    last = [("put", each) for each in case.objects if rng.random() < 0.5]
-    seen = {each.name for _, each in last}
-    last += [("put", each) for each in case.objects if each.name not in seen]
+            other = {**sized.allocatable, "cpu": 100}
+            events.insert(rng.randrange(len(events)), ("put", replace(sized, allocatable=other)))
+    last = [("put", obj) for obj in case.objects if rng.random() < 0.5]
+    seen = {obj.name for _, obj in last}
+    last += [("put", obj) for obj in case.objects if obj.name not in seen]
     return [*events, *last]
