@@ -14,7 +14,7 @@ from harbourmaster.telemetry.phase_spans import PhaseTracer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.lifecycle.config import ConfigurationHolder
+    from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
     from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
     from harbourmaster.kube.client import Client
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics

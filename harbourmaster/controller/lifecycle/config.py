@@ -1,4 +1,4 @@
-"""The configuration in force, from the KeptnConfig that counts (keptn-spec 3.11)."""
+"""KeptnConfigs: whether each is in force, and what is wrong with it (keptn-spec 3.11)."""
 
 from __future__ import annotations
 
@@ -7,62 +7,22 @@ from typing import TYPE_CHECKING
 from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.keptn_config import (
     IN_FORCE,
     chosen,
-    configured,
     is_right,
     standing,
     waits_for_adoption,
 )
-from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.keptn_config import ChosenConfig
 
 
-class ConfigurationHolder:
-    """Holds the configuration in force, as soon as the watch brings it.
-
-    ``namespaces`` are those whose KeptnConfig may count, ours first. To be created before any
-    controller subscribes, so that every listener finds the new configuration.
-    """
-
-    def __init__(self, caches: LifecycleCaches, namespaces: Sequence[str]) -> None:
-        self._store = caches.configs.store
-        self._namespaces = tuple(namespaces)
-        self._current = LifecycleConfiguration()
-        self._listeners: list[Callable[[LifecycleConfiguration], None]] = []
-        self._log = get_logger("keptn-config")
-        caches.configs.subscribe(self._refresh)
-
-    @property
-    def current(self) -> LifecycleConfiguration:
-        """The configuration now; the defaults if no KeptnConfig counts."""
-        return self._current
-
-    def on_change(self, listener: Callable[[LifecycleConfiguration], None]) -> None:
-        """Call ``listener`` with each new configuration. It must not raise."""
-        self._listeners.append(listener)
-
-    def _refresh(self, _keys: frozenset[str]) -> None:
-        found = chosen(self._store.values(), self._namespaces).counts
-        configuration, problems = configured(found)
-        if configuration == self._current:
-            return
-        self._current = configuration
-        source = found.metadata.key if found is not None else "the defaults"
-        self._log.info("configuration changed", source=source, problems=problems)
-        for listener in self._listeners:
-            listener(configuration)
-
-
-class Configs:
+class ConfigReconciler:
     """Writes to each KeptnConfig whether it is in force, and what is wrong with it."""
 
     def __init__(self, context: Context) -> None:

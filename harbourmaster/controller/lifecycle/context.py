@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.references import ReferenceMode
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-    from harbourmaster.controller.lifecycle.config import ConfigurationHolder
+    from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
     from harbourmaster.controller.lifecycle.settings import LifecycleSettings
     from harbourmaster.controller.lifecycle.signals import Signals
     from harbourmaster.kube.client import Client

@@ -13,7 +13,8 @@ from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import Apps
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.channels import Channels
-from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
+from harbourmaster.controller.lifecycle.config import ConfigReconciler
+from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.creation_requests import CreationRequests
 from harbourmaster.controller.lifecycle.failed_nodes import FailedNodes
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 
 RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
-    watches.CONFIG: Configs,
+    watches.CONFIG: ConfigReconciler,
     watches.TASK_DEFINITIONS: TaskDefinitions,
     watches.WORKLOADS: Workloads,
     watches.CREATION_REQUESTS: CreationRequests,

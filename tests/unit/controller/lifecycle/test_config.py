@@ -10,7 +10,8 @@ import pytest
 from harbourmaster.api.resources import KEPTN_CONFIGS
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-from harbourmaster.controller.lifecycle.config import Configs, ConfigurationHolder
+from harbourmaster.controller.lifecycle.config import ConfigReconciler
+from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
@@ -38,7 +39,7 @@ class Controlled:
         self._changed = asyncio.Event()
         self.caches.configs.subscribe(lambda _keys: self._changed.set())
         self.holder.on_change(self._note)
-        self.job = Controller("keptn-config", lambda _queue: Configs(context), metrics)
+        self.job = Controller("keptn-config", lambda _queue: ConfigReconciler(context), metrics)
         self.job.reflectors = [self.caches.configs]
         self.caches.configs.subscribe(self.job.changed)
 
@@ -197,5 +198,5 @@ async def test_one_that_is_gone_is_left_alone(api, controlled, background):
     await controlled.caches.configs.synced.wait()
     api.fail_next("patch", "/config/status", status=404)
     # Nothing is raised, and nothing is told.
-    await Configs(controlled.context).reconcile("harbour/config")
+    await ConfigReconciler(controlled.context).reconcile("harbour/config")
     assert (writes(api), controlled.signals.reasons) == (1, [])
