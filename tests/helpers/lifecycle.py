@@ -17,7 +17,7 @@ from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle import controller, watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
-from harbourmaster.controller.lifecycle.pods import GatedPods
+from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
@@ -25,7 +25,7 @@ from helpers.changes import Changes
 from helpers.patience import PATIENCE
 from helpers.signals import RecordedSignals
 
-RECONCILERS = {watches.GATES: GatedPods, **controller.RECONCILERS}
+RECONCILERS = {watches.GATES: GatedPodReconciler, **controller.RECONCILERS}
 OWN_NAMESPACE = "harbourmaster-system"
 
 

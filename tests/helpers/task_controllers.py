@@ -13,8 +13,8 @@ from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
-from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
-from harbourmaster.controller.lifecycle.tasks import Tasks
+from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitionReconciler
+from harbourmaster.controller.lifecycle.tasks import TaskReconciler
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.changes import Changes
 from helpers.signals import RecordedSignals
@@ -50,10 +50,12 @@ class TaskControllers:
         )
         self.jobs = {
             watches.TASKS: Controller(
-                watches.TASKS, lambda _queue: Tasks(self.context), self.metrics
+                watches.TASKS, lambda _queue: TaskReconciler(self.context), self.metrics
             ),
             watches.TASK_DEFINITIONS: Controller(
-                watches.TASK_DEFINITIONS, lambda _queue: TaskDefinitions(self.context), self.metrics
+                watches.TASK_DEFINITIONS,
+                lambda _queue: TaskDefinitionReconciler(self.context),
+                self.metrics,
             ),
         }
         self._mirrors = (

@@ -31,7 +31,7 @@ LOOK_AGAIN: Final = 10.0
 """Seconds between looks whether the version of a former app is gone."""
 
 
-class Apps:
+class AppReconciler:
     """Reconciles KeptnApps: the version, then the end of earlier ones, then the status.
 
     Everything it needs is in the objects, so it may stop between any two writes.

@@ -10,25 +10,25 @@ from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.evaluations import Evaluations
 from harbourmaster.controller.extender.extender import start as start_extender
 from harbourmaster.controller.lifecycle import watches
-from harbourmaster.controller.lifecycle.apps import Apps
+from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.channels import Channels
 from harbourmaster.controller.lifecycle.config import ConfigReconciler
 from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
-from harbourmaster.controller.lifecycle.creation_requests import CreationRequests
-from harbourmaster.controller.lifecycle.failed_nodes import FailedNodes
+from harbourmaster.controller.lifecycle.creation_requests import CreationRequestReconciler
+from harbourmaster.controller.lifecycle.failed_nodes import FailedNodeReconciler
 from harbourmaster.controller.lifecycle.measures import Measures
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.mistakes import of_definitions, of_pods
-from harbourmaster.controller.lifecycle.pods import GatedPods
+from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.signals import Signals
-from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitions
-from harbourmaster.controller.lifecycle.tasks import Tasks
-from harbourmaster.controller.lifecycle.versions import AppVersions
-from harbourmaster.controller.lifecycle.wait_events import WaitEvents
-from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
-from harbourmaster.controller.lifecycle.workloads import Workloads
+from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitionReconciler
+from harbourmaster.controller.lifecycle.tasks import TaskReconciler
+from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
+from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
+from harbourmaster.controller.lifecycle.workloads import WorkloadReconciler
 from harbourmaster.controller.parts import Part
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.CONFIG: ConfigReconciler,
-    watches.TASK_DEFINITIONS: TaskDefinitions,
-    watches.WORKLOADS: Workloads,
-    watches.CREATION_REQUESTS: CreationRequests,
-    watches.APPS: Apps,
-    watches.APP_VERSIONS: AppVersions,
-    watches.WORKLOAD_VERSIONS: WorkloadVersions,
-    watches.TASKS: Tasks,
+    watches.TASK_DEFINITIONS: TaskDefinitionReconciler,
+    watches.WORKLOADS: WorkloadReconciler,
+    watches.CREATION_REQUESTS: CreationRequestReconciler,
+    watches.APPS: AppReconciler,
+    watches.APP_VERSIONS: AppVersionReconciler,
+    watches.WORKLOAD_VERSIONS: WorkloadVersionReconciler,
+    watches.TASKS: TaskReconciler,
     watches.EVALUATIONS: Evaluations,
     watches.EVALUATION_DEFINITIONS: of_definitions,
     watches.MISTAKES: of_pods,
-    watches.FAILED_NODES: FailedNodes,
-    watches.WAIT_EVENTS: WaitEvents,
+    watches.FAILED_NODES: FailedNodeReconciler,
+    watches.WAIT_EVENTS: WaitEventReconciler,
 }
 """All but that of gated pods, which is also given its queue."""
 _SHARED: Final = {
@@ -147,5 +147,5 @@ def start(process: Process) -> Part:
 
 def _reconciler(context: Context, name: str, queue: WorkQueue) -> Reconciler:
     if name == watches.GATES:
-        return GatedPods(context, queue.add)
+        return GatedPodReconciler(context, queue.add)
     return RECONCILERS[name](context)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _decode: Final = msgspec.json.Decoder(Workload).decode
 
 
-class CreationRequests:
+class CreationRequestReconciler:
     """Reconciles creation requests. The app comes first, then the deletion of the request."""
 
     def __init__(self, context: Context) -> None:

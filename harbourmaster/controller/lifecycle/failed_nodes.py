@@ -41,7 +41,7 @@ _PRE: Final = "pre"
 _decode: Final = msgspec.json.Decoder(WorkloadVersion).decode
 
 
-class FailedNodes:
+class FailedNodeReconciler:
     """Reconciles the failed nodes of one KeptnWorkloadVersion; keys are ``namespace/name``."""
 
     def __init__(self, context: Context) -> None:

@@ -28,7 +28,7 @@ _STATES: Final = {
 """Of the phase Gate, by the code of the admission warning."""
 
 
-class Mistakes(Generic[T]):
+class MistakeReconciler(Generic[T]):
     """Reports each mistake of each object in a cache once."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Mistakes(Generic[T]):
                 self._signals.emit(about, mistake.phase, mistake.state, mistake.text, warning=True)
 
 
-def of_definitions(context: Context) -> Mistakes[EvaluationDefinition]:
+def of_definitions(context: Context) -> MistakeReconciler[EvaluationDefinition]:
     """On targets of KeptnEvaluationDefinitions that cannot be parsed."""
 
     def find(found: EvaluationDefinition) -> list[Obstacle]:
@@ -71,10 +71,10 @@ def of_definitions(context: Context) -> Mistakes[EvaluationDefinition]:
             Obstacle("EvaluationTarget", "Invalid", str(error)) for error in target_errors(found)
         ]
 
-    return Mistakes(context, context.caches.evaluation_definitions, find)
+    return MistakeReconciler(context, context.caches.evaluation_definitions, find)
 
 
-def of_pods(context: Context) -> Mistakes[Pod]:
+def of_pods(context: Context) -> MistakeReconciler[Pod]:
     """On keys and owners of unbound pods in namespaces with gates."""
 
     def find(pod: Pod) -> list[Obstacle]:
@@ -82,4 +82,4 @@ def of_pods(context: Context) -> Mistakes[Pod]:
             return []
         return [Obstacle("Gate", _STATES[mistake.code], mistake.text) for mistake in pod.mistakes]
 
-    return Mistakes(context, context.caches.pods, find)
+    return MistakeReconciler(context, context.caches.pods, find)

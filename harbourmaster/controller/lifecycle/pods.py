@@ -88,7 +88,7 @@ class _Contained(Struct, frozen=True, gc=False):
 _containers: Final = msgspec.json.Decoder(_Contained).decode
 
 
-class GatedPods:
+class GatedPodReconciler:
     """Reconciles pods that wait at our gate, or in a scheduler that asks us."""
 
     def __init__(self, context: Context, wake: Callable[[str], None]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import TaskDefinition
 
 
-class TaskDefinitions:
+class TaskDefinitionReconciler:
     """Keeps each function's ConfigMap as the definition has it, and names it in the status."""
 
     def __init__(self, context: Context) -> None:

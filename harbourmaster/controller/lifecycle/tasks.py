@@ -40,7 +40,7 @@ _LOOK_AGAIN: Final = 3.0
 _decode: Final = msgspec.json.Decoder(Task).decode
 
 
-class Tasks:
+class TaskReconciler:
     """Brings each task to its result."""
 
     def __init__(self, context: Context) -> None:

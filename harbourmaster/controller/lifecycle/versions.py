@@ -236,7 +236,7 @@ def _refusal(creation: Creation, error: ApiError) -> PhaseNotice:
     return PhaseNotice(phase=word, state="Failed", text=text, warning=True)
 
 
-class AppVersions:
+class AppVersionReconciler:
     """Reconciles one KeptnAppVersion; keys are ``namespace/name``."""
 
     def __init__(self, context: Context) -> None:

@@ -43,7 +43,7 @@ INTERVAL: Final = 0.2
 """Seconds between two events, whatever they are about."""
 
 
-class WaitEvents:
+class WaitEventReconciler:
     """Reconciles the events about pods that wait for one version; for a single worker."""
 
     def __init__(self, context: Context) -> None:

@@ -169,7 +169,7 @@ _APP = "app"
 _OWNER = "owner"
 
 
-class WorkloadVersions:
+class WorkloadVersionReconciler:
     """Reconciles one KeptnWorkloadVersion; keys are ``namespace/name``."""
 
     def __init__(self, context: Context) -> None:

@@ -40,7 +40,7 @@ LOOK_AGAIN: Final = 10.0
 """Seconds between looks whether the version of a former workload is gone."""
 
 
-class Workloads:
+class WorkloadReconciler:
     """Reconciles KeptnWorkloads; the version comes first, then the status that names it."""
 
     def __init__(self, context: Context) -> None:

@@ -12,7 +12,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.controller.lifecycle.versions import AppVersions
+from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
 from harbourmaster.gates.names import version_name
 from harbourmaster.kube.errors import (
     ConflictError,
@@ -51,7 +51,7 @@ def begin(server):
     def start(version=None, **options):
         if version is not None:
             server.put(APP_VERSIONS, version)
-        return Mirrored(server, AppVersions, now=lambda: NOW, **options)
+        return Mirrored(server, AppVersionReconciler, now=lambda: NOW, **options)
 
     return start
 

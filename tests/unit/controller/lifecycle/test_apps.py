@@ -5,7 +5,7 @@ import pytest
 
 from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle import watches
-from harbourmaster.controller.lifecycle.apps import Apps
+from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.lifecycle.model import App
 from helpers.gated import PROD, Dying, names, put, until_death
 from helpers.lifecycle import context_of, running, told
@@ -110,7 +110,7 @@ async def test_the_context_is_asked_for_live(api, client):
     stored = put(api, APPS, app())
     found = context_of(client)
     found.caches.apps.store.put(f"{PROD}/shop", msgspec.convert(stored, App))
-    await Apps(found).reconcile(f"{PROD}/shop")
+    await AppReconciler(found).reconcile(f"{PROD}/shop")
     assert version(api, f"1.0-{FIRST}")["spec"]["preDeploymentTasks"] == ["warm"]
 
 

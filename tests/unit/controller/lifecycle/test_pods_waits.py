@@ -10,7 +10,7 @@ from harbourmaster.api.resources import CONFIG_MAPS, JOBS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import wait_watches, watches
-from harbourmaster.controller.lifecycle.wait_events import WaitEvents
+from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
 from harbourmaster.lifecycle.gated_pods import versions_of_pod
 from helpers.gated import (
     CREATED,
@@ -104,7 +104,7 @@ async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, m
     make(api, waiter("goes", waits("cm/settings")), waiter("stays", waits("cm/none")))
     config_map(api)
     async with running(client) as world:
-        told = WaitEvents(world.context)
+        told = WaitEventReconciler(world.context)
         await world.until(lambda: world.caches.waits.needed)
         reports = world.caches.waits.reports(PROD)
         await world.until(

@@ -11,7 +11,7 @@ from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import CORE_EVENTS, JOBS, PODS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.task_jobs import TaskJob, TaskPods
-from harbourmaster.controller.lifecycle.tasks import Tasks
+from harbourmaster.controller.lifecycle.tasks import TaskReconciler
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.jobs import NONCE
 from harbourmaster.lifecycle.task_pods import TaskFault, TaskPod
@@ -272,7 +272,7 @@ async def test_without_an_event_the_search_slows_down(api, controllers):
     start(api, await running(api, controllers))
     await api.until_seen(*OF_EVENTS)
     await controllers.stop()
-    tasks, waits = Tasks(controllers.context), []
+    tasks, waits = TaskReconciler(controllers.context), []
     for _ in range(5):
         controllers.moment = parse(STARTED) + timedelta(seconds=sum(waits))
         waits.append(await tasks.reconcile(KEY))

@@ -18,8 +18,8 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.controller.lifecycle.versions import AppVersions
-from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.model import ResourceReference
 from helpers.fake_store import StatusError
@@ -80,8 +80,8 @@ async def life(server, signals):
     """One life of both reconcilers: until nothing is left to do, or it is killed."""
     both = Mirrored(
         server,
-        AppVersions,
-        WorkloadVersions,
+        AppVersionReconciler,
+        WorkloadVersionReconciler,
         now=lambda: NOW,
         signals=signals,
         settings={"promotion_tasks": True},

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harbourmaster.controller.lifecycle.owners import decode_owner
-from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEvents
+from harbourmaster.controller.lifecycle.wait_events import INTERVAL, WaitEventReconciler
 from harbourmaster.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from harbourmaster.lifecycle.gate_waits import APP_DUE, REPEAT, SETTLED
 from harbourmaster.lifecycle.gated_pods import decode_pod
@@ -54,7 +54,7 @@ class Waits:
         self.client = Patches()
         self.context = context_of(self.client, now=self.now)
         self.caches = self.context.caches
-        self.reconciler = WaitEvents(self.context)
+        self.reconciler = WaitEventReconciler(self.context)
         self.told = []
         self.context.signals.on_told = self._note
         self.put(self.caches.replica_sets, replica_set(), decode_owner)

@@ -17,7 +17,7 @@ from harbourmaster.api.resources import (
     WORKLOADS,
 )
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersions
+from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     FailedNode,
@@ -67,7 +67,7 @@ def begin(server, clock):
     def start(version=None, **options):
         if version is not None:
             server.put(WORKLOAD_VERSIONS, version)
-        return Mirrored(server, WorkloadVersions, now=clock, **options)
+        return Mirrored(server, WorkloadVersionReconciler, now=clock, **options)
 
     return start
 
