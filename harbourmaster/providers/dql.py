@@ -28,8 +28,9 @@ from harbourmaster.providers.targets import complaint, endpoint
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.http import Http
     from harbourmaster.providers.model import Question, Target
+    from harbourmaster.providers.replies import Reply
 
 _VALUE: Final = "value"
 """The field that counts if there are several; of an object its average counts."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlencode
 
 import aiohttp
-from msgspec import Struct
 from yarl import URL
 
 from harbourmaster.providers.addresses import Addresses, literal, parsed, place
@@ -24,11 +22,11 @@ from harbourmaster.providers.errors import (
     TooLargeError,
     UnreachableError,
 )
-from harbourmaster.providers.replies import words
+from harbourmaster.providers.replies import Reply, words
 from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from harbourmaster.providers.connecting import Lookup
@@ -46,14 +44,6 @@ _PLAIN_HEADERS: Final = frozenset({"accept", "content-type"})
 SHORTEST_SECRET: Final = 4
 """Characters; shorter values occur in any text."""
 BLOT: Final = "***"
-
-
-class Reply(Struct, frozen=True, gc=False):
-    """A response; the names of ``headers`` are lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Http:

@@ -24,8 +24,9 @@ from harbourmaster.providers.targets import basic, successful
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.http import Http
     from harbourmaster.providers.model import Question, Table, Target
+    from harbourmaster.providers.replies import Reply
 
 _TYPE: Final = "application/vnd.ksql.v1+json"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`")

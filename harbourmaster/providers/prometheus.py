@@ -27,8 +27,9 @@ from harbourmaster.providers.targets import basic, endpoint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.http import Http
     from harbourmaster.providers.model import Question, Target
+    from harbourmaster.providers.replies import Reply
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"

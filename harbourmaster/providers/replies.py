@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -21,7 +23,6 @@ from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from harbourmaster.providers.errors import ProviderError
-    from harbourmaster.providers.http import Reply
 
 _T = TypeVar("_T")
 
@@ -36,6 +37,14 @@ _BAD_QUERY: Final = (
 )
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """RecursionError: the JSON is nested too deeply."""
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """A response; the names of ``headers`` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 def raise_for_status(reply: Reply, said: str | None = None) -> None:

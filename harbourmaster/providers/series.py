@@ -20,8 +20,8 @@ from harbourmaster.providers.replies import words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from harbourmaster.providers.http import Reply
     from harbourmaster.providers.model import Question
+    from harbourmaster.providers.replies import Reply
 
 MAX_SAMPLES: Final = 10_000
 _YEAR_10000: Final = 253_402_300_800

@@ -13,8 +13,9 @@ from harbourmaster.providers.replies import UNREADABLE, raise_for_status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.providers.http import Http, Reply
+    from harbourmaster.providers.http import Http
     from harbourmaster.providers.model import Target
+    from harbourmaster.providers.replies import Reply
 
 _COMPLAINTS: Final = (
     "error",

@@ -12,8 +12,9 @@ from aiohttp import web
 
 from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import ProviderError
-from harbourmaster.providers.http import Http, Reply
+from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Answer
+from harbourmaster.providers.replies import Reply
 
 RECORDED = Path(__file__).parents[1] / "fixtures/providers"
 CANARY = "canary"

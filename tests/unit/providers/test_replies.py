@@ -15,8 +15,14 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.providers.http import Reply
-from harbourmaster.providers.replies import MAX_PAUSE, MAX_WORDS, decoded, raise_for_status, words
+from harbourmaster.providers.replies import (
+    MAX_PAUSE,
+    MAX_WORDS,
+    Reply,
+    decoded,
+    raise_for_status,
+    words,
+)
 
 NUMBERS = msgspec.json.Decoder(dict[str, float])
 
