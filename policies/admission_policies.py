@@ -23,14 +23,14 @@ from harbourmaster.policies.cel import (
     Limits,
     literal,
 )
+from harbourmaster.policies.cel_paths import matching, namespace_labels
 from harbourmaster.policies.model import NODE_SELECTOR, REQUIRED, SCHEDULER_NAME, TOLERATIONS
-from harbourmaster.policies.parts import matching, namespace_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from harbourmaster.policies.cel_paths import PodPaths
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.parts import Part
 
     Json = dict[str, Any]
     Terms = Sequence[Json]
@@ -62,13 +62,13 @@ class Expressions(Struct, frozen=True):
     """Of each policy, whether the object is selected and lacks something of it."""
 
 
-def expressions(policies: Sequence[CompiledPolicy], part: Part) -> Expressions:
+def expressions(policies: Sequence[CompiledPolicy], part: PodPaths) -> Expressions:
     """Policies without a fault, in the order of their ranks."""
     return _Generator(policies, part).expressions()
 
 
 class _Generator:
-    def __init__(self, policies: Sequence[CompiledPolicy], part: Part) -> None:
+    def __init__(self, policies: Sequence[CompiledPolicy], part: PodPaths) -> None:
         self._policies = policies
         self._part = part
         self._required = {

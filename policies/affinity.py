@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.patches import add
-from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
-from harbourmaster.policies.model import AFFINITY, ON_TOO_LARGE, PREFERRED, REQUIRED, WARN
-from harbourmaster.policies.notes import Note
-from harbourmaster.policies.pods import PodSpec
-from harbourmaster.policies.product import (
+from harbourmaster.policies.affinity_product import (
     ProductTooLargeError,
     conjunction,
     node_terms,
     selector_conflict,
 )
+from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
+from harbourmaster.policies.model import AFFINITY, ON_TOO_LARGE, PREFERRED, REQUIRED, WARN
+from harbourmaster.policies.notes import Note
+from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from harbourmaster.api.patches import Operation
+    from harbourmaster.policies.affinity_product import Conflict, NodeTerms, Requirement
     from harbourmaster.policies.compiled import CompiledPolicy, Entries
     from harbourmaster.policies.pods import PodView
-    from harbourmaster.policies.product import Conflict, NodeTerms, Requirement
     from harbourmaster.policies.requirements import ConstraintKey
 
     Json = dict[str, Any]

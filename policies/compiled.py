@@ -11,6 +11,7 @@ from msgspec import Struct
 from harbourmaster.api.field_errors import reason
 from harbourmaster.api.selectors import EVERYTHING, Matcher, compile_selector
 from harbourmaster.policies import keys
+from harbourmaster.policies.affinity_product import Requirement, compile_requirement, each_once
 from harbourmaster.policies.enforcement import (
     WEBHOOK,
     enforcement_of,
@@ -18,7 +19,6 @@ from harbourmaster.policies.enforcement import (
     policy_hash,
 )
 from harbourmaster.policies.model import DENY, ON_TOO_LARGE, PREFERRED, REQUIRED, PolicySpec
-from harbourmaster.policies.product import Requirement, compile_requirement, each_once
 from harbourmaster.policies.requirements import FIELDS
 from harbourmaster.policies.validation import validate_spec
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from harbourmaster.policies import cel
 from harbourmaster.policies.admission_policies import MAX_EXPRESSION, expressions
+from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PARTS, PODS, PROBE_NAMESPACE
 from harbourmaster.policies.compiled import CompiledPolicy
 from harbourmaster.policies.enforcement import BOUND_KEY, COMPILED_KEY, WEBHOOK
-from harbourmaster.policies.parts import NAMESPACE_NAME, PARTS, PODS, PROBE_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from harbourmaster.api.patches import Operation, apply
-from harbourmaster.policies.atoms import REQUIRED_TERMS, Fields, label_path, list_path
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
 from harbourmaster.policies.merge import merge, owned_fields
 from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
 from harbourmaster.policies.notes import Note
+from harbourmaster.policies.owned_fields import REQUIRED_TERMS, OwnedFields, label_path, list_path
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.unmatched import MatchSubject, Mismatch, why_unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
+    from harbourmaster.policies.affinity_product import Requirement
     from harbourmaster.policies.merge import MergeOptions
     from harbourmaster.policies.pods import PodView
-    from harbourmaster.policies.product import Requirement
 
     Json = dict[str, Any]
 
@@ -160,7 +160,7 @@ class _Steps:
         self._at = pointer[1:].replace("/", ".")
         self._options = options
         self._original = owned_fields(pod)
-        self._fields = Fields.of(self._original)
+        self._fields = OwnedFields.of(self._original)
         self._notes: list[Note] = []
         self._sources: dict[str, tuple[str, ...]] = dict.fromkeys(self._fields.values, (OWN,))
         self._node_name_by = self._scheduler_by = OWN
@@ -171,7 +171,7 @@ class _Steps:
         merged = merge(self._pod, "", policies, self._options)
         document = copy.deepcopy(self._original)
         apply(document, merged.operations)
-        before, after = self._fields, Fields.of(document)
+        before, after = self._fields, OwnedFields.of(document)
         notes = [note for note in merged.notes if note not in self._notes]
         if policy.fault is None:
             found = tuple(self._contributions(policy, before, after, notes))
@@ -211,7 +211,7 @@ class _Steps:
         return f"{self._at}.{path}"
 
     def _contributions(
-        self, policy: CompiledPolicy, before: Fields, after: Fields, notes: list[Note]
+        self, policy: CompiledPolicy, before: OwnedFields, after: OwnedFields, notes: list[Note]
     ) -> Iterator[Contribution]:
         whys = {note.code: note.text for note in notes}
         for key, value in policy.node_selector:
@@ -225,7 +225,9 @@ class _Steps:
         if policy.scheduler_name:
             yield self._scheduler(policy.reference, policy.scheduler_name, before, after, whys)
 
-    def _single(self, path: str, value: str, before: Fields, after: Fields) -> Contribution:
+    def _single(
+        self, path: str, value: str, before: OwnedFields, after: OwnedFields
+    ) -> Contribution:
         full = self._full(path)
         was, now = before.values.get(path), after.values.get(path)
         if now != was:
@@ -243,8 +245,8 @@ class _Steps:
         self,
         policy: CompiledPolicy,
         name: str,
-        before: Fields,
-        after: Fields,
+        before: OwnedFields,
+        after: OwnedFields,
         whys: dict[str, str],
     ) -> Contribution:
         if not self._options.node_name_as_field or NODE_NAME in before.values:
@@ -259,7 +261,12 @@ class _Steps:
         return Contribution(full, name, "as-affinity", why="a pod with a gate must not name a node")
 
     def _scheduler(
-        self, reference: str, name: str, before: Fields, after: Fields, whys: dict[str, str]
+        self,
+        reference: str,
+        name: str,
+        before: OwnedFields,
+        after: OwnedFields,
+        whys: dict[str, str],
     ) -> Contribution:
         full = self._full(SCHEDULER_NAME)
         if self._scheduler_by:
@@ -274,8 +281,8 @@ class _Steps:
         path: str,
         entries: Sequence[tuple[Json, Hashable]],
         key_of: Callable[[Json], Hashable],
-        before: Fields,
-        after: Fields,
+        before: OwnedFields,
+        after: OwnedFields,
     ) -> Iterator[Contribution]:
         """What became of the items of a list, which only grows."""
         old, new = before.lists.get(path, []), after.lists.get(path, [])
@@ -289,7 +296,7 @@ class _Steps:
                 yield Contribution(self._full(at), item, "already-there", self._sources[at])
 
     def _required(
-        self, policy: CompiledPolicy, before: Fields, after: Fields, whys: dict[str, str]
+        self, policy: CompiledPolicy, before: OwnedFields, after: OwnedFields, whys: dict[str, str]
     ) -> Iterator[Contribution]:
         full = self._full(REQUIRED_TERMS)
         was, now = before.values.get(REQUIRED_TERMS), after.values.get(REQUIRED_TERMS)
@@ -311,7 +318,7 @@ def _why_not(whys: dict[str, str]) -> str:
     return whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
 
 
-def _is_there(asked: Requirement, fields: Fields) -> bool:
+def _is_there(asked: Requirement, fields: OwnedFields) -> bool:
     """Whether each of the required terms asks for as much."""
     terms = fields.values.get(REQUIRED_TERMS) or ()
     return bool(terms) and all(asked.absorbs(node_term_key(term)) for term in terms)

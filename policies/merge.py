@@ -27,9 +27,9 @@ from harbourmaster.policies.pods import PodSpec, is_absent
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from harbourmaster.policies.affinity_product import Requirement
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import PodView
-    from harbourmaster.policies.product import Requirement
 
     Json = dict[str, Any]
 

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.sizes import size_errors
 from harbourmaster.policies.affinity import refusal_of
+from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.notes import Note
-from harbourmaster.policies.parts import PROBE_NAMESPACE
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.auditing import Audit

@@ -18,8 +18,8 @@ from harbourmaster.policies.cel import (
     OWN_ITEMS,
     OWN_TERMS,
 )
+from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.model import ON_TOO_LARGE, PREFERRED, REQUIRED
-from harbourmaster.policies.parts import NAMESPACE_NAME, PROBE_NAMESPACE
 from helpers.compiler_faults import FAULTS
 from helpers.delegated import (
     ASKS,

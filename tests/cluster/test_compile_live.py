@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harbourmaster.playground.installation import Installation
-from harbourmaster.policies.parts import PROBE_NAMESPACE
+from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from helpers.cluster import eventually
 from helpers.command import harbourmaster
 from helpers.flow.installation import FLAGS

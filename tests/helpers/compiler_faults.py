@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harbourmaster.policies import admission_policies, cel, delegation, parts
+from harbourmaster.policies import admission_policies, cel, cel_paths, delegation
 
 
 class Fault(NamedTuple):
@@ -23,7 +23,7 @@ class Fault(NamedTuple):
         """Compile with the fault."""
         kept = cel, delegation.expressions
         try:
-            for module in (cel, parts, admission_policies):
+            for module in (cel, cel_paths, admission_policies):
                 text = _text(module)
                 if module.__name__.endswith(f".{self.module}"):
                     assert text.count(self.old) == 1, self
@@ -35,7 +35,7 @@ class Fault(NamedTuple):
         finally:
             delegation.cel = cel
             package = sys.modules["harbourmaster.policies"]
-            for module in (cel, parts, admission_policies):
+            for module in (cel, cel_paths, admission_policies):
                 sys.modules[module.__name__] = module
                 setattr(package, module.__name__.rpartition(".")[2], module)
             delegation.expressions = kept[1]
@@ -53,7 +53,7 @@ def _load(name, text):
     exec(compile(text, name, "exec"), module.__dict__)  # noqa: S102 - our own text
 
 
-CEL, PARTS, POLICIES = "cel", "parts", "admission_policies"
+CEL, PATHS, POLICIES = "cel", "cel_paths", "admission_policies"
 FAULTS = {
     "In ignores all values but one": Fault(
         CEL, "{literal(sorted(values))}", "{literal(sorted(values)[:1])}"
@@ -121,10 +121,10 @@ FAULTS = {
         POLICIES, 'before = f"variables.terms{index}"', "pass"
     ),
     "the selector of namespaces is not asked": Fault(
-        PARTS, "cel.selects(namespaces, _NAMESPACE_LABELS),", '"true",'
+        PATHS, "cel.selects(namespaces, _NAMESPACE_LABELS),", '"true",'
     ),
     "a selector of pods is not asked": Fault(
-        PARTS, "cel.selects(policy.pods, _LABELS),", '"true",'
+        PATHS, "cel.selects(policy.pods, _LABELS),", '"true",'
     ),
     "an entry that is there is appended": Fault(
         POLICIES, 'f"!({literal(key)} in variables.{name}Keys)"', '"true"'

@@ -20,11 +20,11 @@ from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.admission_policies import MAX_ADDED_VALUES
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.cel import MAX_REQUIREMENTS, MAX_TERMS, counted
+from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import compile_objects, select
 from harbourmaster.policies.enforcement import COMPILED_KEY
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import PREFERRED, REQUIRED
-from harbourmaster.policies.parts import PROBE_NAMESPACE
 from harbourmaster.registration.settings import RegistrationSettings
 from harbourmaster.webhook.sources import read_policy
 from helpers.objects import API, cluster_policy

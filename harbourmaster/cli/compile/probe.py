@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from harbourmaster.cli.render import rendered
 from harbourmaster.cli.reviews import pod_in
+from harbourmaster.policies.cel_paths import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.model import (
     AFFINITY,
@@ -15,7 +16,6 @@ from harbourmaster.policies.model import (
     SCHEDULER_NAME,
     TOLERATIONS,
 )
-from harbourmaster.policies.parts import NAMESPACE_NAME, PROBE_NAMESPACE
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Namespace, Snapshot

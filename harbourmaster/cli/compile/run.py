@@ -36,6 +36,7 @@ from harbourmaster.controller.enforcement import decode
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.kube.server_version import ServerVersion, server_version
+from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.delegation import (
     SET_KEY,
     Registered,
@@ -43,7 +44,6 @@ from harbourmaster.policies.delegation import (
     select,
 )
 from harbourmaster.policies.enforcement import QUIET, WEBHOOK, decode_compiled, enforced
-from harbourmaster.policies.parts import PROBE_NAMESPACE
 from harbourmaster.registration.desired import (
     GATES_LABEL,
     PODS_ENTRY,

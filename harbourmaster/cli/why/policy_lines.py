@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from harbourmaster.cli.live.kinds import OF_DAEMONS
 from harbourmaster.cli.why.model import Line
-from harbourmaster.policies.atoms import REQUIRED_TERMS
 from harbourmaster.policies.explain import CHANGES, OWN
 from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.model import CLUSTER_POLICY, NODE_NAME
+from harbourmaster.policies.owned_fields import REQUIRED_TERMS
 from harbourmaster.policies.unmatched import ELSEWHERE
 
 if TYPE_CHECKING:

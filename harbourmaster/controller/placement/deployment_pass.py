@@ -38,7 +38,7 @@ from harbourmaster.placement.rollout import (
     Write,
     next_action,
 )
-from harbourmaster.registration.fights import Fights
+from harbourmaster.registration.repair_limiter import RepairLimiter
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Memory:
         self.copies = Copies()
         self.announced: set[str] = set()
         """The clusters of which was told what is deleted at the end."""
-        self.fights = Fights()
+        self.limiter = RepairLimiter()
         self.told = ""
 
     def seconds_left(self, now: float, until: float) -> float | None:
@@ -195,13 +195,13 @@ class DeploymentPass:
         drift = known.drift()
         if not drift:
             return False
-        fights = self._memory.fights
-        if fights.hold(_DRIFT, drift, self.now):
+        limiter = self._memory.limiter
+        if limiter.delay(_DRIFT, drift, self.now):
             self.is_unfinished = True
             return False
         self._drifted = known
         self._log.info("drift detected", what=drift)
-        if fights.record(_DRIFT, drift, self.now):
+        if limiter.record(_DRIFT, drift, self.now):
             text = f"{drift} repeatedly: another client writes it too"
             self.writer.tell("Drift", text, "Warning")
         return True

@@ -20,7 +20,7 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.controller.registration.configurations import RESYNC, report_repair
 from harbourmaster.kube.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 from harbourmaster.registration.drift import certificates_in
-from harbourmaster.registration.fights import Fights
+from harbourmaster.registration.repair_limiter import RepairLimiter
 from harbourmaster.registration.trust import bundle_of
 from harbourmaster.telemetry.logging import get_logger
 
@@ -85,7 +85,7 @@ class Carried:
         self._ca_bundle = ca_bundle
         self._events = process.events
         self._metrics = process.metrics.registration
-        self._fights = Fights()
+        self._limiter = RepairLimiter()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[str, str] = {}
         self._refused: set[str] = set()
@@ -125,7 +125,7 @@ class Carried:
             self._agreed[name] = wanted
             return 0.0
         now = asyncio.get_running_loop().time()
-        wait = self._fights.hold(name, wanted, now)
+        wait = self._limiter.delay(name, wanted, now)
         if wait:
             return wait
         try:
@@ -167,7 +167,7 @@ class Carried:
                 self._events.emit(regarding, "Normal", "Updated", note)
             return
         note = f"{title} was changed by hand and carries our authorities again"
-        is_fight = self._fights.record(name, wanted, now)
+        is_fight = self._limiter.record(name, wanted, now)
         report_repair(
             self._events,
             self._metrics,

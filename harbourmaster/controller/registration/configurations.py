@@ -17,7 +17,7 @@ from harbourmaster.controller.objects import reference
 from harbourmaster.registration.break_glass import opened, standing
 from harbourmaster.registration.desired import Home, desired, name_of
 from harbourmaster.registration.drift import Repair, compare, describe, repaired
-from harbourmaster.registration.fights import Fights
+from harbourmaster.registration.repair_limiter import RepairLimiter
 from harbourmaster.registration.trust import bundle_of
 from harbourmaster.telemetry.logging import get_logger
 
@@ -59,7 +59,7 @@ class Configurations:
         self._ca_bundle = ca_bundle
         self._events = process.events
         self._metrics = process.metrics.registration
-        self._fights = Fights()
+        self._limiter = RepairLimiter()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[Resource, dict[str, Any]] = {}
         self._glasses: dict[Resource, BreakGlass] = {}
@@ -113,7 +113,7 @@ class Configurations:
 
     async def _create(self, resource: Resource, bundle: bytes) -> float:
         now = _now()
-        wait = self._fights.hold(_field(resource, _WHOLE), repr(_WHOLE.wanted), now)
+        wait = self._limiter.delay(_field(resource, _WHOLE), repr(_WHOLE.wanted), now)
         if wait:
             return wait
         if not await self._look_home():
@@ -146,7 +146,7 @@ class Configurations:
     ) -> float:
         now = _now()
         waits = [
-            self._fights.hold(_field(resource, repair), repr(repair.wanted), now)
+            self._limiter.delay(_field(resource, repair), repr(repair.wanted), now)
             for repair in repairs
         ]
         due = [repair for repair, wait in zip(repairs, waits, strict=True) if not wait]
@@ -178,7 +178,7 @@ class Configurations:
         self, resource: Resource, regarding: ObjectReference, repair: Repair, note: str, now: float
     ) -> None:
         """Tell of what somebody else changed, and of a fight where it goes on and on."""
-        is_fight = self._fights.record(_field(resource, repair), repr(repair.wanted), now)
+        is_fight = self._limiter.record(_field(resource, repair), repr(repair.wanted), now)
         subject = repair.subject if repair is not _WHOLE else f"{resource.kind} {self._name}"
         report_repair(
             self._events,

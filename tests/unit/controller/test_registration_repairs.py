@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.authority import create_authority
 from harbourmaster.controller.registration import certificates
-from harbourmaster.registration import fights
+from harbourmaster.registration import repair_limiter
 from helpers.registered import CONFIGURATIONS, HOME, NAME, bundles_of, data_of, entry, with_data
 from helpers.registering import CONFIGURATIONS_PATH, SECRETS_PATH
 
@@ -85,7 +85,7 @@ async def test_a_fight_ends_in_one_repair_a_minute(setting, api, events, metrics
     assert "once a minute" in await events.until("FieldFight")
     updates = len(api.seen("update", CONFIGURATIONS_PATH))
     await asyncio.sleep(0.3)
-    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == repair_limiter.LIMIT + 1
     assert len(events.of("FieldFight")) == 1
     # All else is repaired as ever, certificates too.
     changed = copy.deepcopy(setting.get(MUTATING_WEBHOOKS))
@@ -129,7 +129,7 @@ async def test_so_does_one_about_webhooks_of_ever_new_names(setting, api, events
     await events.until("FieldFight")
     updates = len(api.seen("update", CONFIGURATIONS_PATH))
     await asyncio.sleep(0.3)
-    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == fights.LIMIT + 1
+    assert len(api.seen("update", CONFIGURATIONS_PATH)) == updates == repair_limiter.LIMIT + 1
 
 
 async def test_many_webhooks_added_at_once_are_no_fight(setting, events):

@@ -19,8 +19,8 @@ from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.steps import renewal
 from harbourmaster.cli.why.subjects import BY_KIND
 from harbourmaster.cli.why.ungated import why_unsent
-from harbourmaster.policies.atoms import Fields
 from harbourmaster.policies.explain import CHANGES
+from harbourmaster.policies.owned_fields import OwnedFields
 from harbourmaster.policies.pods import KINDS
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _fields(owner: Subject | None) -> dict[str, Any] | None:
     spec = decode_anything(owner.raw)
     for name in kind.pointer.split("/")[1:]:
         spec = object_in(spec, name)
-    return Fields.of(spec).values
+    return OwnedFields.of(spec).values
 
 
 def _kind_of(subject: Subject) -> Kind | None:

@@ -14,8 +14,8 @@ from harbourmaster.cli.live.kinds import decode_workload
 from harbourmaster.cli.why.model import Line, Section, State
 from harbourmaster.cli.why.policy_lines import NO_POLICY, shown
 from harbourmaster.cli.why.sections.policies import origins_in
-from harbourmaster.policies.atoms import REQUIRED_TERMS, label_path
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
+from harbourmaster.policies.owned_fields import REQUIRED_TERMS, label_path
 from harbourmaster.rescheduling.fit import static_reasons
 from harbourmaster.rescheduling.model import NodeRequirement, NodeTerm
 from harbourmaster.rescheduling.node_affinity import matches

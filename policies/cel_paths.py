@@ -20,7 +20,7 @@ _LABELS: Final = "variables.labels"
 _NAMESPACE_LABELS: Final = "variables.namespaceLabels"
 
 
-class Part(Struct, frozen=True):
+class PodPaths(Struct, frozen=True):
     """Kinds whose pod spec stands at the same place."""
 
     name: str
@@ -33,21 +33,21 @@ class Part(Struct, frozen=True):
     """Whether an object has a pod spec that policies may change."""
 
 
-PODS: Final = Part(
+PODS: Final = PodPaths(
     "pods",
     "object.spec",
     "object.metadata",
     "/spec",
     '!("kubernetes.io/config.mirror" in object.metadata.?annotations.orValue({}))',
 )
-TEMPLATES: Final = Part(
+TEMPLATES: Final = PodPaths(
     "templates",
     "object.spec.template.spec",
     "object.spec.template.?metadata",
     "/spec/template/spec",
     "has(object.spec.template)",
 )
-CRON_JOBS: Final = Part(
+CRON_JOBS: Final = PodPaths(
     "cronjobs",
     "object.spec.jobTemplate.spec.template.spec",
     "object.spec.jobTemplate.spec.template.?metadata",

@@ -23,14 +23,14 @@ Json: TypeAlias = "dict[str, Any]"
 REQUIRED_TERMS: Final = f"{AFFINITY}.nodeAffinity.{REQUIRED}.{NODE_TERMS}"
 
 
-class Fields(Struct, frozen=True):
+class OwnedFields(Struct, frozen=True):
     """What a pod spec has: each value by its path below the spec, and the lists as a whole."""
 
     values: dict[str, Any]
     lists: dict[str, list[Json]]
 
     @staticmethod
-    def of(spec: Json) -> Fields:
+    def of(spec: Json) -> OwnedFields:
         """The fields of a spec, of which only those that policies own are looked at."""
         values: dict[str, Any] = {
             label_path(key): value for key, value in (spec.get(NODE_SELECTOR) or {}).items()
@@ -47,7 +47,7 @@ class Fields(Struct, frozen=True):
         for name in (NODE_NAME, SCHEDULER_NAME):
             if value := spec.get(name):
                 values[name] = value
-        return Fields(values, lists)
+        return OwnedFields(values, lists)
 
 
 def label_path(key: str) -> str:

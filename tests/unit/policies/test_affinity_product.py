@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harbourmaster.policies.product import (
+from harbourmaster.policies.affinity_product import (
     Conflict,
     compile_requirement,
     conjunction,

@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from harbourmaster.policies import product
-from harbourmaster.policies.product import (
+from harbourmaster.policies import affinity_product
+from harbourmaster.policies.affinity_product import (
     MAX_BYTES,
     MAX_TERMS,
     ProductTooLargeError,
@@ -108,7 +108,7 @@ def test_nothing_is_built_that_is_too_large(monkeypatch, skip):
     def refuse(*_):
         raise AssertionError("a term was built")
 
-    monkeypatch.setattr(product, "_merge", refuse)
+    monkeypatch.setattr(affinity_product, "_merge", refuse)
     for pod, policy in (
         (alternatives("a", 30), alternatives("b", 30)),
         (alternatives("a", 16, values=[KIBIBYTE]), alternatives("b", 16)),
@@ -132,8 +132,10 @@ def test_refusal_takes_little_memory():
 
 def count_comparisons(monkeypatch):
     calls = itertools.count()
-    compare = product.excluding
-    monkeypatch.setattr(product, "excluding", lambda *sides: (next(calls), compare(*sides))[1])
+    compare = affinity_product.excluding
+    monkeypatch.setattr(
+        affinity_product, "excluding", lambda *sides: (next(calls), compare(*sides))[1]
+    )
     return lambda: next(calls)
 
 
@@ -158,8 +160,8 @@ class Counted(frozenset):
 
 @pytest.mark.parametrize("shared", [[], [B]])
 def test_absorption_looks_only_at_policy_terms_that_may_absorb(monkeypatch, shared):
-    key_of = product.node_term_key
-    monkeypatch.setattr(product, "node_term_key", lambda term: Counted(key_of(term)))
+    key_of = affinity_product.node_term_key
+    monkeypatch.setattr(affinity_product, "node_term_key", lambda term: Counted(key_of(term)))
     monkeypatch.setattr(Counted, "comparisons", 0)
     pod = [expressions(*shared, one_of("a", str(index))) for index in range(300)]
     policy = [expressions(*shared, one_of("a", str(index))) for index in range(200, 500)]
