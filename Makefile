@@ -86,6 +86,7 @@ lint: .venv/installed ## check style, types and imports between packages
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tests/language.py
+	@$(BIN)/python tests/circles.py
 	@$(BIN)/python tests/claims.py
 
 format: .venv/installed ## format the code
