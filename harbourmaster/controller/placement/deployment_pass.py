@@ -71,15 +71,15 @@ class Memory:
         self.limiter = RepairLimiter()
         self.told = ""
 
-    def seconds_left(self, now: float, until: float) -> float | None:
-        """Until the next look at an application that is at rest."""
-        ends = [until] if until else []
+    def seconds_left(self, now: float, *ends: float) -> float | None:
+        """Return the seconds until the next pass over an application at rest; None for no time.
+
+        ``ends`` are times of their own at which a pass is due; 0 is none.
+        """
+        due = [end for end in ends if end]
         if self.known is not None and self.known.at + RESYNC > now:
-            ends.append(self.known.at + RESYNC)
-        if self.copies.until > now:
-            # Earlier means that this pass could not read them: what it waits for wakes it.
-            ends.append(self.copies.until)
-        return max(min(ends) - now, SHORTEST) if ends else None
+            due.append(self.known.at + RESYNC)
+        return max(min(due) - now, SHORTEST) if due else None
 
 
 class DeploymentPass:
@@ -97,6 +97,8 @@ class DeploymentPass:
         self.is_unfinished = False
         """Something failed or takes its time, and is to be tried again."""
         self.now = context.now().timestamp()
+        self.copies_until = 0.0
+        """When to read the copied Secrets again; 0 if this pass did not need them."""
         self._context = context
         self._found = found
         self._memory = memory
@@ -267,6 +269,7 @@ class DeploymentPass:
             self._memory.copies = Copies()
         elif is_old or kept.fault:
             self._memory.copies = await read_copies(self._context, found)
+        self.copies_until = self._memory.copies.until
         return self._memory.copies
 
     # What is done

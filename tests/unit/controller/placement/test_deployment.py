@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,8 +23,9 @@ from harbourmaster.api.resources import (
     SECRETS,
 )
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.placement.deployment_pass import Memory
-from harbourmaster.placement.copied_secrets import ALLOW_COPY, Copies
+from harbourmaster.controller.placement import deployment_pass
+from harbourmaster.controller.placement.deployment_pass import DeploymentPass
+from harbourmaster.placement.copied_secrets import ALLOW_COPY
 from harbourmaster.placement.manifests import UID_LABEL
 from helpers.fake_api import FakeApi
 from helpers.patience import PATIENCE
@@ -461,7 +464,6 @@ def secret(name, value, allowed=""):
 
 
 @pytest.mark.claim("P7")
-@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_changes(
     world, member, leading_to
 ):
@@ -469,7 +471,7 @@ async def test_a_secret_is_copied_only_with_its_consent_and_again_when_it_change
         found = member.objects.all(SECRETS).values()
         return {each["metadata"]["name"]: each["data"]["password"] for each in found}
 
-    async with world.deploying():
+    async with world.deploying(kubeconfig_interval_seconds=0.05):
         await world.cluster("one", text=leading_to(member))
         world.api.put(SECRETS, secret("db", b"first"))
         given = [{"name": "db", "targetName": "login"}]
@@ -546,11 +548,51 @@ async def test_a_move_that_is_taken_back_says_what_it_deletes(world, member, oth
     assert count(other, DEPLOYMENTS) == 0
 
 
-def test_secrets_of_an_application_whose_cluster_is_away_cause_no_look_without_a_change():
-    memory = Memory("uid")
-    memory.copies = Copies(until=10.0)
-    assert [memory.seconds_left(now, 0.0) for now in (4.0, 10.0, 70.0)] == [6.0, None, None]
-    assert memory.seconds_left(70.0, 72.0) == 2.0
+async def test_a_copied_secret_is_read_again_after_a_pass_longer_than_the_interval(
+    world, member, leading_to, monkeypatch
+):
+    read = deployment_pass.read_copies
+
+    async def slow(*given):
+        copies = await read(*given)
+        time.sleep(0.02)  # noqa: ASYNC251 - a pass is longer than the interval
+        return copies
+
+    monkeypatch.setattr(deployment_pass, "read_copies", slow)
+    async with world.deploying(kubeconfig_interval_seconds=0.01):
+        await world.cluster("one", text=leading_to(member))
+        world.api.put(SECRETS, secret("db", b"first", "app"))
+        await world.application(config_map("a"), to="one", secrets=[{"name": "db"}])
+        await world.until_running("one")
+        await asyncio.sleep(1)
+        patches = len(member.seen("patch", "/secrets"))
+        world.api.put(SECRETS, secret("db", b"second", "app"))
+        async with asyncio.timeout(60):
+            await member.until_seen("patch", "/secrets", patches + 1)
+
+
+async def test_an_application_with_secrets_whose_cluster_is_away_waits_for_a_change(
+    world, member, leading_to, monkeypatch
+):
+    passes = []
+    run = DeploymentPass.run
+
+    async def counted(self):
+        passes.append(self)
+        return await run(self)
+
+    monkeypatch.setattr(DeploymentPass, "run", counted)
+    async with world.deploying(kubeconfig_interval_seconds=0.05):
+        await world.cluster("one", text=leading_to(member))
+        world.api.put(SECRETS, secret("db", b"first", "app"))
+        await world.application(config_map("a"), to="one", secrets=[{"name": "db"}])
+        await world.until_running("one")
+        await member.stop()
+        await world.until_cluster(lambda status: status.state == "Offline", "one")
+        await asyncio.sleep(1)
+        before = len(passes)
+        await asyncio.sleep(10)
+        assert len(passes) == before
 
 
 async def test_a_secret_whose_name_no_object_can_have_is_said_not_to_exist(
