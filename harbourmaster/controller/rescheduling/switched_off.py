@@ -16,7 +16,7 @@ from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.rescheduling.reservations import NodeWrites, WriteResult
-from harbourmaster.kube.errors import ApiError
+from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held
 from harbourmaster.telemetry.logging import get_logger
@@ -82,7 +82,7 @@ class SwitchedOff:
         return [each.name for each in held if each.has_ours(self._key)]
 
     async def _may(self) -> bool:
-        """Whether we have the rights that keeping nodes takes, without trying."""
+        """Whether we have the rights that reserving nodes takes. Raises ApiError."""
         for verb in _VERBS:
             wanted = {"verb": verb, "resource": NODES.plural}
             review = {
@@ -92,8 +92,7 @@ class SwitchedOff:
             }
             try:
                 answer = _decode_review(await self._client.create(SELF_ACCESS_REVIEWS, review))
-            except (ApiError, msgspec.DecodeError) as error:
-                self._log.debug("permissions unknown", error=str(error))
+            except ForbiddenError:
                 return False
             if not answer.status.allowed:
                 return False

@@ -67,3 +67,13 @@ async def test_without_the_rights_nothing_is_tried(api, metrics):
         await until(lambda: api.requests)
         await asyncio.sleep(0.1)
     assert {request.path for request in api.requests} == {SELF_ACCESS_REVIEWS.path()}
+
+
+@pytest.mark.parametrize("fault", [{"kind": "reset"}, {"status": 503}, {"status": 200}])
+async def test_nodes_are_released_although_the_first_question_for_rights_has_no_answer(
+    api, metrics, fault
+):
+    api.add_node("n1", taints=[OURS])
+    api.fail_next("POST", SELF_ACCESS_REVIEWS.path(), count=6, **fault)
+    async with switched_off(api, metrics, allowed=True):
+        await until(lambda: api.is_clean("n1"))
