@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.patches import add
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity_product import (
     ProductTooLargeError,
     conjunction,
@@ -13,7 +14,6 @@ from harbourmaster.policies.affinity_product import (
 )
 from harbourmaster.policies.compiled import NODE_TERMS, SLOTS
 from harbourmaster.policies.model import AFFINITY, ON_TOO_LARGE, PREFERRED, REQUIRED, WARN
-from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.requirements import EXPRESSIONS, constraints_of, describe
 
@@ -55,7 +55,7 @@ def excludes(affinity: Json | None, labels: Mapping[str, str]) -> bool:
 class AffinityMerge:
     """What a pod's affinity becomes; it is only read, operations are written at the end.
 
-    ``notes`` collects what the user is told; ``refusal`` says why a pod must be refused.
+    ``warnings`` collects what the user is told; ``refusal`` says why a pod must be refused.
     ``skip_conflicts`` leaves out required node affinity that what is there excludes, instead of
     ANDing it.
     """
@@ -64,7 +64,6 @@ class AffinityMerge:
         "_added",
         "_conflicting",
         "_keys",
-        "_notes",
         "_original",
         "_own_terms",
         "_present",
@@ -73,13 +72,16 @@ class AffinityMerge:
         "_terms",
         "_terms_before",
         "_too_large",
+        "_warnings",
         "refusal",
     )
 
-    def __init__(self, pod: PodView, notes: list[Note], *, skip_conflicts: bool) -> None:
+    def __init__(
+        self, pod: PodView, warnings: list[AdmissionWarning], *, skip_conflicts: bool
+    ) -> None:
         self._spec = pod.spec or _NO_SPEC
         original = self._original = pod.affinity
-        self._notes = notes
+        self._warnings = warnings
         self._skip_conflicts = skip_conflicts
         self._present = {name for name, value in (original or {}).items() if value is not None}
         self._added: dict[tuple[str, str], list[Json]] = {}
@@ -118,7 +120,7 @@ class AffinityMerge:
         terms = self._terms.terms if self._terms else self._own_terms
         if not sources or not terms:
             return
-        # No second note on a label on which one was given when the affinity was merged.
+        # No second warning on a label on which one was given when the affinity was merged.
         noted = {key for scope, key in self._conflicting if scope == EXPRESSIONS}
         added = {key: node_selector[key] for key in sources if key not in noted}
         conflict = selector_conflict(terms, added)
@@ -169,7 +171,7 @@ class AffinityMerge:
             if policy.denies_too_large:
                 message = refusal_of(policy, f"its required node affinity would make {text}")
                 self.refusal = self.refusal or message
-            self._notes.append(Note("affinity-too-large", message))
+            self._warnings.append(AdmissionWarning("affinity-too-large", message))
 
     def _note_conflict(self, reference: str, conflict: Conflict, means: str = "") -> None:
         outcome = "no node can satisfy both"
@@ -182,7 +184,7 @@ class AffinityMerge:
         theirs = describe(conflict.key, conflict.present)
         whose = "the pod" if self._is_own(conflict) else "already required is"
         text = f"{reference} requires {ours}{means}, {whose} {theirs}: {outcome}"
-        self._notes.append(Note("affinity-conflict", text))
+        self._warnings.append(AdmissionWarning("affinity-conflict", text))
 
     def _is_own(self, conflict: Conflict) -> bool:
         """Whether the pod itself brought the other side of a conflict."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from harbourmaster.api.patches import Operation, apply
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.compiled import SLOTS, CompiledPolicy
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.keys import node_term_key, toleration_key
 from harbourmaster.policies.merge import merge, owned_fields
 from harbourmaster.policies.model import NODE_NAME, SCHEDULER_NAME, TOLERATIONS, Policy
-from harbourmaster.policies.notes import Note
 from harbourmaster.policies.owned_fields import REQUIRED_TERMS, OwnedFields, label_path, list_path
 from harbourmaster.policies.pods import PodSpec
 from harbourmaster.policies.unmatched import MatchSubject, Mismatch, why_unmatched
@@ -80,7 +80,7 @@ class PolicyReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why it is skipped wherever it matches."""
     mismatch: Mismatch | None = None
     contributions: tuple[Contribution, ...] = ()
-    notes: tuple[Note, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = field(default=(), name="notes")
     """What the user is warned of because of it."""
 
     @property
@@ -107,7 +107,7 @@ class Explanation(Struct, frozen=True, rename="camel"):
     """Those that match first, in the order in which they apply; then the others in that order."""
     fields: tuple[FieldReport, ...]
     operations: tuple[Operation, ...]
-    notes: tuple[Note, ...]
+    warnings: tuple[AdmissionWarning, ...] = field(name="notes")
     """As the server gives them."""
 
 
@@ -134,15 +134,17 @@ def explain(  # noqa: PLR0913 - what the server goes by, and how the object is c
     )
     reports += [_unmatched(each, subject) for each in others]
     merged = merge(pod, pointer, matched, options)
-    final = set(merged.notes)
+    final = set(merged.warnings)
     return Explanation(
         tuple(
-            structs.replace(report, notes=tuple(note for note in report.notes if note in final))
+            structs.replace(
+                report, warnings=tuple(warning for warning in report.warnings if warning in final)
+            )
             for report in reports
         ),
         tuple(steps.fields(reports)),
         tuple(merged.operations),
-        tuple(merged.notes),
+        tuple(merged.warnings),
     )
 
 
@@ -161,7 +163,7 @@ class _Steps:
         self._options = options
         self._original = owned_fields(pod)
         self._fields = OwnedFields.of(self._original)
-        self._notes: list[Note] = []
+        self._warnings: list[AdmissionWarning] = []
         self._sources: dict[str, tuple[str, ...]] = dict.fromkeys(self._fields.values, (OWN,))
         self._node_name_by = self._scheduler_by = OWN
 
@@ -172,9 +174,9 @@ class _Steps:
         document = copy.deepcopy(self._original)
         apply(document, merged.operations)
         before, after = self._fields, OwnedFields.of(document)
-        notes = [note for note in merged.notes if note not in self._notes]
+        warnings = [warning for warning in merged.warnings if warning not in self._warnings]
         if policy.fault is None:
-            found = tuple(self._contributions(policy, before, after, notes))
+            found = tuple(self._contributions(policy, before, after, warnings))
         else:
             found = ()
         for path, value in after.values.items():
@@ -183,13 +185,13 @@ class _Steps:
             elif before.values[path] != value:
                 kept = self._sources[path] if path == REQUIRED_TERMS else ()
                 self._sources[path] = (*kept, policy.reference)
-        self._fields, self._notes = after, merged.notes
+        self._fields, self._warnings = after, merged.warnings
         return PolicyReport(
             policy.reference,
             True,
             policy.fault or "",
             contributions=found,
-            notes=tuple(notes),
+            warnings=tuple(warnings),
         )
 
     def fields(self, reports: Sequence[PolicyReport]) -> Iterator[FieldReport]:
@@ -211,9 +213,13 @@ class _Steps:
         return f"{self._at}.{path}"
 
     def _contributions(
-        self, policy: CompiledPolicy, before: OwnedFields, after: OwnedFields, notes: list[Note]
+        self,
+        policy: CompiledPolicy,
+        before: OwnedFields,
+        after: OwnedFields,
+        warnings: list[AdmissionWarning],
     ) -> Iterator[Contribution]:
-        whys = {note.code: note.text for note in notes}
+        whys = {warning.code: warning.text for warning in warnings}
         for key, value in policy.node_selector:
             yield self._single(label_path(key), value, before, after)
         yield from self._listed(TOLERATIONS, policy.tolerations, toleration_key, before, after)
@@ -314,7 +320,7 @@ class _Steps:
 
 
 def _why_not(whys: dict[str, str]) -> str:
-    """Why required node affinity is left out, of the notes by their codes."""
+    """Why required node affinity is left out, of the warnings by their codes."""
     return whys.get("affinity-too-large") or whys.get("affinity-conflict", "")
 
 

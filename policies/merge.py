@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.api.patches import Operation, add, apply, escape
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import AffinityMerge, excludes
 from harbourmaster.policies.keys import toleration_key
 from harbourmaster.policies.model import (
@@ -21,7 +22,6 @@ from harbourmaster.policies.model import (
     SCHEDULER_NAME,
     TOLERATIONS,
 )
-from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import PodSpec, is_absent
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Merged(Struct, frozen=True, gc=False):
     """The patch of one object and what is to be said about it."""
 
     operations: list[Operation]
-    notes: list[Note]
+    warnings: list[AdmissionWarning]
     refusal: str = ""
     """Why a pod must be refused; empty where it is not."""
 
@@ -71,12 +71,12 @@ class _Merge:
         "_label_sources",
         "_labels",
         "_node_name",
-        "_notes",
         "_options",
         "_pod",
         "_scheduler_name",
         "_spec",
         "_toleration_keys",
+        "_warnings",
     )
 
     def __init__(self, pod: PodView, options: MergeOptions) -> None:
@@ -84,7 +84,7 @@ class _Merge:
         self._pod = pod
         self._spec = spec
         self._options = options
-        self._notes: list[Note] = []
+        self._warnings: list[AdmissionWarning] = []
         self._affinity: AffinityMerge | None = None
         self._labels: dict[str, str] = spec.node_selector or {}
         self._added_labels: dict[str, str] = {}
@@ -97,7 +97,7 @@ class _Merge:
     def apply(self, policy: CompiledPolicy) -> None:
         if policy.fault is not None:
             text = f"{policy.reference} is skipped, it is invalid: {policy.fault}"
-            self._notes.append(Note("policy-invalid", text))
+            self._warnings.append(AdmissionWarning("policy-invalid", text))
             return
         node_name = self._merge_node_name(policy) if policy.node_name else None
         if policy.required or policy.lists or node_name:
@@ -113,7 +113,7 @@ class _Merge:
 
     def _affinity_merge(self) -> AffinityMerge:
         skip = self._options.skip_conflicts
-        return AffinityMerge(self._pod, self._notes, skip_conflicts=skip)
+        return AffinityMerge(self._pod, self._warnings, skip_conflicts=skip)
 
     def _merge_node_name(self, policy: CompiledPolicy) -> Requirement | None:
         """Take the first node name; returns it as a requirement where it must be one."""
@@ -149,7 +149,7 @@ class _Merge:
         else:
             return
         text = f"schedulerName {name} of {reference} is left out: {why}"
-        self._notes.append(Note("policy-scheduler-name", text))
+        self._warnings.append(AdmissionWarning("policy-scheduler-name", text))
 
     def _merge_tolerations(self, policy: CompiledPolicy) -> None:
         keys = self._toleration_keys
@@ -171,12 +171,12 @@ class _Merge:
             affinity.finish(self._labels, self._label_sources)
         refusal = affinity.refusal if affinity else ""
         if self._pod.spec is not None:
-            return Merged(self._operations(pointer), self._notes, refusal)
+            return Merged(self._operations(pointer), self._warnings, refusal)
         operations = self._operations("")
         if operations:
             fields = {operation.path.lstrip("/"): operation.value for operation in operations}
             operations = [add(pointer, fields)]
-        return Merged(operations, self._notes)
+        return Merged(operations, self._warnings)
 
     def _operations(self, pointer: str) -> list[Operation]:
         spec = self._spec

@@ -50,6 +50,6 @@ def results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
         if merged(together) == before:
             yield policy.reference, UNCHANGED
             continue
-        unmet = engine.node_notes(kind, pod, together, waiting)
-        fits = not unmet or engine.node_notes(kind, pod, enforced, waiting)
+        unmet = engine.node_warnings(kind, pod, together, waiting)
+        fits = not unmet or engine.node_warnings(kind, pod, enforced, waiting)
         yield policy.reference, WOULD_CHANGE if fits else FITS_NO_NODE

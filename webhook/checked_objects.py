@@ -30,7 +30,7 @@ from harbourmaster.lifecycle.task_definition_validation import validate
 from harbourmaster.placement.model import GROUP as PLACEMENT
 from harbourmaster.placement.validation import CHECKS as PLACEMENT_CHECKS
 from harbourmaster.placement.validation import ConstraintFieldError
-from harbourmaster.policies.notes import Note
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.webhook.review import MAX_REASON, allowed, cut, refused
 
 if TYPE_CHECKING:
@@ -105,14 +105,16 @@ def review_object(request: Request, group: str, kind: str) -> Response:
         if not checks.is_open:
             # The schema has refused it before, or nobody has it yet.
             text = f"{kind}: {error}"
-            return allowed(text, (Note("object-malformed", text),))
+            return allowed(text, (AdmissionWarning("object-malformed", text),))
         faults, name = [_malformed(error)], request.name or ""
     refusals = [each for each in faults if not each.is_warning]
     if not refusals:
-        return allowed(notes=[Note("object-invalid", str(fault)) for fault in faults])
+        return allowed(
+            warnings=[AdmissionWarning("object-invalid", str(fault)) for fault in faults]
+        )
     if request.operation == "UPDATE" and not set(refusals) - set(_former(request, checks)):
         text = cut(refusal(group, kind, name, faults), MAX_REASON)
-        return allowed(text, (Note("object-invalid", text),))
+        return allowed(text, (AdmissionWarning("object-invalid", text),))
     return _refusal(group, kind, name, refusals)
 
 

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.merge import merge
-from harbourmaster.policies.notes import Note
 from harbourmaster.webhook.auditing import Audit
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
-from harbourmaster.webhook.node_notes import node_notes
+from harbourmaster.webhook.node_warnings import node_warnings
 from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 from harbourmaster.webhook.sized_cache import SizedCache
 
@@ -60,15 +60,15 @@ class Verdict(Struct, frozen=True, gc=False):
     response: Response
     policies: tuple[str, ...] = ()
     operations: int = 0
-    notes: tuple[Note, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
     """Given to the user."""
     audit: Audit | None = None
     """What to evaluate after the answer, for policies in Audit mode."""
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Of the notes."""
-        return tuple(note.code for note in self.notes)
+        """Of the warnings."""
+        return tuple(warning.code for warning in self.warnings)
 
 
 class Engine:
@@ -77,7 +77,7 @@ class Engine:
     __slots__ = (
         "_has_policies",
         "_kept",
-        "_node_notes_cache",
+        "_node_warnings_cache",
         "_options",
         "gates",
         "settings",
@@ -96,7 +96,7 @@ class Engine:
             for waits in ("", AT_GATE, WITH_SCHEDULER)
         }
         self._kept: SizedCache[Hashable, Verdict] = SizedCache()
-        self._node_notes_cache: SizedCache[Hashable, tuple[Note, ...]] = SizedCache()
+        self._node_warnings_cache: SizedCache[Hashable, tuple[AdmissionWarning, ...]] = SizedCache()
 
     def succeeded(self, snapshot: Snapshot) -> Engine:
         """The engine of the next snapshot; cached merges stay while the policies do."""
@@ -104,7 +104,7 @@ class Engine:
         if snapshot.policies is self.snapshot.policies:
             successor._kept = self._kept
             if snapshot.nodes is self.snapshot.nodes:
-                successor._node_notes_cache = self._node_notes_cache
+                successor._node_warnings_cache = self._node_warnings_cache
         successor.gates = self.gates
         return successor
 
@@ -121,9 +121,9 @@ class Engine:
         is_allowed = namespace.labels.get(WAIT_FOR_KEY) != DISABLED
         return is_allowed and self.gates.rules.for_objects and self.gates.rules.apply_in(name)
 
-    def namespace_notes(self, name: str, namespace: Namespace) -> tuple[Note, ...]:
+    def namespace_warnings(self, name: str, namespace: Namespace) -> tuple[AdmissionWarning, ...]:
         """Warnings on a namespace whose request for gates has no effect."""
-        return namespace.notes if namespace.notes and self.gates.rules.apply_in(name) else ()
+        return namespace.warnings if namespace.warnings and self.gates.rules.apply_in(name) else ()
 
     def match(
         self, name: str, namespace: Namespace, labels: dict[str, str]
@@ -160,13 +160,13 @@ class Engine:
             self._kept.keep(key, found, size + len(found.response.encoded))
         return found
 
-    def node_notes(
+    def node_warnings(
         self,
         kind: Kind,
         pod: PodView,
         policies: tuple[CompiledPolicy, ...],
         waiting: tuple[bool, str],
-    ) -> tuple[Note, ...]:
+    ) -> tuple[AdmissionWarning, ...]:
         """Warn where no node matches the pod as ``merge`` makes it; ``waiting`` has its options."""
         nodes, spec = self.snapshot.nodes, pod.spec
         # A DaemonSet often waits for nodes that are added later.
@@ -174,22 +174,22 @@ class Engine:
         if nodes is None or kind.name == "DaemonSet" or size > _MAX_COMPARED:
             return ()
         key = (kind.shape, policies, waiting, None if spec is None else spec.key)
-        found = self._node_notes_cache.get(key)
+        found = self._node_warnings_cache.get(key)
         if found is None:
             try:
-                found = node_notes(kind, pod, policies, self._options[waiting], nodes)
+                found = node_warnings(kind, pod, policies, self._options[waiting], nodes)
             except Exception as error:  # noqa: BLE001 - a warning must not cost the mutation
                 _log_once(type(error).__name__)
                 found = ()
-            self._node_notes_cache.keep(key, found, size)
+            self._node_warnings_cache.keep(key, found, size)
         return found
 
     def fuse(self, decided: CachedGating, merged: Verdict | None) -> Verdict:
         """One verdict of what gates and policies ask, or the cached one."""
         if decided.verdict is not None and decided.merged is merged:
             return decided.verdict
-        verdict = noted(fused(decided.gating, merged), decided.notes)
-        self.gates.note_answer(decided, merged, verdict)
+        verdict = noted(fused(decided.gating, merged), decided.warnings)
+        self.gates.keep_answer(decided, merged, verdict)
         return verdict
 
 
@@ -210,34 +210,34 @@ def fused(gating: Gating, merged: Verdict | None) -> Verdict:
     if merged and merged.outcome == DENIED:
         return merged
     if gating.refusal:
-        return Verdict(DENIED, denied(gating.refusal), notes=gating.notes)
-    if not gating.patch and not gating.notes:
+        return Verdict(DENIED, denied(gating.refusal), warnings=gating.warnings)
+    if not gating.patch and not gating.warnings:
         return merged or _left_alone(gating.reason)
     merged = merged or _left_alone(None)
-    notes = merged.notes + gating.notes
+    warnings = merged.warnings + gating.warnings
     patch = _joined(merged.response.patch, gating.patch)
     if patch is None:
-        return Verdict(SKIPPED, allowed(notes=notes), merged.policies, notes=notes)
+        return Verdict(SKIPPED, allowed(warnings=warnings), merged.policies, warnings=warnings)
     return Verdict(
         GATED if gating.patch else merged.outcome,
-        patched_with(patch, notes),
+        patched_with(patch, warnings),
         merged.policies,
         merged.operations + gating.operations,
-        notes,
+        warnings,
     )
 
 
-def noted(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:
+def noted(verdict: Verdict, warnings: tuple[AdmissionWarning, ...]) -> Verdict:
     """The verdict with more to tell; a refusal says why it is one, and no more."""
     response = verdict.response
-    if not notes or not response.allowed:
+    if not warnings or not response.allowed:
         return verdict
-    notes = verdict.notes + notes
+    warnings = verdict.warnings + warnings
     if response.patch:
-        response = patched_with(response.patch, notes)
+        response = patched_with(response.patch, warnings)
     else:
-        response = allowed(response.reason, notes)
-    return replace(verdict, response=response, notes=notes)
+        response = allowed(response.reason, warnings)
+    return replace(verdict, response=response, warnings=warnings)
 
 
 @cache
@@ -261,18 +261,18 @@ def _joined(first: bytes | None, second: bytes) -> bytes | None:
 
 
 def _verdict(kind: Kind, merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
-    notes = merged.notes
+    warnings = merged.warnings
     references = tuple(policy.reference for policy in policies)
     if merged.refusal and not kind.is_template:
-        return Verdict(DENIED, denied(merged.refusal), references, notes=tuple(notes))
+        return Verdict(DENIED, denied(merged.refusal), references, warnings=tuple(warnings))
     if merged.operations:
-        outcome, response = MUTATED, patched(merged.operations, notes)
+        outcome, response = MUTATED, patched(merged.operations, warnings)
     else:
-        outcome, response = UNCHANGED, allowed(notes=notes)
+        outcome, response = UNCHANGED, allowed(warnings=warnings)
     return Verdict(
         outcome,
         response,
         references,
         len(merged.operations),
-        tuple(notes),
+        tuple(warnings),
     )

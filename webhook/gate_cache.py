@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from harbourmaster.gates.critical import SYSTEM_NAMESPACES
 from harbourmaster.webhook.gating import FOR_CHECKS, UNSUPPORTED, gate
-from harbourmaster.webhook.key_notes import key_refusal, owner_notes, pod_notes
+from harbourmaster.webhook.key_warnings import key_refusal, owner_warnings, pod_warnings
 from harbourmaster.webhook.reviewed import container_texts
 from harbourmaster.webhook.sized_cache import SizedCache
 
 if TYPE_CHECKING:
-    from harbourmaster.policies.notes import Note
+    from harbourmaster.policies.admission_warning import AdmissionWarning
     from harbourmaster.webhook.engine import Verdict
     from harbourmaster.webhook.gating import GateRules, Gating, WaitsFor
     from harbourmaster.webhook.parents import Parents
@@ -32,13 +32,16 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 class CachedGating:
     """A decision, with all that it depends on besides the key."""
 
-    __slots__ = ("containers", "gating", "is_kept", "merged", "notes", "verdict")
+    __slots__ = ("containers", "gating", "is_kept", "merged", "verdict", "warnings")
 
     def __init__(
-        self, gating: Gating, containers: tuple[bytes, ...] | None, notes: tuple[Note, ...]
+        self,
+        gating: Gating,
+        containers: tuple[bytes, ...] | None,
+        warnings: tuple[AdmissionWarning, ...],
     ) -> None:
         self.gating = gating
-        self.notes = notes
+        self.warnings = warnings
         """Further warnings."""
         self.containers = containers
         """From which the version was computed, if it was."""
@@ -81,15 +84,15 @@ class GateCache:
                 return known
         gating = gate(pod, labels, namespace, parents, self.rules, waits_for)
         containers = container_texts(spec) if spec is not None and gating.is_computed else None
-        notes = pod_notes(pod, labels, is_foreign=gating.reason == UNSUPPORTED.reason)
-        if self.rules.denies_unknown and (refusal := key_refusal(pod.metadata, notes)):
-            gating = replace(gating, refusal=refusal, notes=gating.notes + notes)
-        entry = CachedGating(gating, containers, notes + owner_notes(gating.lineage))
+        warnings = pod_warnings(pod, labels, is_foreign=gating.reason == UNSUPPORTED.reason)
+        if self.rules.denies_unknown and (refusal := key_refusal(pod.metadata, warnings)):
+            gating = replace(gating, refusal=refusal, warnings=gating.warnings + warnings)
+        entry = CachedGating(gating, containers, warnings + owner_warnings(gating.lineage))
         if key is not None:
             entry.is_kept = self._kept.keep(key, entry, _size(key, entry))
         return entry
 
-    def note_answer(self, entry: CachedGating, merged: Verdict | None, verdict: Verdict) -> None:
+    def keep_answer(self, entry: CachedGating, merged: Verdict | None, verdict: Verdict) -> None:
         """Remember the whole answer of an entry, policies' part included."""
         size = len(verdict.response.encoded)
         if entry.is_kept and size <= MAX_ANSWER_BYTES:
@@ -101,7 +104,9 @@ def _size(key: _Key, entry: CachedGating) -> int:
     texts = key[:-1]
     size = sum(len(part or "") for part in texts) + 2 * len(entry.gating.patch)
     return (
-        size + sum(map(len, entry.containers or ())) + sum(len(note.text) for note in entry.notes)
+        size
+        + sum(map(len, entry.containers or ()))
+        + sum(len(warning.text) for warning in entry.warnings)
     )
 
 

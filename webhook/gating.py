@@ -21,8 +21,8 @@ from harbourmaster.gates.metadata import CONTAINER_KEY, REMOVED_KEY, Metadata
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import CHECKS_KEY, NONE, WAITING
 from harbourmaster.gates.waits import MET, WAIT_FOR_KEY, WAITED_KEY, waits_of
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
-from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.parents import Lineage
 from harbourmaster.webhook.review import MAX_WARNING, cut
@@ -66,7 +66,7 @@ class Gating(Struct, frozen=True):
     operations: int = 0
     patch: bytes = b""
     """The operations as a JSON list."""
-    notes: tuple[Note, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
     reason: str | None = None
     """Why the pod does not wait, where that is not a fault."""
     refusal: str = ""
@@ -141,14 +141,14 @@ _UNTRACKED: Final = Gating(reason="neither the pod nor its owner names a workloa
 _RELEASED: Final = Gating(reason="gate of pod is already removed")
 _CRITICAL: Final = Gating(reason="critical add-ons are never gated")
 _NAMES_NODE: Final = Gating(
-    notes=(Note("gate-node-name", "the pod names its node, so it can't wait"),),
+    warnings=(AdmissionWarning("gate-node-name", "the pod names its node, so it can't wait"),),
 )
-_FORBIDDEN: Final = Note(
+_FORBIDDEN: Final = AdmissionWarning(
     "gate-wait-forbidden",
     f"pods of this namespace do not wait for objects: metadata.annotations[{WAIT_FOR_KEY}]: "
     "remove it, or ask an administrator to allow it",
 )
-_TOO_LARGE: Final = Note(
+_TOO_LARGE: Final = AdmissionWarning(
     "gate-containers-large", "containers of that size are hashed by the controller, not here"
 )
 
@@ -169,8 +169,8 @@ def gate(
     if meta is None or spec is None or not names_objects(meta.annotations):
         return checked
     if not waits_for.objects:
-        return replace(checked, notes=(*checked.notes, _FORBIDDEN))
-    if checked.waits or checked.notes:
+        return replace(checked, warnings=(*checked.warnings, _FORBIDDEN))
+    if checked.waits or checked.warnings:
         return checked
     waits = _waiting(annotations_of(meta), meta, spec, namespace, rules)
     return replace(waits, lineage=checked.lineage) if waits is not None else checked
@@ -246,14 +246,14 @@ def _checked(
                 )
             if tracking is None and lineage.is_known:
                 return replace(_UNTRACKED, lineage=lineage)
-        added, notes = _provisional(owner) if tracking is None else _tracked(tracking)
+        added, warnings = _provisional(owner) if tracking is None else _tracked(tracking)
     except _TooLargeError:
-        added, notes = PROVISIONAL, (_TOO_LARGE,)
+        added, warnings = PROVISIONAL, (_TOO_LARGE,)
     if spec.node_name:
         return _NAMES_NODE
     gates, named = spec.scheduling_gates, spec.scheduler_name or ""
     present = _Present(annotations, meta.annotations, gates, named, forbids)
-    gating = _placed(present, added, notes, rules)
+    gating = _placed(present, added, warnings, rules)
     return replace(gating, lineage=lineage, is_computed=containers.were_read)
 
 
@@ -286,13 +286,13 @@ class _Present(Struct, frozen=True):
 def fixed(
     data: bytes | Raw,
     namespace: str,
-    note: Note,
+    warning: AdmissionWarning,
     rules: GateRules,
     waits_for: WaitsFor = FOR_CHECKS,
 ) -> Gating:
     """The patch of a pod on which nothing could be decided: the controller does it (decision D7).
 
-    Only a pod that certainly need not wait, or can't, gets none. ``note`` says what went wrong.
+    Only a pod that certainly need not wait, or can't, gets none. ``warning`` says what went wrong.
     Raises MalformedError where no patch fits.
     """
     pod = decode(_skeletons, data, "")
@@ -318,14 +318,19 @@ def fixed(
     gates = spec.get("schedulingGates", _EMPTY)
     found = None if is_absent(gates) else decode(_lists, gates, "spec.schedulingGates")
     named = _tried(_text, spec.get("schedulerName", _EMPTY)) or ""
-    told = Note(note.code, f"{note.text}; the pod waits until the controller has decided")
+    told = AdmissionWarning(
+        warning.code, f"{warning.text}; the pod waits until the controller has decided"
+    )
     present = _Present(annotations, raw, found, named, not waits_for.objects)
     gating = _placed(present, PROVISIONAL, (told,), rules)
-    return gating if gating.waits else replace(gating, notes=(note, *gating.notes))
+    return gating if gating.waits else replace(gating, warnings=(warning, *gating.warnings))
 
 
 def _placed(
-    present: _Present, added: Mapping[str, str], notes: tuple[Note, ...], rules: GateRules
+    present: _Present,
+    added: Mapping[str, str],
+    warnings: tuple[AdmissionWarning, ...],
+    rules: GateRules,
 ) -> Gating:
     """Let a pod wait where it can, and never in two places."""
     named, ours = present.scheduler_name, rules.scheduler_name
@@ -338,7 +343,7 @@ def _placed(
                     f"the pod names {ours}, so it waits there without a gate, if that scheduler "
                     "calls the extender"
                 )
-                notes = (*notes, Note("gate-scheduler-named", text))
+                warnings = (*warnings, AdmissionWarning("gate-scheduler-named", text))
         elif rules.waits == WITH_SCHEDULER:
             if named not in {"", DEFAULT_SCHEDULER}:
                 return _foreign(named, rules)
@@ -356,7 +361,7 @@ def _placed(
         gates=present.gates,
         scheduler_name=scheduler_name,
     )
-    return Gating(waits, len(operations), _encode(operations) if operations else b"", notes)
+    return Gating(waits, len(operations), _encode(operations) if operations else b"", warnings)
 
 
 def _foreign(named: str, rules: GateRules) -> Gating:
@@ -365,21 +370,21 @@ def _foreign(named: str, rules: GateRules) -> Gating:
     refusal = ""
     if rules.denies_foreign:
         refusal = f"{text}: leave out spec.schedulerName, or set onForeignScheduler: ignore"
-    return Gating(notes=(Note("gate-foreign-scheduler", text),), refusal=refusal)
+    return Gating(warnings=(AdmissionWarning("gate-foreign-scheduler", text),), refusal=refusal)
 
 
-def _provisional(owner: OwnerReference) -> tuple[Mapping[str, str], tuple[Note, ...]]:
+def _provisional(owner: OwnerReference) -> tuple[Mapping[str, str], tuple[AdmissionWarning, ...]]:
     shown = cut(f"{owner.kind} {owner.name}", MAX_WARNING // 2)
     text = f"{shown} or its owner is not known yet: the controller decides whether the pod waits"
-    return PROVISIONAL, (Note("gate-owner-unknown", text),)
+    return PROVISIONAL, (AdmissionWarning("gate-owner-unknown", text),)
 
 
-def _tracked(tracking: Tracking) -> tuple[Mapping[str, str], tuple[Note, ...]]:
+def _tracked(tracking: Tracking) -> tuple[Mapping[str, str], tuple[AdmissionWarning, ...]]:
     if not tracking.missing_container:
         return tracking.annotations, ()
     shown = cut(tracking.missing_container, MAX_WARNING // 2)
     text = f'{CONTAINER_KEY}: the pod has no container "{shown}", its version is a hash'
-    return tracking.annotations, (Note("gate-container-missing", text),)
+    return tracking.annotations, (AdmissionWarning("gate-container-missing", text),)
 
 
 def _importance_fields(spec: dict[str, Raw]) -> ReviewedSpec:

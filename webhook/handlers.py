@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.api.sizes import size_errors
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.model import POLICY, is_policy_kind
-from harbourmaster.policies.notes import Note
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.auditing import Audit
@@ -35,7 +35,7 @@ from harbourmaster.webhook.engine import (
     noted,
 )
 from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed, names_objects
-from harbourmaster.webhook.key_notes import key_refusal, object_notes
+from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
@@ -145,7 +145,7 @@ def _answer_raw(body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes,
 def answer_failed(
     body: bytes, engine: Engine, code: str, text: str, *, may_patch: bool = True
 ) -> tuple[bytes, Decision]:
-    """Allow whatever ``body`` asks about as it is, with a note that says why nothing was decided.
+    """Allow whatever ``body`` asks about as it is, with a warning that says why.
 
     But no pod passes a gate by that: it gets the fixed patch, or is denied (decision D7).
     """
@@ -154,7 +154,9 @@ def answer_failed(
     except MalformedError:
         review = Review()
     request = review.request or _NO_REQUEST
-    return _encoded(review, _undecided(request, engine, Note(code, text), may_patch=may_patch))
+    return _encoded(
+        review, _undecided(request, engine, AdmissionWarning(code, text), may_patch=may_patch)
+    )
 
 
 def _encoded(review: Review, verdict: Verdict) -> tuple[bytes, Decision]:
@@ -189,12 +191,12 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
     try:
         return _decide(request, kind, read_object(request.object), engine, may_patch=may_patch)
     except MalformedError as error:
-        note = Note("object-malformed", f"{kind.name}: {error}")
+        warning = AdmissionWarning("object-malformed", f"{kind.name}: {error}")
         if isinstance(error, OversizedPodError) and may_patch:
             policy = _denying(request, kind, error.pod, engine)
             if policy is not None:
-                return Verdict(DENIED, denied(refusal_of(policy, str(error))), notes=(note,))
-        return _undecided(request, engine, note, may_patch=may_patch)
+                return Verdict(DENIED, denied(refusal_of(policy, str(error))), warnings=(warning,))
+        return _undecided(request, engine, warning, may_patch=may_patch)
 
 
 def _decide(
@@ -240,10 +242,10 @@ def _decide(
     elif has_gates:
         verdict = _told(request, kind, found, pod, merged or _LEFT_ALONE, engine)
     else:
-        notes = engine.namespace_notes(name, namespace)
-        if notes or waits:
-            notes += object_notes(kind, found, pod)
-        verdict = noted(merged or _LEFT_ALONE, notes)
+        warnings = engine.namespace_warnings(name, namespace)
+        if warnings or waits:
+            warnings += object_warnings(kind, found, pod)
+        verdict = noted(merged or _LEFT_ALONE, warnings)
     audited = snapshot.audited.match(name, namespace.labels, pod.labels)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
     return verdict if is_canary_pod else _followed(verdict, engine, audit)
@@ -251,8 +253,8 @@ def _decide(
 
 def _followed(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
     """The verdict with what nodes say of it, and with what remains to be evaluated."""
-    notes = engine.node_notes(audit.kind, audit.pod, audit.enforced, audit.waiting)
-    verdict = noted(verdict, notes)
+    warnings = engine.node_warnings(audit.kind, audit.pod, audit.enforced, audit.waiting)
+    verdict = noted(verdict, warnings)
     return replace(verdict, audit=audit) if audit.audited else verdict
 
 
@@ -276,21 +278,23 @@ def _told(
     engine: Engine,
 ) -> Verdict:
     """The verdict on a workload with warnings, or its refusal where the settings deny some."""
-    notes = object_notes(kind, found, pod)
-    if notes and engine.gates.rules.denies_unknown:
-        former = _former_notes(request, kind)
-        if refusal := key_refusal(found.metadata, [note for note in notes if note not in former]):
-            return Verdict(DENIED, denied(refusal), notes=notes)
-    return noted(verdict, notes)
+    warnings = object_warnings(kind, found, pod)
+    if warnings and engine.gates.rules.denies_unknown:
+        former = _former_warnings(request, kind)
+        if refusal := key_refusal(
+            found.metadata, [warning for warning in warnings if warning not in former]
+        ):
+            return Verdict(DENIED, denied(refusal), warnings=warnings)
+    return noted(verdict, warnings)
 
 
-def _former_notes(request: RequestHead, kind: Kind) -> tuple[Note, ...]:
+def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning, ...]:
     """Those on a workload before its update: controllers must still be able to update it."""
     if request.operation != "UPDATE" or is_absent(request.old_object):
         return ()
     found = read_object(request.old_object)
     pod = kind.view(found)
-    return () if pod is None else object_notes(kind, found, pod)
+    return () if pod is None else object_warnings(kind, found, pod)
 
 
 def _denying(request: Request, kind: Kind, pod: PodView, engine: Engine) -> CompiledPolicy | None:
@@ -310,21 +314,23 @@ def _may_change(request: RequestHead, kind: Kind) -> bool:
     return not (is_immutable or request.operation == "DELETE" or request.sub_resource)
 
 
-def _undecided(request: Request, engine: Engine, note: Note, *, may_patch: bool) -> Verdict:
+def _undecided(
+    request: Request, engine: Engine, warning: AdmissionWarning, *, may_patch: bool
+) -> Verdict:
     """What is done where nothing could be decided: no policy, but where gates are, a gate."""
     try:
         waits_for = _waits_for(request, engine) if may_patch else NOTHING
         if any(waits_for):
             rules = engine.gates.rules
-            gating = fixed(request.object, request.namespace or "", note, rules, waits_for)
-            if gating.patch or gating.notes:
+            gating = fixed(request.object, request.namespace or "", warning, rules, waits_for)
+            if gating.patch or gating.warnings:
                 return fused(gating, None)
     except Exception as error:  # noqa: BLE001 - whatever it is, no pod passes a gate by it
         # What a defect says may be part of the object.
         why = str(error) if isinstance(error, MalformedError) else "an internal error"
-        text = f"{note.text}; not even a gate could be added: {why}"
-        return Verdict(DENIED, denied(cut(text, MAX_REASON)), notes=(note,))
-    return Verdict(SKIPPED, allowed(note.text, (note,)), notes=(note,))
+        text = f"{warning.text}; not even a gate could be added: {why}"
+        return Verdict(DENIED, denied(cut(text, MAX_REASON)), warnings=(warning,))
+    return Verdict(SKIPPED, allowed(warning.text, (warning,)), warnings=(warning,))
 
 
 def _waits_for(request: Request, engine: Engine) -> WaitsFor:
@@ -362,5 +368,5 @@ def _validate(request: Request) -> Verdict:
 
 
 def _skip(code: str, text: str) -> Verdict:
-    notes = (Note(code, text),)
-    return Verdict(SKIPPED, allowed(text, notes), notes=notes)
+    warnings = (AdmissionWarning(code, text),)
+    return Verdict(SKIPPED, allowed(text, warnings), warnings=warnings)

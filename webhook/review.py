@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harbourmaster.api.patches import Operation
-    from harbourmaster.policies.notes import Note
+    from harbourmaster.policies.admission_warning import AdmissionWarning
 
 KIND: Final = "AdmissionReview"
 V1: Final = "admission.k8s.io/v1"
@@ -170,20 +170,20 @@ def encode_review(version: str, uid: str, response: Response) -> bytes:
     return b"%b%b,%b}" % (head, _encode(uid), response.encoded[1:])
 
 
-def allowed(reason: str | None = None, notes: Sequence[Note] = ()) -> Response:
+def allowed(reason: str | None = None, warnings: Sequence[AdmissionWarning] = ()) -> Response:
     """Let the object pass as it is; ``reason`` says why nothing was done to it."""
     status = _Status(_NO_METADATA, OK, reason=reason)
     return _response(
-        _Fields(True, status, warnings=_warnings(notes), audit_annotations=_audit(notes))
+        _Fields(True, status, warnings=_texts(warnings), audit_annotations=_audit(warnings))
     )
 
 
-def patched(operations: Sequence[Operation], notes: Sequence[Note] = ()) -> Response:
+def patched(operations: Sequence[Operation], warnings: Sequence[AdmissionWarning] = ()) -> Response:
     """Let the object pass, changed by ``operations``, of which there is at least one."""
-    return patched_with(_encode(operations), notes)
+    return patched_with(_encode(operations), warnings)
 
 
-def patched_with(patch: bytes, notes: Sequence[Note] = ()) -> Response:
+def patched_with(patch: bytes, warnings: Sequence[AdmissionWarning] = ()) -> Response:
     """Let the object pass, changed by operations that are already JSON."""
     return _response(
         _Fields(
@@ -191,8 +191,8 @@ def patched_with(patch: bytes, notes: Sequence[Note] = ()) -> Response:
             _Status(_NO_METADATA, OK),
             patch=patch,
             patch_type="JSONPatch",
-            warnings=_warnings(notes),
-            audit_annotations=_audit(notes),
+            warnings=_texts(warnings),
+            audit_annotations=_audit(warnings),
         )
     )
 
@@ -229,22 +229,24 @@ def _response(fields: _Fields) -> Response:
     )
 
 
-def _warnings(notes: Sequence[Note]) -> list[str] | None:
-    if not notes:
+def _texts(warnings: Sequence[AdmissionWarning]) -> list[str] | None:
+    if not warnings:
         return None
-    texts = [cut(f"harbourmaster: {note.text}", MAX_WARNING) for note in notes[:MAX_WARNINGS]]
-    if len(notes) > MAX_WARNINGS:
-        more = len(notes) - MAX_WARNINGS
+    texts = [
+        cut(f"harbourmaster: {warning.text}", MAX_WARNING) for warning in warnings[:MAX_WARNINGS]
+    ]
+    if len(warnings) > MAX_WARNINGS:
+        more = len(warnings) - MAX_WARNINGS
         texts.append(f"harbourmaster: {more} more warnings, see the audit annotations")
     return texts
 
 
-def _audit(notes: Sequence[Note]) -> dict[str, str] | None:
-    if not notes:
+def _audit(warnings: Sequence[AdmissionWarning]) -> dict[str, str] | None:
+    if not warnings:
         return None
     found: dict[str, list[str]] = {}
-    for note in notes:
-        found.setdefault(note.code, []).append(note.text)
+    for warning in warnings:
+        found.setdefault(warning.code, []).append(warning.text)
     return {code: cut("; ".join(texts), MAX_ANNOTATION) for code, texts in found.items()}
 
 

@@ -10,10 +10,10 @@ from msgspec import Struct
 from harbourmaster.gates.known_keys import mistaken_opt_in
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.index import PolicySet, policy_set
-from harbourmaster.policies.notes import Note
 from harbourmaster.rescheduling.unmet import KnownNodes
-from harbourmaster.webhook.key_notes import notes_of
+from harbourmaster.webhook.key_warnings import warnings_of
 from harbourmaster.webhook.parents import NO_PARENTS, Parents
 from harbourmaster.webhook.review import MAX_WARNING, cut
 
@@ -43,8 +43,8 @@ class NamespaceObject(Struct, frozen=True, gc=False, rename="camel"):
             return Namespace(labels, has_gates=True)
         found = mistaken_opt_in(annotations)
         mistaken = {key: cut(value, MAX_WARNING) for key, value in found.items()}
-        notes = notes_of(opt_in_mistakes(name, annotations, labels))
-        return Namespace(labels, False, mistaken, notes)
+        warnings = warnings_of(opt_in_mistakes(name, annotations, labels))
+        return Namespace(labels, False, mistaken, warnings)
 
 
 class Namespace(Struct, frozen=True, gc=False):
@@ -54,7 +54,7 @@ class Namespace(Struct, frozen=True, gc=False):
     has_gates: bool = False
     mistaken: dict[str, str] = {}
     """The annotation that asks for gates and does not get them, if there is one."""
-    notes: tuple[Note, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
     """The warning for users that create a pod or a workload there."""
 
 

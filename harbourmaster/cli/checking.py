@@ -213,7 +213,7 @@ def _by_admission(manifest: dict[str, Any], engine: Engine) -> Iterator[tuple[bo
     manifest = as_reviewed(manifest)
     kind = kind_of(manifest)
     if kind == NAMESPACE and (found := engine.snapshot.namespace(name_of(manifest) or "")):
-        yield from ((False, note.text) for note in found.notes)
+        yield from ((False, note.text) for note in found.warnings)
     _, verdict = rendered(manifest, engine)
     if verdict is None:
         return

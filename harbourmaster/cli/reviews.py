@@ -133,7 +133,7 @@ def refusals(verdict: Verdict, manifest: Json) -> list[str]:
 
 def warnings(verdict: Verdict) -> list[str]:
     """What users are told besides, without the name that stands before it in an answer."""
-    notes = [note.text for note in verdict.notes]
+    notes = [note.text for note in verdict.warnings]
     return notes or [
         warning.removeprefix("harbourmaster: ") for warning in verdict.response.warnings
     ]

@@ -44,6 +44,6 @@ def conflicts_of(selecting: tuple[CompiledPolicy, ...]) -> tuple[Conflict, ...]:
             if each.rule == "won-by":
                 text = f"{each.path} stays {each.present}, not {each.value}"
                 found.append(Conflict((report.reference, *each.by), text))
-        texts = [note.text for note in report.notes if note.code == "affinity-conflict"]
+        texts = [note.text for note in report.warnings if note.code == "affinity-conflict"]
         found += [Conflict((report.reference, *others), text) for text in texts]
     return tuple(found)

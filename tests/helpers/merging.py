@@ -16,7 +16,7 @@ from harbourmaster.policies.pods import KINDS
 
 class Result(NamedTuple):
     operations: list[dict[str, Any]]
-    notes: list[Any]
+    warnings: list[Any]
     document: dict[str, Any]
 
     @property
@@ -29,7 +29,7 @@ class Result(NamedTuple):
 
     @property
     def codes(self):
-        return [note.code for note in self.notes]
+        return [warning.code for warning in self.warnings]
 
 
 def compiled(*documents):
@@ -47,7 +47,7 @@ def merged(document, *policies, **options):
     pod = kind.read(json.dumps(document).encode())
     found = merge(pod, kind.pointer, compiled(*policies), MergeOptions(**options))
     operations = json.loads(msgspec.json.encode(found.operations))
-    return Result(operations, found.notes, jsonpatch.apply_patch(document, operations))
+    return Result(operations, found.warnings, jsonpatch.apply_patch(document, operations))
 
 
 def pod_spec(document):

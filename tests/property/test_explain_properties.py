@@ -112,7 +112,7 @@ def test_contributions_make_the_object_that_the_merge_makes(  # noqa: PLR0913, P
     merged = merge(pod, kind.pointer, matched, options)
     after = jsonpatch.apply_patch(before, json.loads(msgspec.json.encode(merged.operations)))
     assert list(explained.operations) == merged.operations
-    assert list(explained.notes) == merged.notes
+    assert list(explained.warnings) == merged.warnings
 
     # The same policies match, in the same order, and only of the others is there a mismatch.
     told = [report for report in explained.policies if report.matched]

@@ -28,7 +28,7 @@ from harbourmaster.lifecycle.events import (
     events_of,
 )
 from harbourmaster.lifecycle.gate_verdict import Code
-from harbourmaster.policies.notes import Note
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.registration.break_glass import BreakGlass
 from harbourmaster.rescheduling.answers import EvictionOutcome
 from harbourmaster.rescheduling.limits import Budgets, EvictionLimits
@@ -165,7 +165,7 @@ def test_the_manual_lists_every_setting_with_its_flag_and_default(
     assert listed == expected
 
 
-NOTING = {Note.__name__, Mistake.__name__, "_skip", "answer_failed"}
+NOTING = {AdmissionWarning.__name__, Mistake.__name__, "_skip", "answer_failed"}
 
 
 def test_the_manual_lists_every_audit_code():

@@ -226,8 +226,8 @@ def key_of(request: RequestHead) -> tuple[str, str, str]:
 
 def _left_alone(body: bytes, request: RequestHead, verdict: Verdict, snapshot: Snapshot) -> str:
     """Why no policy was looked at, in words; what decided it is read from the same fields."""
-    if verdict.notes:
-        return verdict.notes[0].text
+    if verdict.warnings:
+        return verdict.warnings[0].text
     if verdict.outcome == MALFORMED:
         return f"the server does not understand it as {KIND}"
     kind = KINDS.get(key_of(request))

@@ -156,7 +156,7 @@ class Wording:
                 yield Line("matches and sets nothing", 1, "dim")
             for contribution in report.contributions:
                 yield self._contribution(contribution)
-            for note in report.notes:
+            for note in report.warnings:
                 if note.code == "affinity-conflict":
                     yield Line(note.text, 1, "bad", "warns")
             if hint := self._known.hints.get(report.reference):

@@ -60,7 +60,7 @@ def policies_section(answered: Answered, known: Background) -> Section:
     if explanation is not None:
         lines += _lines(answered, explanation, known)
     elif verdict.outcome not in {VALID, UNMATCHED}:
-        lines += [Line(note.text, 0, "bad", note.code) for note in verdict.notes[1:]]
+        lines += [Line(note.text, 0, "bad", note.code) for note in verdict.warnings[1:]]
     return Section(
         name="policies",
         state="unknown" if known.problems and state == "fine" else state,
@@ -93,8 +93,8 @@ def _lines(answered: Answered, explanation: Explanation, known: Background) -> I
     kind = KINDS[key_of(answered.request)]
     wording = Wording(known, kind.pointer[1:].replace("/", "."))
     yield from wording.policies(explanation)
-    codes = {note.code for note in explanation.notes}
-    for note in answered.verdict.notes:
+    codes = {note.code for note in explanation.warnings}
+    for note in answered.verdict.warnings:
         # Of what was admitted long ago the section on gates tells more.
         if note.code not in codes and not (known.is_live and note.code.startswith("gate-")):
             yield Line(note.text, 0, "waiting", "warns")
@@ -155,7 +155,7 @@ def _unchanged(matched: Sequence[PolicyReport]) -> str:
 
 def _is_hopeless(report: PolicyReport) -> bool:
     """Whether it requires what excludes something that is required as well."""
-    warned = any(note.code == "affinity-conflict" for note in report.notes)
+    warned = any(note.code == "affinity-conflict" for note in report.warnings)
     return warned and not any(
         contribution.rule == "left-out" for contribution in report.contributions
     )

@@ -142,7 +142,7 @@ def test_a_conflict_is_told_of_the_policy_that_brings_it():
     wish = cluster_policy("a", affinity=required({"disk": "ssd"}))
     other = cluster_policy("b", tolerations=[POOL])
     found = explained(wish, other, nodeSelector={"disk": "hdd"})
-    assert [[note.code for note in report.notes] for report in found.policies] == [
+    assert [[warning.code for warning in report.warnings] for report in found.policies] == [
         ["affinity-conflict"],
         [],
     ]
@@ -169,7 +169,7 @@ def test_a_broken_policy_is_told_and_contributes_nothing():
     assert report.matched
     assert report.fault.startswith("spec.tolerations[0].key")
     assert report.contributions == ()
-    assert [note.code for note in report.notes] == ["policy-invalid"]
+    assert [warning.code for warning in report.warnings] == ["policy-invalid"]
     assert found.policies[1].contributions
 
 

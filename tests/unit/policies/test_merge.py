@@ -213,12 +213,12 @@ def test_second_pass_changes_nothing(before, skip, as_field):
 def test_empty_policy_changes_nothing():
     spec = {"nodeName": "", "nodeSelector": {}, "schedulerName": "", "tolerations": []}
     result = merged(workload(), cluster_policy(**spec, affinity={"nodeAffinity": {}}))
-    assert (result.operations, result.notes) == ([], [])
+    assert (result.operations, result.warnings) == ([], [])
 
 
 def test_nothing_to_merge_changes_nothing():
     result = merged(workload())
-    assert (result.operations, result.notes) == ([], [])
+    assert (result.operations, result.warnings) == ([], [])
 
 
 # A node name for pods that may not have one
@@ -252,7 +252,7 @@ def test_first_node_name_as_a_field_wins():
     policies = [cluster_policy("c1", nodeName="n1"), cluster_policy("c2", nodeName="n2")]
     result = merged(workload(), *policies, node_name_as_field=True)
     assert result.spec["affinity"] == node_terms(fields(NODE_1))["affinity"]
-    assert result.notes == []
+    assert result.warnings == []
 
 
 def test_node_name_as_a_field_that_the_pod_excludes_is_noted():
@@ -277,9 +277,9 @@ def test_scheduler_name_is_left_out_where_the_pod_waits_with_one(before):
     policies = [cluster_policy("c1", schedulerName="s1"), cluster_policy("c2", schedulerName="s2")]
     result = merged(workload(**before), *policies, **KEEPS)
     assert result.operations == []
-    (note,) = result.notes
-    assert note.code == "policy-scheduler-name"
-    assert note.text == (
+    (warning,) = result.warnings
+    assert warning.code == "policy-scheduler-name"
+    assert warning.text == (
         "schedulerName s1 of ClusterPodSchedulingPolicy c1 is left out: "
         "pods wait for their checks with waiting"
     )
@@ -288,12 +288,12 @@ def test_scheduler_name_is_left_out_where_the_pod_waits_with_one(before):
 @pytest.mark.parametrize("own", ["waiting", "s3"])
 def test_nobody_is_told_of_a_scheduler_name_that_the_pod_has_kept_anyway(own):
     result = merged(workload(schedulerName=own), cluster_policy(schedulerName="s1"), **KEEPS)
-    assert (result.operations, result.notes) == ([], [])
+    assert (result.operations, result.warnings) == ([], [])
 
 
 def test_the_scheduler_that_pods_wait_with_is_not_left_out_but_there_already():
     result = merged(workload(), cluster_policy(schedulerName="waiting"), **KEEPS)
-    assert (result.operations, result.notes) == ([], [])
+    assert (result.operations, result.warnings) == ([], [])
 
 
 def test_at_a_gate_only_the_scheduler_that_pods_wait_with_is_left_out():

@@ -32,7 +32,7 @@ def test_of_twenty_policies_with_three_terms_the_first_five_apply(skip):
     first = once.spec["affinity"]["nodeAffinity"][NODE_REQUIRED]["nodeSelectorTerms"][0]
     assert {r["key"] for r in first["matchExpressions"]} == {f"k{index}" for index in range(5)}
     assert once.codes == ["affinity-too-large"] * 15
-    skipped = [note.text for note in once.notes]
+    skipped = [warning.text for warning in once.warnings]
     for policy, text in zip(policies[5:], skipped, strict=True):
         name = policy["metadata"]["name"]
         assert text == (
@@ -41,7 +41,7 @@ def test_of_twenty_policies_with_three_terms_the_first_five_apply(skip):
         )
     again = merged(once.document, *policies, skip_conflicts=skip)
     assert again.operations == []
-    assert again.notes == once.notes
+    assert again.warnings == once.warnings
 
 
 def test_other_fields_of_a_policy_whose_affinity_is_too_large_apply():
@@ -72,7 +72,7 @@ def test_policy_that_fits_once_a_later_one_made_terms_equal_is_applied():
     narrow = cluster_policy("c2", affinity=required(dict.fromkeys(keys, "1")))
     assert merged(pod, wide).codes == ["affinity-too-large"]
     result = merged(pod, wide, narrow)
-    assert result.notes == []
+    assert result.warnings == []
     assert term_count(result) == 3
     assert merged(result.document, wide, narrow).operations == []
 
@@ -84,7 +84,7 @@ def test_pod_with_more_bytes_than_the_bound_gets_no_more_terms():
     result = merged(LARGE, cluster_policy(affinity=required({"b": "1"}, {"b": "2"})))
     assert result.operations == []
     assert result.codes == ["affinity-too-large"]
-    assert "KiB, more than 256 KiB" in result.notes[0].text
+    assert "KiB, more than 256 KiB" in result.warnings[0].text
 
 
 def test_pod_with_many_bytes_can_not_evade_a_policy_that_adds_no_terms():
@@ -102,5 +102,5 @@ def test_pod_with_many_terms_can_not_evade_a_policy_that_adds_none():
 def test_policy_whose_parts_are_all_too_large_is_noted_once():
     near = workload(affinity=required(*({"a": f"{i}{'x' * 1024}"} for i in range(240))))
     policy = cluster_policy(affinity=required({"b": "1" * 60}), nodeName="n" * 60)
-    assert merged(near, cluster_policy(nodeName="n" * 60), node_name_as_field=True).notes
+    assert merged(near, cluster_policy(nodeName="n" * 60), node_name_as_field=True).warnings
     assert merged(near, policy, node_name_as_field=True).codes == ["affinity-too-large"]

@@ -147,10 +147,10 @@ def test_a_change_of_an_owner_is_seen_at_once():
     def decided():
         return cache.decide(question, {}, "ns1", watched.parents).gating
 
-    assert decided().notes[0].code == "gate-owner-unknown"
+    assert decided().warnings[0].code == "gate-owner-unknown"
     replica_set, deployment = family()
     watched.put(replica_set)
-    assert decided().notes[0].code == "gate-owner-unknown"
+    assert decided().warnings[0].code == "gate-owner-unknown"
     watched.put(deployment)
     assert not decided().is_gated
     watched.put(family(TRACKED)[1])
@@ -158,7 +158,7 @@ def test_a_change_of_an_owner_is_seen_at_once():
     watched.put(family(TRACKED | keys(version="0.5"))[1])
     assert b'"keptn.sh/version":"0.5"' in decided().patch
     del watched.kinds["Deployment"]["ns1/web"]
-    assert decided().notes[0].code == "gate-owner-unknown"
+    assert decided().warnings[0].code == "gate-owner-unknown"
 
 
 def test_other_policies_of_the_same_pod_make_another_answer(decisions):

@@ -146,7 +146,7 @@ class _Look(NamedTuple):
                     source = shown(contribution.by)
                     text = f"sets {contribution.path} to {contribution.value}, but {source} counts"
                     yield warning(report.reference, f"{text} with {contribution.present}", remedy)
-            for note in report.notes:
+            for note in report.warnings:
                 if note.code == "affinity-conflict":
                     yield warning(report.reference, note.text, remedy)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Note(Struct, frozen=True, gc=False):
+class AdmissionWarning(Struct, frozen=True, gc=False):
     """One line for the user, and a code that tools can count.
 
     Of the merge: ``policy-invalid``, ``policy-scheduler-name``, ``affinity-too-large`` and

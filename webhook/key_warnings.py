@@ -14,7 +14,7 @@ from harbourmaster.gates.mistakes import (
     owner_mistakes,
 )
 from harbourmaster.gates.owners import SUPPORTED
-from harbourmaster.policies.notes import Note
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.pods import is_absent
 from harbourmaster.webhook.reviewed import owners_of
 
@@ -34,7 +34,9 @@ _NONE: Final[dict[str, str]] = {}
 _texts: Final = msgspec.json.Decoder(dict[str, str])
 
 
-def pod_notes(pod: Reviewed, labels: dict[str, str], is_foreign: bool) -> tuple[Note, ...]:
+def pod_warnings(
+    pod: Reviewed, labels: dict[str, str], is_foreign: bool
+) -> tuple[AdmissionWarning, ...]:
     """On the keys of a pod, and on its owner; ``is_foreign``: gates do not support that."""
     meta = pod.metadata
     if meta is None:
@@ -46,48 +48,48 @@ def pod_notes(pod: Reviewed, labels: dict[str, str], is_foreign: bool) -> tuple[
     is_bare = _NAME in labels and is_absent(meta.owner_references)
     if is_foreign and (annotations or labelled or is_bare):
         found += owner_mistakes(annotations, labels, owners_of(meta))
-    return notes_of(found) if found else ()
+    return warnings_of(found) if found else ()
 
 
-def owner_notes(lineage: Lineage | None) -> tuple[Note, ...]:
+def owner_warnings(lineage: Lineage | None) -> tuple[AdmissionWarning, ...]:
     """On the keys of the owner that a pod would inherit from."""
     owner = None if lineage is None else lineage.metadata
     if owner is None:
         return ()
     at = "metadata.{} of the pod's owner"
-    return notes_of(key_mistakes(owner.annotations, owner.labels, at))
+    return warnings_of(key_mistakes(owner.annotations, owner.labels, at))
 
 
-def object_notes(kind: Kind, found: Reviewed, pod: PodView) -> tuple[Note, ...]:
+def object_warnings(kind: Kind, found: Reviewed, pod: PodView) -> tuple[AdmissionWarning, ...]:
     """On the keys of a pod, or of a workload and of its template."""
     meta = found.metadata
     mistakes: tuple[Mistake, ...] = ()
     if meta is not None and (_is_ours(meta.annotations) or _is_ours(meta.labels)):
         mistakes = key_mistakes(_keys(meta.annotations), _keys(meta.labels))
     if not kind.is_template:
-        return notes_of(mistakes)
+        return warnings_of(mistakes)
     annotations, labels = _keys(pod.annotations), pod.labels
     if annotations or any(key.startswith(PREFIXES) for key in labels):
         at = f"{kind.pointer[1:].replace('/', '.').removesuffix('spec')}metadata"
         mistakes += key_mistakes(annotations, labels, f"{at}.{{}}")
         if kind.name not in SUPPORTED:
             mistakes += kind_mistakes(annotations, labels, kind.name, at)
-    return notes_of(mistakes)
+    return warnings_of(mistakes)
 
 
-def notes_of(mistakes: Iterable[Mistake]) -> tuple[Note, ...]:
+def warnings_of(mistakes: Iterable[Mistake]) -> tuple[AdmissionWarning, ...]:
     """The same as admission warnings."""
-    return tuple(Note(mistake.code, mistake.text) for mistake in mistakes)
+    return tuple(AdmissionWarning(mistake.code, mistake.text) for mistake in mistakes)
 
 
-def key_refusal(meta: ReviewedMeta | None, notes: Iterable[Note]) -> str:
+def key_refusal(meta: ReviewedMeta | None, warnings: Iterable[AdmissionWarning]) -> str:
     """Why an object with these is refused where unknown keys are; empty for one that is not.
 
     One with an owner is not: the owner was asked, and its pods must come back after a drain.
     """
     if meta is not None and not is_absent(meta.owner_references):
         return ""
-    text = next((note.text for note in notes if note.code == "gate-key-unknown"), "")
+    text = next((warning.text for warning in warnings if warning.code == "gate-key-unknown"), "")
     return text and f"{text} (onUnknownKeys is Deny)"
 
 

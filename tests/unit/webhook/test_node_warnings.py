@@ -114,7 +114,7 @@ def test_a_failed_comparison_costs_the_warning_only_and_is_logged_once(monkeypat
     def failing(*_):
         raise ComparisonError
 
-    monkeypatch.setattr(module, "node_notes", failing)
+    monkeypatch.setattr(module, "node_warnings", failing)
     module._log_once.cache_clear()
     with captured_log() as stream:
         for _ in range(2):
@@ -143,7 +143,7 @@ def test_a_pod_with_too_much_to_compare_is_not_judged():
 
 
 def test_a_pod_that_requires_nothing_is_not_merged_to_compare_it(monkeypatch):
-    monkeypatch.setattr("harbourmaster.webhook.node_notes.merged_fields", None)
+    monkeypatch.setattr("harbourmaster.webhook.node_warnings.merged_fields", None)
     with captured_log() as stream:
         assert told(workload("Pod")) == []
     assert stream.getvalue() == b""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import required_terms
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER, merged_fields
-from harbourmaster.policies.notes import Note
 from harbourmaster.policies.requirements import SCOPES, constraints_of
 from harbourmaster.rescheduling.unmet import unmet
 from harbourmaster.rescheduling.wire import decode_pending
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _TOLERATES_ALL: Final = {"tolerations": [{"operator": "Exists"}]}
 
 
-def node_notes(
+def node_warnings(
     kind: Kind,
     pod: PodView,
     policies: tuple[CompiledPolicy, ...],
     options: MergeOptions,
     nodes: KnownNodes,
-) -> tuple[Note, ...]:
+) -> tuple[AdmissionWarning, ...]:
     """Warn where no node matches the pod with the policies merged into it.
 
     Taints count for pods only: to those of a template other admission plugins may add tolerations.
@@ -60,7 +60,9 @@ def node_notes(
     text, requirements = found
     names = dict.fromkeys(_writer(requirement, kind, pod, policies) for requirement in requirements)
     by = f" ({', '.join(names)})" if names else ""
-    return (Note("no-node-matches", f"{text}{by}: pods stay Pending until a node matches"),)
+    return (
+        AdmissionWarning("no-node-matches", f"{text}{by}: pods stay Pending until a node matches"),
+    )
 
 
 def _writer(

@@ -15,7 +15,7 @@ def test_conflict_is_noted_with_both_sides_and_merged():
         cluster_policy(affinity=required({"d": "etcd"})),
     )
     assert result.codes == ["affinity-conflict"]
-    assert result.notes[0].text == (
+    assert result.warnings[0].text == (
         "ClusterPodSchedulingPolicy c1 requires d In [etcd], the pod d In [other]: "
         "no node can satisfy both"
     )
@@ -32,7 +32,7 @@ def test_conflict_is_noted_and_left_out_where_conflicts_are_skipped():
         skip_conflicts=True,
     )
     assert result.codes == ["affinity-conflict"]
-    assert result.notes[0].text == (
+    assert result.warnings[0].text == (
         "ClusterPodSchedulingPolicy c1 requires d In [etcd], the pod d In [other]: "
         "the policy's requirements that exclude others are left out, the rest of the policy applies"
     )
@@ -44,7 +44,7 @@ def test_conflict_that_is_left_out_is_noted_again():
     once = merged(workload(affinity=required({"d": "other"})), policy, skip_conflicts=True)
     again = merged(once.document, policy, skip_conflicts=True)
     assert once.operations
-    assert (again.operations, again.notes) == ([], once.notes)
+    assert (again.operations, again.warnings) == ([], once.warnings)
 
 
 def test_node_selector_of_the_pod_conflicts_with_required_node_affinity():
@@ -60,16 +60,16 @@ def test_node_selector_of_an_earlier_policy_conflicts_as_the_pods_own():
         cluster_policy("c1", nodeSelector={"d": "other"}),
         cluster_policy("c2", affinity=required({"d": "etcd"})),
     ]
-    (note,) = merged(workload(), *policies).notes
-    assert note.code == "affinity-conflict"
-    assert note.text.startswith("ClusterPodSchedulingPolicy c2 requires d In [etcd], ")
-    assert "already required is d In [other]: " in note.text
+    (warning,) = merged(workload(), *policies).warnings
+    assert warning.code == "affinity-conflict"
+    assert warning.text.startswith("ClusterPodSchedulingPolicy c2 requires d In [etcd], ")
+    assert "already required is d In [other]: " in warning.text
 
 
 def test_pod_is_not_blamed_for_the_rule_of_an_earlier_policy():
     policies = [cluster_policy(f"c{i}", affinity=required({"d": f"{i}"})) for i in (1, 2)]
-    (note,) = merged(workload(affinity=required({"e": "1"})), *policies).notes
-    assert note.text == (
+    (warning,) = merged(workload(affinity=required({"e": "1"})), *policies).warnings
+    assert warning.text == (
         "ClusterPodSchedulingPolicy c2 requires d In [2], already required is d In [1]: "
         "no node can satisfy both"
     )
@@ -106,9 +106,9 @@ def selector_and_affinity(selector, affinity):
 )
 def test_node_selector_that_required_affinity_excludes_is_noted(before, policies, text, skip):
     result = merged(workload(**before), *policies, skip_conflicts=skip)
-    (note,) = result.notes
-    assert note.code == "affinity-conflict"
-    assert note.text == f"ClusterPodSchedulingPolicy {text}no node can satisfy both"
+    (warning,) = result.warnings
+    assert warning.code == "affinity-conflict"
+    assert warning.text == f"ClusterPodSchedulingPolicy {text}no node can satisfy both"
     assert result.spec["nodeSelector"]["d"] == "y"
     assert merged(result.document, *policies, skip_conflicts=skip).operations == []
 
@@ -123,20 +123,20 @@ def test_node_selector_that_required_affinity_excludes_is_noted(before, policies
     ids=["one term fits", "one term does not care", "the pod's own node selector"],
 )
 def test_node_selector_that_excludes_not_all_or_is_not_added_is_not_noted(before):
-    assert merged(workload(**before), cluster_policy(nodeSelector={"d": "y"})).notes == []
+    assert merged(workload(**before), cluster_policy(nodeSelector={"d": "y"})).warnings == []
 
 
 def test_conflict_is_noted_again_while_it_lasts():
     policy = cluster_policy(affinity=required({"d": "etcd"}))
     once = merged(workload(affinity=required({"d": "other"})), policy)
     again = merged(once.document, policy)
-    assert (again.operations, again.notes) == ([], once.notes)
+    assert (again.operations, again.warnings) == ([], once.warnings)
 
 
 def test_note_is_one_line_whatever_the_pod_holds():
     pod = workload(affinity=required({"d": "x\ny"}))
     result = merged(pod, cluster_policy(affinity=required({"d": "etcd"})))
-    assert result.notes[0].text.isprintable()
+    assert result.warnings[0].text.isprintable()
 
 
 BROKEN = cluster_policy(
@@ -152,7 +152,7 @@ def test_broken_policy_is_skipped_with_a_note_and_the_others_apply():
         cluster_policy("c2", schedulerName="s2"),
     )
     assert result.codes == ["policy-invalid"]
-    assert result.notes[0].text.startswith(
+    assert result.warnings[0].text.startswith(
         "ClusterPodSchedulingPolicy bad is skipped, it is invalid: spec.nodeSelector: "
     )
     assert result.paths == [
