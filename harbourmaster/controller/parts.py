@@ -13,7 +13,7 @@ from harbourmaster.api.resources import NAMESPACES, SECRETS
 from harbourmaster.api.times import utc_now
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.caches import metric_cache
-from harbourmaster.controller.evaluation.questions import provider_questions
+from harbourmaster.controller.evaluation.query_service import create_query_service
 from harbourmaster.controller.objects import data_of, decode_object
 from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.caches import Cache
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.resources import Resource
     from harbourmaster.certs.reload import TlsOptions
-    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.namespaces import LabelledNamespace
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.evaluation.model import Metric
@@ -106,9 +106,11 @@ class Process:
         return self._definitions is not None
 
     @cached_property
-    def questions(self) -> Questions:
-        """Questions to metric providers: what is asked at the same time is asked once."""
-        found, keep = provider_questions(self.client, self.settings.metrics, self.metrics.registry)
+    def questions(self) -> QueryService:
+        """QueryService to metric providers: what is asked at the same time is asked once."""
+        found, keep = create_query_service(
+            self.client, self.settings.metrics, self.metrics.registry
+        )
         self.background.append(keep)
         return found
 

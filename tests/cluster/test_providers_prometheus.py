@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadQueryError,
@@ -22,6 +21,7 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Question, Sample, Target
+from harbourmaster.providers.query_client import QueryClient
 from helpers.provider_server import LOOPBACK
 
 pytestmark = [pytest.mark.full, pytest.mark.cluster]
@@ -30,17 +30,17 @@ SECRET = {"user": b"harbour", "password": b"master\n"}
 
 
 @pytest.fixture
-async def asker():
+async def client():
     async with Http(LOOPBACK) as http:
-        yield Asker(http, timeout=10, per_target=4)
+        yield QueryClient(http, timeout=10, per_target=4)
 
 
 @pytest.fixture
-def ask(asker, prometheus):
+def ask(client, prometheus):
     """Ask the shared server: ``await ask(query, start=...)``."""
 
     async def asked(query, **times):
-        return await asker.ask(Target("prometheus", prometheus.url), Question(query, **times))
+        return await client.ask(Target("prometheus", prometheus.url), Question(query, **times))
 
     return asked
 
@@ -136,14 +136,14 @@ async def test_what_is_no_value_is_an_error(prometheus, ask, query, kind, messag
     assert str(caught.value).isprintable()
 
 
-async def test_user_and_password_go_to_who_asks_for_them(prometheus, asker):
+async def test_user_and_password_go_to_who_asks_for_them(prometheus, client):
     await asyncio.to_thread(prometheus.set, "a_pier", 7)
     async with guarded(prometheus.url) as url:
         target = Target("prometheus", url, secret=SECRET)
-        assert (await asker.ask(target, Question("a_pier"))).value == "7"
+        assert (await client.ask(target, Question("a_pier"))).value == "7"
         end = time.time()
         ranged = Question("a_pier", start=end - 0.2, end=end, step=0.1)
-        assert {sample.value for sample in (await asker.ask(target, ranged)).samples} == {7.0}
+        assert {sample.value for sample in (await client.ask(target, ranged)).samples} == {7.0}
         for secret in (None, {**SECRET, "password": b"wrong"}):
             with pytest.raises(UnauthorizedError, match=r"\(HTTP 401\)$"):
-                await asker.ask(Target("prometheus", url, secret=secret), Question("a_pier"))
+                await client.ask(Target("prometheus", url, secret=secret), Question("a_pier"))

@@ -45,7 +45,7 @@ class Questions:
         self.asked = []
         self.providers = []
 
-    async def ask(self, provider, question, _shared=None):
+    async def ask(self, provider, question):
         self.providers.append(provider.metadata.key)
         self.asked.append((provider.metadata.name, question))
         found = self.answers[question.query]

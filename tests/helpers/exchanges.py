@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import ProviderError
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Answer
+from harbourmaster.providers.query_client import QueryClient
 from harbourmaster.providers.replies import Reply
 
 RECORDED = Path(__file__).parents[1] / "fixtures/providers"
@@ -119,9 +119,9 @@ async def timed_out(provider, target, question, *cases):
 
     async with Hangs(target("").type, *cases) as player, Http(allowed=LOOPBACK) as http:
         own = target(player.url)
-        asker = Asker(http, timeout=0.2, per_target=1, providers={own.type: provider})
+        client = QueryClient(http, timeout=0.2, per_target=1, providers={own.type: provider})
         with pytest.raises(ProviderError) as caught:
-            await asker.ask(own, question)
+            await client.ask(own, question)
     assert not player.wrong
     assert CANARY not in str(caught.value).lower()
     return caught.value

@@ -28,13 +28,13 @@ def answer(*values, shown=None, raw=None):
 
 
 class Asked:
-    """In place of Questions: answers by query are given, raised, or waited for."""
+    """Replaces QueryService: answers by query are given, raised, or waited for."""
 
     def __init__(self):
         self.said = {}
         self.seen = []
 
-    async def ask(self, provider, question, shared=None):
+    async def ask(self, provider, question):
         self.seen.append((provider.metadata.name, question))
         found = self.said.get(question.query, answer(4))
         if isinstance(found, asyncio.Future):

@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     MAGNUM_CLUSTERS,
 )
 from harbourmaster.api.times import stamp
-from harbourmaster.controller.evaluation.questions import Questions
+from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.parts import Process
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.controller import PlacementController
@@ -34,7 +34,7 @@ NAMESPACE = "ns"
 HOME = "harbourmaster-system"
 
 
-class Answering(Questions):
+class Answering(QueryService):
     """Providers that answer what a test says: numbers, errors, or never."""
 
     def __init__(self):
@@ -42,7 +42,7 @@ class Answering(Questions):
         self.asked = []
         self.hanging = 0
 
-    async def ask(self, provider, question, shared=None):
+    async def ask(self, provider, question):
         self.asked.append((provider.metadata.name, question.query))
         value = self.values.get((provider.metadata.name, question.query))
         if value is None:

@@ -15,7 +15,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from harbourmaster.controller.evaluation.telemetry import QueryMetrics
-from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
@@ -33,6 +32,7 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Question, Target
+from harbourmaster.providers.query_client import QueryClient
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
@@ -56,7 +56,9 @@ async def asked(server, *, kind="prometheus", query="up", patience=PATIENCE, htt
     target = Target(kind, server, secret=SECRET, **options)
     async with http or Http(LOOPBACK) as client:
         try:
-            return await Asker(client, timeout=patience, per_target=4).ask(target, Question(query))
+            return await QueryClient(client, timeout=patience, per_target=4).ask(
+                target, Question(query)
+            )
         except ProviderError as error:
             return error
 
@@ -201,10 +203,12 @@ async def test_a_secret_is_in_no_error_no_log_and_no_metric(leak, monkeypatch):
     try:
         with captured_log("debug") as stream:
             async with ProviderServer(LEAKS[leak]) as server, Http(LOOPBACK) as http:
-                asker = Asker(http, timeout=PATIENCE, per_target=4, observer=QueryMetrics(registry))
+                client = QueryClient(
+                    http, timeout=PATIENCE, per_target=4, observer=QueryMetrics(registry)
+                )
                 target = Target("prometheus", server.url, secret=SECRET)
                 with pytest.raises(ProviderError) as caught:
-                    await asker.ask(target, Question("up"))
+                    await client.ask(target, Question("up"))
     finally:
         logging.getLogger().removeHandler(handler)
     assert server.requests[0].headers["authorization"].startswith("Basic ")
@@ -230,12 +234,12 @@ async def test_a_password_is_for_the_server_it_is_for():
         ProviderServer(http_answer(answer("5"))) as provider_server,
         Http(LOOPBACK) as http,
     ):
-        asker = Asker(http, timeout=PATIENCE, per_target=4)
+        client = QueryClient(http, timeout=PATIENCE, per_target=4)
         mine = Target("prometheus", server.url, secret=SECRET)
         theirs = Target("prometheus", provider_server.url)
         anonymous = Target("prometheus", server.url)
         for target in (mine, theirs, anonymous, mine):
-            await asker.ask(target, Question("up"))
+            await client.ask(target, Question("up"))
     assert ["authorization" in request.headers for request in server.requests] == [
         True,
         False,
@@ -253,10 +257,10 @@ async def test_who_has_no_password_gets_no_answer_of_one_who_has():
             yield http_answer(b"", "401 X")
 
     async with ProviderServer(protected) as server, Http(LOOPBACK) as http:
-        asker = Asker(http, timeout=PATIENCE, per_target=4)
+        client = QueryClient(http, timeout=PATIENCE, per_target=4)
         found = await asyncio.gather(
-            asker.ask(Target("prometheus", server.url, secret=SECRET), Question("up"), "same"),
-            asker.ask(Target("prometheus", server.url), Question("up"), "same"),
+            client.ask(Target("prometheus", server.url, secret=SECRET), Question("up")),
+            client.ask(Target("prometheus", server.url), Question("up")),
             return_exceptions=True,
         )
     assert found[0].value == "4"
@@ -349,12 +353,12 @@ async def test_bad_answers_do_not_add_up():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     async with ProviderServer(endless) as server, Http(LOOPBACK) as http:
-        asker = Asker(http, timeout=PATIENCE, per_target=8)
+        client = QueryClient(http, timeout=PATIENCE, per_target=8)
         target = Target("prometheus", server.url)
 
         async def many(count):
             return await asyncio.gather(
-                *(asker.ask(target, Question(f"q{n}")) for n in range(count)),
+                *(client.ask(target, Question(f"q{n}")) for n in range(count)),
                 return_exceptions=True,
             )
 
@@ -363,7 +367,7 @@ async def test_bad_answers_do_not_add_up():
         found = await many(100)
         assert peak() - before < 32 * MIB
         assert {type(error) for error in found} == {TooLargeError}
-        assert (asker._flights, asker._lanes, asker._running) == ({}, {}, 0)
+        assert client._limit.is_idle
         assert not http._session.connector._acquired
 
 

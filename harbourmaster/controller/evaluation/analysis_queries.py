@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.api.references import ReferenceMode
     from harbourmaster.controller.evaluation.caches import MetricCaches
-    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.evaluation.model import ObjectReference, Timeframe
     from harbourmaster.kube.caches import Cache
 
@@ -115,7 +115,7 @@ def followed(cache: Cache[T], to: Reference, mode: ReferenceMode) -> T:
     return found
 
 
-async def measured(questions: Questions, query: AnalysisQuery) -> str:
+async def measured(questions: QueryService, query: AnalysisQuery) -> str:
     """The value as text: one that is not finite is a value as well. Raises ProviderError."""
     try:
         if query.provider.type in _SERIES:
@@ -126,7 +126,7 @@ async def measured(questions: Questions, query: AnalysisQuery) -> str:
         return next((each for each in ("+Inf", "-Inf") if each in text), "NaN")
 
 
-async def _first(questions: Questions, query: AnalysisQuery) -> str:
+async def _first(questions: QueryService, query: AnalysisQuery) -> str:
     """The first value within the time, minute by minute.
 
     Where it is at the very beginning, nothing that comes later needs to be read.

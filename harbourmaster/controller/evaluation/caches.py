@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from harbourmaster.api.references import ReferenceMode
-    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.evaluation.settings import MetricsSettings
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
@@ -90,7 +90,7 @@ class MetricContext:
     client: Client
     caches: MetricCaches
     settings: MetricsSettings
-    questions: Questions
+    questions: QueryService
     events: EventRecorder
     now: Callable[[], datetime]
     references: ReferenceMode = DEFAULT_MODE

@@ -10,12 +10,12 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.times import parse
-from harbourmaster.controller.evaluation.rounds import Fault, Until
+from harbourmaster.controller.evaluation.shared_queries import Fault, RetryAfter
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.evaluation.rounds import FetchOutcome, Round
+    from harbourmaster.controller.evaluation.shared_queries import FetchOutcome, SharedQuery
     from harbourmaster.evaluation.model import MetricRange, MetricStatus
     from harbourmaster.evaluation.schedule import Slots
 
@@ -52,7 +52,7 @@ class FetchInputs(NamedTuple):
         return ("", "") if self.range is None else (self.range.interval, self.range.step)
 
     @property
-    def round_key(self) -> tuple[object, ...]:
+    def query_key(self) -> tuple[object, ...]:
         """Metrics that agree in this share a question; each version of a provider has its own."""
         provider = (self.place, self.provider_uid, self.provider_generation)
         return (*provider, self.query, *self.span)
@@ -72,7 +72,7 @@ class MetricEntry:
     """When it was due last."""
     asked: float = -math.inf
     """When the question was asked whose outcome it had last."""
-    round: Round | None = None
+    query: SharedQuery | None = None
     is_waiting: bool = False
     outcome: FetchOutcome | None = None
     """What is to be written."""
@@ -94,7 +94,7 @@ class MetricEntry:
     @property
     def slots(self) -> Slots:
         """Its slots, with as many metrics as have its question now."""
-        count = 1 if self.round is None else len(self.round.members)
+        count = 1 if self.query is None else len(self.query.members)
         return slots(self.interval, self._question_hash, self._hash, count)
 
     def wait(self, now: float) -> float | None:
@@ -178,13 +178,13 @@ class MetricEntry:
 
     def _await_retry(self, fault: Fault, now: float) -> None:
         """Be due because of a fault, where that is before the slot or wanted to be after it."""
-        if fault.until is Until.CHANGE:
+        if fault.retry is RetryAfter.CHANGE:
             self.due, self.slot = math.inf, math.nan
             return
         retry = math.inf
-        if fault.until is Until.SOON:
+        if fault.retry is RetryAfter.BACK_OFF:
             retry = now + retry_wait(self.failures, self.interval, fault.seconds)
-        elif fault.until is Until.MINUTE:
+        elif fault.retry is RetryAfter.MINUTE:
             retry = now + CREDENTIALS
         if retry < self.due or fault.seconds:
             self.due, self.slot = retry, math.nan

@@ -18,8 +18,13 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import KEPTN_METRICS
 from harbourmaster.api.times import stamp
 from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, FetchInputs, MetricEntry
-from harbourmaster.controller.evaluation.questions import question
-from harbourmaster.controller.evaluation.rounds import Fault, FetchOutcome, Rounds, Until
+from harbourmaster.controller.evaluation.query_service import question
+from harbourmaster.controller.evaluation.shared_queries import (
+    Fault,
+    FetchOutcome,
+    RetryAfter,
+    SharedQueries,
+)
 from harbourmaster.controller.objects import reference
 from harbourmaster.evaluation.aggregation import aggregate, print_number
 from harbourmaster.evaluation.metric_status import (
@@ -54,7 +59,7 @@ class MetricReconciler:
         self._metrics = context.caches.metrics.store
         self._providers = context.caches.providers.store
         self._wake = wake
-        self._rounds = Rounds(context.questions, self._deliver)
+        self._queries = SharedQueries(context.questions, self._deliver)
         self._entries: dict[str, MetricEntry] = {}
         self._log = get_logger("metrics")
 
@@ -105,7 +110,7 @@ class MetricReconciler:
 
     async def close(self) -> None:
         """Leave all questions unanswered that are under way."""
-        await self._rounds.close()
+        await self._queries.close()
 
     def _deliver(self, key: str, outcome: FetchOutcome) -> None:
         entry = self._entries.get(key)
@@ -153,12 +158,12 @@ class MetricReconciler:
     def _join(self, key: str, entry: MetricEntry) -> None:
         """Have it among those of its question, where there is somebody to ask."""
         if entry.inputs.provider_uid:
-            entry.round = self._rounds.join(entry.inputs.round_key, key)
+            entry.query = self._queries.join(entry.inputs.query_key, key)
 
     def _leave(self, key: str, entry: MetricEntry) -> None:
-        if entry.round is not None:
-            self._rounds.leave(entry.inputs.round_key, key)
-            entry.round = None
+        if entry.query is not None:
+            self._queries.leave(entry.inputs.query_key, key)
+            entry.query = None
 
     def _forget(self, key: str) -> None:
         entry = self._entries.pop(key, None)
@@ -170,10 +175,10 @@ class MetricReconciler:
         provider = self._providers.get(entry.inputs.place)
         entry.fetched = now
         fault = ""
-        if provider is None or entry.round is None:
+        if provider is None or entry.query is None:
             fault = f"KeptnMetricsProvider {entry.inputs.place} not found"
         else:
-            shared = entry.round.outcome
+            shared = entry.query.outcome
             if shared is not None and shared.asked > max(entry.asked, entry.shared_since(now)):
                 entry.outcome = shared
                 return
@@ -183,9 +188,9 @@ class MetricReconciler:
                 fault = str(error)
             else:
                 entry.is_waiting = True
-                self._rounds.ask(entry.round, key, provider, asked, now=now, keep=entry.keep)
+                self._queries.ask(entry.query, key, provider, asked, now=now, keep=entry.keep)
                 return
-        entry.outcome = FetchOutcome(now, Fault(fault, "BadMetric", Until.CHANGE))
+        entry.outcome = FetchOutcome(now, Fault(fault, "BadMetric", RetryAfter.CHANGE))
 
     async def _write(self, found: Metric, entry: MetricEntry, outcome: FetchOutcome) -> None:
         """Write the status where it differs, and tell of what has changed."""
@@ -194,7 +199,7 @@ class MetricReconciler:
         time = _stamp(_moment(found, outcome))
         is_foreign = entry.valued is not None and entry.valued != entry.inputs.question
         if isinstance(result, Fault):
-            is_told = result.is_sequel and entry.told == result.kind and before.err_msg
+            is_told = result.is_throttled and entry.told == result.kind and before.err_msg
             text = before.err_msg if is_told else result.text
             # A value that is an answer to another question goes.
             kept = MetricStatus() if is_foreign else before

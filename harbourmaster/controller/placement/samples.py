@@ -27,7 +27,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from harbourmaster.controller.evaluation.questions import Questions
+    from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.placement.caches import PlacementCaches
     from harbourmaster.placement.model import MetricSource
     from harbourmaster.placement.provider_validation import SubmittedProvider, SubmittedProviderSpec
@@ -176,7 +176,7 @@ class Sampler:
     def __init__(
         self,
         samples: Samples,
-        questions: Questions,
+        questions: QueryService,
         *,
         home: str,
         interval: float,

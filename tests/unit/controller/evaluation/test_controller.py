@@ -76,4 +76,4 @@ async def test_no_question_outlives_the_term(world):
 def questions():
     """What is under way."""
     names = (task.get_coro().__qualname__ for task in asyncio.all_tasks())
-    return [name for name in names if name.startswith(("Rounds.", "Asker."))]
+    return [name for name in names if name.startswith(("SharedQueries.", "QueryClient."))]

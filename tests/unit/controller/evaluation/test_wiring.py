@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.evaluation.questions import _own_addresses, provider_questions
+from harbourmaster.controller.evaluation.query_service import _own_addresses, create_query_service
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.model import Provider, ProviderSpec
 from harbourmaster.kube.connection import Connection
@@ -44,7 +44,7 @@ def test_the_api_server_is_no_provider(server, addresses):
 async def test_whom_the_controller_does_not_ask(address, why):
     settings = MetricsSettings(denied_addresses=("10.1.0.0/16",), allowed_addresses=("10.0.0.0/8",))
     client = SimpleNamespace(connection=Connection(server="https://10.96.0.1:443"))
-    questions, _keep = provider_questions(client, settings, CollectorRegistry())
+    questions, _keep = create_query_service(client, settings, CollectorRegistry())
     spec = ProviderSpec(type="prometheus", target_server=f"https://{address}")
     provider = Provider(metadata=Metadata(name="p", namespace="prod"), spec=spec)
     with pytest.raises(ForbiddenAddressError, match=why):

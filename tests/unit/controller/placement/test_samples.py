@@ -13,12 +13,12 @@ from harbourmaster.api.resources import (
     GLOBAL_METRICS,
     GLOBAL_PROVIDERS,
 )
-from harbourmaster.controller.evaluation.questions import Questions
+from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.placement.samples import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
-from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
 from harbourmaster.providers.http import Http
+from harbourmaster.providers.query_client import QueryClient
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK
 from helpers.scripted_prometheus import Said, ScriptedPrometheus
@@ -398,8 +398,8 @@ async def test_a_hundred_clusters_are_one_request_in_a_period(stage):
             GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}}
         )
         server.say[BY] = said
-        asker = Asker(http, timeout=PATIENCE, per_target=4)
-        stage.sampler._questions = Questions(stage, asker)
+        client = QueryClient(http, timeout=PATIENCE, per_target=4)
+        stage.sampler._questions = QueryService(stage, client)
         for moment in (0, 5, 10, 15, 20):
             stage.time = moment
             await stage.sample()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.evaluation import rounds
+from harbourmaster.controller.evaluation import shared_queries
 from harbourmaster.evaluation.model import Provider
 from harbourmaster.providers.errors import UnreachableError
 from harbourmaster.providers.model import Question
@@ -57,7 +57,7 @@ async def test_an_answer_is_used_once(world):
 
 
 async def test_large_answers_are_kept_for_others_only_while_few_are(world, monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_HELD", 3000)
+    monkeypatch.setattr(shared_queries, "MAX_CACHED", 3000)
     world.provider()
     for query in ("cpus", "more"):
         world.questions.said[query] = answer(4, raw=b"x" * 2000)
@@ -69,11 +69,11 @@ async def test_large_answers_are_kept_for_others_only_while_few_are(world, monke
 
 
 async def test_what_is_kept_no_more_makes_room(monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_HELD", 3000)
+    monkeypatch.setattr(shared_queries, "MAX_CACHED", 3000)
     said = Asked()
     said.said["cpus"] = answer(4, raw=b"x" * 2000)
     delivered = []
-    one = rounds.Rounds(said, lambda key, _outcome: delivered.append(key))
+    one = shared_queries.SharedQueries(said, lambda key, _outcome: delivered.append(key))
     for key in "ab":
         found = one.join("the question", key)
         provider = Provider(metadata=Metadata(name="p"))

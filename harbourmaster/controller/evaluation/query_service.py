@@ -1,7 +1,7 @@
-"""Asks the providers that KeptnMetricsProviders describe, with the credentials of their Secrets.
+"""Queries to KeptnMetricsProviders, with the credentials of their Secrets.
 
-Nothing watches Secrets: one is read when it is needed and kept for a minute, and read anew as soon
-as a provider refuses what it says.
+No watch tells of Secrets: each is read when it is needed, cached for a minute, and read again when
+a provider refuses its credentials.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,7 +25,6 @@ from harbourmaster.controller.evaluation.telemetry import QueryMetrics
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
-from harbourmaster.providers.asking import Asker
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -34,9 +33,10 @@ from harbourmaster.providers.errors import (
 )
 from harbourmaster.providers.http import Http
 from harbourmaster.providers.model import Question, Table, Target
+from harbourmaster.providers.query_client import QueryClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -47,11 +47,15 @@ if TYPE_CHECKING:
     from harbourmaster.providers.model import Answer
 
 KEEP: Final = 60.0
-"""Seconds for which a Secret is taken as it was read."""
+"""Seconds for which a Secret is cached."""
 REREAD: Final = 5.0
-"""Seconds in which nobody looks again, whether it was absent or its credentials were refused."""
+"""Seconds until a Secret is read again that was absent, or whose credentials were refused."""
 _BY_KEY: Final = frozenset({"dql", "dynatrace", "elastic"})
-"""Types whose credentials stand under the key that is named; others have names of their own."""
+"""Types whose credentials are under the key of the reference; others have fixed keys."""
+
+
+SecretName: TypeAlias = tuple[str, str]
+"""Namespace and name."""
 
 
 class _Secret(Struct, frozen=True):
@@ -62,100 +66,100 @@ _decode: Final = msgspec.json.Decoder(_Secret).decode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Read:
-    """A Secret at some time by the clock: its data, None for none, or why it can't be had."""
+class _SecretRead:
+    """The result of reading a Secret: its data, None without one, or the error."""
 
     at: float
+    """When it was read, in seconds of the clock."""
     data: Mapping[str, bytes] | None = field(repr=False)
-    fault: ProviderError | None = None
+    error: ProviderError | None = None
 
 
-class Questions:
-    """One for all reconcilers, so that the same question is asked once."""
+class QueryService:
+    """Sends queries to the providers of KeptnMetricsProviders, with their Secrets."""
 
     def __init__(
-        self, client: Client, asker: Asker, *, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        query_client: QueryClient,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._asker = asker
+        self._query_client = query_client
         self._clock = clock
-        self._read: dict[tuple[str, str], _Read] = {}
-        self._turns: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._secrets: dict[SecretName, _SecretRead] = {}
+        self._locks: defaultdict[SecretName, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def ask(self, provider: Provider, question: Question, shared: Hashable = None) -> Answer:
-        """The answer of ``provider``. Raises ProviderError, and nothing else.
-
-        Who asks with an equal ``shared`` meanwhile gets the same answer; by default that is who
-        asks the same question.
-        """
+    async def ask(self, provider: Provider, question: Question) -> Answer:
+        """Return the answer of ``provider``. Raises ProviderError, and nothing else."""
         reference = provider.spec.secret_key_ref
         if reference is None:
-            return await self._asker.ask(target(provider, None), question, shared)
-        where = (provider.metadata.namespace, reference.name)
-        read = await self._secret(where, reference)
+            return await self._query_client.ask(target(provider, None), question)
+        name = (provider.metadata.namespace, reference.name)
+        secret = await self._read_secret(name, reference)
         try:
-            return await self._asker.ask(target(provider, read.data), question, shared)
+            return await self._query_client.ask(target(provider, secret.data), question)
         except UnauthorizedError:
-            newer = await self._secret(where, reference, refused=read)
-            if newer.data == read.data:
+            newer = await self._read_secret(name, reference, refused=secret)
+            if newer.data == secret.data:
                 raise
-        return await self._asker.ask(target(provider, newer.data), question, shared)
+        return await self._query_client.ask(target(provider, newer.data), question)
 
-    async def _secret(
-        self, where: tuple[str, str], reference: SecretKey, refused: _Read | None = None
-    ) -> _Read:
-        """The Secret as it was read at most a minute ago, and not as it was ``refused``."""
-        # One after the other: who comes second finds what the first has read.
-        async with self._turns[where]:
-            found = self._read.get(where)
-            if found is None or self._is_old(found, refused):
-                self._forget()
-                found = self._read[where] = await self._get(*where)
-        if found.fault is None:
-            return found
-        if reference.optional and isinstance(found.fault, BadCredentialsError):
-            return _Read(found.at, None)
-        # Raised again and again, one error would collect the tracebacks of all.
-        raise type(found.fault)(str(found.fault))
+    async def _read_secret(
+        self, name: SecretName, reference: SecretKey, refused: _SecretRead | None = None
+    ) -> _SecretRead:
+        """Return the Secret, read at most a minute ago; ``refused`` is read again earlier."""
+        # The second caller gets what the first has read.
+        async with self._locks[name]:
+            secret = self._secrets.get(name)
+            if secret is None or self._is_expired(secret, refused):
+                self._drop_unused()
+                secret = self._secrets[name] = await self._fetch_secret(*name)
+        if secret.error is None:
+            return secret
+        if reference.optional and isinstance(secret.error, BadCredentialsError):
+            return _SecretRead(secret.at, None)
+        # One error that is raised several times would collect the tracebacks of all.
+        raise type(secret.error)(str(secret.error))
 
-    def _is_old(self, found: _Read, refused: _Read | None) -> bool:
-        limit = REREAD if found is refused or found.fault is not None else KEEP
-        return self._clock() - found.at >= limit
+    def _is_expired(self, secret: _SecretRead, refused: _SecretRead | None) -> bool:
+        limit = REREAD if secret is refused or secret.error is not None else KEEP
+        return self._clock() - secret.at >= limit
 
-    def _forget(self) -> None:
-        """Keep no Secret in memory that nobody asks for any more."""
+    def _drop_unused(self) -> None:
         now = self._clock()
-        for where in [each for each, read in self._read.items() if now - read.at >= KEEP]:
-            del self._read[where]
-            if not self._turns[where].locked():
-                del self._turns[where]
+        for name in [name for name, secret in self._secrets.items() if now - secret.at >= KEEP]:
+            del self._secrets[name]
+            if not self._locks[name].locked():
+                del self._locks[name]
 
-    async def _get(self, namespace: str, name: str) -> _Read:
-        fault: ProviderError
+    async def _fetch_secret(self, namespace: str, name: str) -> _SecretRead:
+        error: ProviderError
         # Admission only warns of other names, and a proxy may read separators in them.
         if dns_subdomain(name):
-            fault = BadCredentialsError("secretKeyRef names no Secret")
-            return _Read(self._clock(), None, fault)
+            error = BadCredentialsError("secretKeyRef names no Secret")
+            return _SecretRead(self._clock(), None, error)
         try:
             raw = await self._client.get(SECRETS, name, namespace)
-            return _Read(self._clock(), _decode(raw).data or {})
+            return _SecretRead(self._clock(), _decode(raw).data or {})
         except NotFoundError:
-            fault = BadCredentialsError(f"secret {name} not found")
+            error = BadCredentialsError(f"secret {name} not found")
         except ForbiddenError:
-            fault = BadCredentialsError(
+            error = BadCredentialsError(
                 f"missing permission to read Secret {namespace}/{name}: run harbourmaster grant "
                 f"secrets -n {namespace}"
             )
-        except ApiError as error:
-            fault = UnreachableError(f"secret {name} can't be read: {type(error).__name__}")
+        except ApiError as fault:
+            error = UnreachableError(f"secret {name} can't be read: {type(fault).__name__}")
         except msgspec.DecodeError:
-            # What it says is not for anybody to see.
-            fault = BadAnswerError(f"secret {name} can't be read: it is not a Secret")
-        return _Read(self._clock(), None, fault)
+            # The text of this error may have a part of the Secret.
+            error = BadAnswerError(f"secret {name} can't be read: it is not a Secret")
+        return _SecretRead(self._clock(), None, error)
 
 
 def question(spec: MetricSpec, now: float) -> Question:
-    """What a metric asks at that time. Raises ValueError with one line: a spec may be any."""
+    """Return the question of a metric at ``now``. Raises ValueError for an invalid range."""
     span = spec.range
     if span is None:
         return Question(query=spec.query)
@@ -173,7 +177,7 @@ def question(spec: MetricSpec, now: float) -> Question:
 
 
 def target(provider: Provider, secret: Mapping[str, bytes] | None) -> Target:
-    """Who is asked, given the Secret's data; None for no credentials."""
+    """Return the target of a query, with the Secret's data; None for no credentials."""
     spec = provider.spec
     kind = provider.type
     reference = spec.secret_key_ref
@@ -211,34 +215,38 @@ def _duration(field: str, text: str) -> float:
     return seconds
 
 
-def provider_questions(
+def create_query_service(
     client: Client, settings: MetricsSettings, registry: CollectorRegistry
-) -> tuple[Questions, Callable[[], Coroutine[Any, Any, None]]]:
-    """Make the questions of a process, and what keeps connections to providers; once a registry."""
+) -> tuple[QueryService, Callable[[], Coroutine[Any, Any, None]]]:
+    """Return a query service, and the coroutine function that holds its connections while it runs.
+
+    A metrics registry takes the metrics of one service.
+    """
     http = Http(
         settings.allowed_addresses,
         (*settings.denied_addresses, *_own_addresses(client.connection.server)),
         max_bytes=settings.max_answer_bytes,
     )
-    asker = Asker(
+    query_client = QueryClient(
         http,
         timeout=settings.query_timeout_seconds,
         per_target=settings.queries_per_provider,
         observer=QueryMetrics(registry),
     )
 
-    async def keep() -> None:
+    async def keep_open() -> None:
         async with http:
             await asyncio.get_running_loop().create_future()
 
-    return Questions(client, asker), keep
+    return QueryService(client, query_client), keep_open
 
 
 def _own_addresses(server: str) -> tuple[str, ...]:
-    """That of the API server, which is not a provider; on loopback others may have it, too."""
+    """Return the address of the API server, which is not a provider; empty for a loopback one."""
     host = urlsplit(server).hostname or ""
     try:
-        found = ip_address(host)
+        address = ip_address(host)
     except ValueError:
         return ()
-    return () if found.is_loopback else (host,)
+    # Servers of other ports have the loopback address, too.
+    return () if address.is_loopback else (host,)

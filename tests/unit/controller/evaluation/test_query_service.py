@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import SECRETS
-from harbourmaster.controller.evaluation.questions import Questions, question, target
+from harbourmaster.controller.evaluation.query_service import QueryService, question, target
 from harbourmaster.evaluation.model import (
     KafkaTable,
     MetricRange,
@@ -32,14 +32,14 @@ KEY = "login"
 ANSWER = Answer("1", (Sample(0.0, 1.0),))
 
 
-class Asker:
+class FakeQueryClient:
     """Takes only the ``right`` token, where one is set."""
 
     def __init__(self):
         self.targets = []
         self.right = None
 
-    async def ask(self, target, question, shared=None):
+    async def ask(self, target, question):
         self.targets.append(target)
         await asyncio.sleep(0)
         if self.right is not None and target.secret["login"] != self.right:
@@ -51,15 +51,15 @@ class AskedProviders:
     def __init__(self, api, client):
         self.api = api
         self.time = 1000.0
-        self.asker = Asker()
-        self.questions = Questions(client, self.asker, clock=lambda: self.time)
+        self.query_client = FakeQueryClient()
+        self.service = QueryService(client, self.query_client, clock=lambda: self.time)
 
     def secret(self, **values):
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         self.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}, "data": data})
 
     async def ask(self, **spec):
-        return await self.questions.ask(provider(**spec), QUESTION)
+        return await self.service.ask(provider(**spec), QUESTION)
 
     @property
     def reads(self):
@@ -83,7 +83,7 @@ def asked(api, client):
 
 async def test_a_provider_without_a_secret_is_asked_at_once(asked):
     assert await asked.ask(named=None) == ANSWER
-    assert asked.asker.targets[0].secret is None
+    assert asked.query_client.targets[0].secret is None
     assert asked.reads == 0
 
 
@@ -95,8 +95,8 @@ async def test_the_secret_is_read_once_a_minute(asked):
     assert asked.reads == 1
     await asked.ask()
     assert asked.reads == 2
-    assert {target.secret["login"] for target in asked.asker.targets} == {b"one"}
-    assert asked.asker.targets[0].secret_key == KEY
+    assert {target.secret["login"] for target in asked.query_client.targets} == {b"one"}
+    assert asked.query_client.targets[0].secret_key == KEY
 
 
 async def test_many_who_ask_at_once_read_it_once(asked):
@@ -119,10 +119,10 @@ async def test_a_reader_that_is_cancelled_leaves_the_others_theirs(asked):
 
 async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_are_refused(asked):
     asked.secret(login="one")
-    asked.asker.right = b"one"
+    asked.query_client.right = b"one"
     await asked.ask()
     asked.secret(login="two")
-    asked.asker.right = b"two"
+    asked.query_client.right = b"two"
     asked.time += 10
     assert await asyncio.gather(*(asked.ask() for _ in range(5))) == [ANSWER] * 5
     assert asked.reads == 2
@@ -132,7 +132,7 @@ async def test_credentials_that_were_renewed_are_read_as_soon_as_the_old_ones_ar
 
 async def test_wrong_credentials_are_not_read_for_each_who_asks(asked):
     asked.secret(login="one")
-    asked.asker.right = b"two"
+    asked.query_client.right = b"two"
     for _ in range(5):
         with pytest.raises(UnauthorizedError):
             await asked.ask()
@@ -141,7 +141,7 @@ async def test_wrong_credentials_are_not_read_for_each_who_asks(asked):
     with pytest.raises(UnauthorizedError):
         await asked.ask()
     assert asked.reads == 2
-    assert len(asked.asker.targets) == 6
+    assert len(asked.query_client.targets) == 6
 
 
 async def test_a_secret_that_is_absent_is_said_and_found_when_it_comes(asked):
@@ -164,20 +164,20 @@ async def test_a_secret_without_a_name_is_said_and_not_asked_for(asked, name):
 
 async def test_a_secret_that_is_optional_may_be_absent(asked):
     assert await asked.ask(optional=True) == ANSWER
-    assert asked.asker.targets[0].secret is None
+    assert asked.query_client.targets[0].secret is None
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("elastic", None), ("prometheus", {"user": b"a"})])
 async def test_a_key_that_is_optional_may_be_absent(asked, kind, expected):
     asked.secret(user="a")
     await asked.ask(kind=kind, optional=True)
-    assert asked.asker.targets[0].secret == expected
+    assert asked.query_client.targets[0].secret == expected
 
 
 async def test_a_secret_without_data_is_empty(asked):
     asked.api.put(SECRETS, {"metadata": {"name": "token", "namespace": "prod"}})
     await asked.ask()
-    assert asked.asker.targets[0].secret == {}
+    assert asked.query_client.targets[0].secret == {}
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ async def test_what_is_no_secret_is_not_shown(asked):
 async def test_nothing_shows_a_secret(asked):
     asked.secret(login="8c1fbad")
     await asked.ask()
-    (found,) = asked.asker.targets
-    for each in (found, asked.questions, *asked.questions._read.values()):
+    (found,) = asked.query_client.targets
+    for each in (found, asked.service, *asked.service._secrets.values()):
         assert "8c1fbad" not in repr(each)
 
 
@@ -221,8 +221,8 @@ async def test_secrets_that_nobody_asks_for_are_not_kept(asked):
     asked.time += 61
     with pytest.raises(BadCredentialsError):
         await asked.ask(named="other")
-    assert list(asked.questions._read) == [("prod", "other")]
-    assert list(asked.questions._turns) == [("prod", "other")]
+    assert list(asked.service._secrets) == [("prod", "other")]
+    assert list(asked.service._locks) == [("prod", "other")]
 
 
 def test_a_provider_without_a_type_has_its_name_for_one():
