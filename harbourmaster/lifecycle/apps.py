@@ -6,6 +6,7 @@ Pure: what to create, to change and to deprecate, from the existing objects.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
@@ -37,6 +38,7 @@ SINGLE_SERVICE: Final = "single-service"
 """An app whose only workload named no app: it waits for no other workload."""
 _VERSION_LENGTH: Final = 10
 _HASH_LENGTH: Final = 8
+_HASH: Final = re.compile(f"[0-9a-f]{{{_HASH_LENGTH}}}")
 
 
 class AppPlan(Struct, frozen=True):
@@ -58,21 +60,36 @@ def version_of(app: App) -> str:
 
 
 def plan(app: App, versions: Iterable[AppVersion]) -> AppPlan:
-    """What the app lacks, given the existing versions of an app of that name."""
+    """Return what the app lacks, given the existing versions of an app of that name."""
     name = version_of(app)
-    found = {version.metadata.name: version for version in versions}
-    present = found.pop(name, None)
-    earlier = {generation_hash(number) for number in range(1, app.metadata.generation)}
+    by_name = {version.metadata.name: version for version in versions}
+    present = by_name.pop(name, None)
+    superseded = [by_name[key] for key in sorted(by_name) if _is_superseded(by_name[key], app)]
+    earlier = _earlier_hashes(app, {_hash_of(version) for version in superseded})
     return AppPlan(
         name=name,
         create=present is None,
         is_blocked=present is not None and not _is_ours(present, app),
-        deprecate=tuple(
-            found[each]
-            for each in sorted(found)
-            if each[-_HASH_LENGTH:] in earlier and _is_superseded(found[each], app)
-        ),
+        deprecate=tuple(version for version in superseded if _hash_of(version) in earlier),
     )
+
+
+def _earlier_hashes(app: App, endings: set[str]) -> set[str]:
+    """Return those endings of names that are hashes of earlier generations.
+
+    The search begins with the latest generation, because superseded versions are recent ones.
+    """
+    wanted = {ending for ending in endings if _HASH.fullmatch(ending)}
+    hashes: set[str] = set()
+    for generation in range(app.metadata.generation - 1, 0, -1):
+        if hashes == wanted:
+            break
+        hashes |= wanted & {generation_hash(generation)}
+    return hashes
+
+
+def _hash_of(version: AppVersion) -> str:
+    return version.metadata.name[-_HASH_LENGTH:]
 
 
 def new_version(app: App, context: AppContext | None) -> AppVersion:
