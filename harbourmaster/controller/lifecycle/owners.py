@@ -33,11 +33,18 @@ class UpdateStrategy(Struct, frozen=True, gc=False, rename="camel"):
     rolling_update: RollingUpdate | None = None
 
 
+class Ordinals(Struct, frozen=True, gc=False):
+    """The numbers of a StatefulSet's pods begin with ``start``."""
+
+    start: int = 0
+
+
 class OwnerSpec(Struct, frozen=True, gc=False, rename="camel"):
     """How many pods are wanted, and which of them are replaced at once."""
 
     replicas: int | None = None
     update_strategy: UpdateStrategy | None = None
+    ordinals: Ordinals = Ordinals()
 
     @property
     def kept_pods(self) -> int | None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata
+from harbourmaster.controller.lifecycle.owners import OwnerSpec, OwnerStatus
 from harbourmaster.gates.metadata import Metadata as Keys
 from harbourmaster.gates.owners import (
     DEPLOYMENT,
@@ -41,16 +42,12 @@ class OwnerGoneError(Exception):
     """The owner of a pod, or the owner's owner, is not there any more; the text names it."""
 
 
-class _Status(Struct, frozen=True, gc=False, rename="camel"):
-    observed_generation: int | str | None = None
-    update_revision: str = ""
-
-
 class LiveOwner(Struct, frozen=True, gc=False):
     """An owner, projected."""
 
     metadata: Metadata = Metadata()
-    status: _Status = _Status()
+    spec: OwnerSpec = OwnerSpec()
+    status: OwnerStatus = OwnerStatus()
 
 
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
@@ -72,10 +69,13 @@ async def inherited(client: Client, namespace: str, owner: OwnerReference) -> Ke
     return Keys(metadata.annotations, metadata.labels)
 
 
-async def is_superseded(client: Client, pod: Pod, owner: OwnerReference) -> bool:
-    """Whether the pod is one of those that a rollout replaces, as far as that is certain.
+async def is_superseded(
+    client: Client, pod: Pod, owner: OwnerReference, *, has_version: bool = True
+) -> bool:
+    """Tell whether a rollout replaces the pod, as far as that is certain. Raises ApiError.
 
-    Raises ApiError.
+    A pod below the partition of a StatefulSet keeps its revision, and counts as superseded only if
+    ``has_version``: without a version that was checked it would wait forever.
     """
     try:
         if is_replica_set(owner):
@@ -86,6 +86,8 @@ async def is_superseded(client: Client, pod: Pod, owner: OwnerReference) -> bool
     except OwnerGoneError:
         return True
     if owner.kind == STATEFUL_SET:
+        if not has_version and _is_below_partition(pod, found.spec):
+            return False
         revision, wanted = pod.labels.get(REVISION_LABEL), found.status.update_revision
         is_current = found.status.observed_generation == found.metadata.generation
         return is_current and bool(revision and wanted) and revision != wanted
@@ -104,6 +106,12 @@ async def _is_old_replica_set(client: Client, namespace: str, owner: OwnerRefere
         found.metadata.annotations.get(key),
         (await _get(client, namespace, above)).metadata.annotations.get(key),
     )
+
+
+def _is_below_partition(pod: Pod, spec: OwnerSpec) -> bool:
+    ordinal = pod.name.rpartition("-")[2]
+    kept_pods = spec.kept_pods or 0
+    return ordinal.isdecimal() and int(ordinal) < spec.ordinals.start + kept_pods
 
 
 async def _get(client: Client, namespace: str, owner: OwnerReference) -> LiveOwner:

@@ -122,7 +122,8 @@ class PodWorkloads:
         if is_to_follow(workload, version, wish) and (
             version is not None or self._is_turn(pod, wish)
         ):
-            if not await is_superseded(self._client, pod, owner):
+            has_version = version is not None
+            if not await is_superseded(self._client, pod, owner, has_version=has_version):
                 workload = await self._follow(workload, wish)
                 self._turns[_turn(pod, wish)] = asyncio.get_running_loop().time() + PATIENCE
             elif version is None:

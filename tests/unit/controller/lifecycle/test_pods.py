@@ -47,7 +47,7 @@ from helpers.gated import (
     waiting,
     workload_of,
 )
-from helpers.lifecycle import running
+from helpers.lifecycle import running, told
 
 PATCHES = "/pods/"
 
@@ -164,6 +164,36 @@ async def test_a_new_version_of_one_owner_waits_and_the_old_one_does_not(api, cl
         assert workload_of(api)["spec"]["version"] == "0.5"
         assert version_of(api, "shop-waiter-0.5")["spec"]["previousVersion"] == "0.4"
         await release(api, world, "shop-waiter-0.5")
+
+
+async def test_a_pod_below_the_partition_gets_a_version_that_was_never_checked(api, client):
+    def put_partition(partition, generation):
+        resource, stateful_set = sets("StatefulSet", 2)
+        rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
+        stateful_set["spec"] = {"updateStrategy": rolling, "ordinals": {"start": 5}}
+        stateful_set["status"]["observedGeneration"] = generation
+        put(api, resource, stateful_set)
+        assert api.get(resource, "store", PROD)["metadata"]["generation"] == generation
+
+    put_partition(0, 1)
+    make(api, of_set("StatefulSet", "store-7", "0.5", 2))
+    async with running(client, *MINE) as world:
+        await version_there(api, world, "shop-waiter-0.5")
+        await release(api, world, "shop-waiter-0.5")
+        # Gates were switched on between both revisions.
+        make(api, of_set("StatefulSet", "store-6", "0.4", 1, LATER))
+        await told(world, "CreateWorkloadVersionFailed")
+        assert "version 0.4 of its pods was never checked" in world.signals.kept[-1].text
+        put_partition(2, 2)
+        make(api, of_set("StatefulSet", "store-5", "0.4", 1, LATER))
+        await version_there(api, world, "shop-waiter-0.4")
+        await release(api, world, "shop-waiter-0.4")
+        # A pod of the new revision takes the workload, and one of the former does not.
+        make(api, of_set("StatefulSet", "store-8", "0.5", 2, "2026-03-01T10:00:09Z"))
+        await world.until(lambda: workload_of(api)["spec"]["version"] == "0.5")
+        make(api, of_set("StatefulSet", "store-4", "0.4", 1, "2026-03-01T10:00:10Z"))
+        await world.until(lambda: not waiting(api))
+        assert workload_of(api)["spec"]["version"] == "0.5"
 
 
 async def test_a_rollback_goes_at_once_and_takes_the_workload_back(api, client):
