@@ -17,8 +17,7 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.gates.names import JOB_NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.functions import PYTHON, TaskContainer
 from harbourmaster.lifecycle.model import FAILED, SUCCEEDED
-from harbourmaster.lifecycle.task_context import context_text, parameters_text
-from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, inherited
+from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, context_text, inherited, parameters_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

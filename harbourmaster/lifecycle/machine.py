@@ -22,6 +22,7 @@ from harbourmaster.lifecycle.model import (
     PENDING,
     PROGRESSING,
     SUCCEEDED,
+    UNKNOWN,
     WARNING,
     AppVersion,
     AppVersionStatus,
@@ -29,7 +30,6 @@ from harbourmaster.lifecycle.model import (
     WorkloadState,
     WorkloadVersionStatus,
 )
-from harbourmaster.lifecycle.overall import overall
 from harbourmaster.lifecycle.phases import (
     COMPLETED_PHASE,
     EVALUATION,
@@ -44,12 +44,31 @@ from harbourmaster.lifecycle.phases import (
 from harbourmaster.lifecycle.steps import Creation, PhaseNotice, Step, VersionStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime
 
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.phases import Phase, Status
     from harbourmaster.lifecycle.steps import Inputs, Rules
+
+
+def overall(states: Collection[str], expected: int) -> str:
+    """The worst of the states; Pending where some of the ``expected`` ones are not there yet.
+
+    An empty state is Pending. Unlike Keptn, which never gets past one, a Warning lets pass.
+    """
+    if FAILED in states or DEPRECATED in states:
+        return FAILED
+    if PROGRESSING in states:
+        return PROGRESSING
+    if PENDING in states or "" in states:
+        return PENDING
+    if UNKNOWN in states:
+        return UNKNOWN
+    passed = sum(state in {SUCCEEDED, WARNING} for state in states)
+    if passed != expected:
+        return PENDING
+    return WARNING if WARNING in states else SUCCEEDED
 
 
 _WORDS: Final = {TASK: "Task", EVALUATION: "Evaluation"}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.gates.workload import WorkloadMetadata
 
+
 OWNERS_KEY: Final = f"{OURS}owners"
 """On a workload version: uids of the owners whose pods are of it, the newest last, by commas."""
 SINCE_KEY: Final = f"{OURS}since"
@@ -245,3 +246,39 @@ def approval(version: WorkloadVersion) -> Approval:
         deployment=status.deployment_status,
         owners=frozenset(recorded_owners(version)),
     )
+
+
+class Rollout(Struct, frozen=True, gc=False, kw_only=True):
+    """How far the owner of a workload's pods has come: a number of pods for each."""
+
+    generation: int
+    observed_generation: int | str | None
+    """Argo writes text."""
+    wanted: int
+    ready: int
+    updated: int
+    """Those of the newest template."""
+    is_healthy: bool = True
+    """What an owner says that judges by itself."""
+    is_superseded: bool = False
+    """Its pods make room for those of another version."""
+
+
+def is_deployed(rollout: Rollout) -> bool:
+    """Whether all pods are ready, counted after the owner's controller saw its newest template."""
+    return (
+        has_observed(rollout.generation, rollout.observed_generation)
+        and not rollout.is_superseded
+        and rollout.is_healthy
+        and rollout.ready == rollout.wanted
+        and rollout.updated >= rollout.wanted
+    )
+
+
+def has_observed(generation: int, observed: int | str | None) -> bool:
+    """Whether a status is of the current spec. Other text is a hash of former Argo versions."""
+    if observed is None or observed == "":
+        return False
+    if isinstance(observed, str):
+        return not observed.isdecimal() or int(observed) >= generation
+    return observed >= generation

@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from harbourmaster.api.resources import APPS, EVENTS, NAMESPACES, WORKLOAD_VERSIONS
-from harbourmaster.controller.lifecycle.channels import LANES, OVERALL, PER_OBJECT, QUEUE, SERIES
+from harbourmaster.controller.lifecycle.signals import LANES, OVERALL, PER_OBJECT, QUEUE, SERIES
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import connect
 from harbourmaster.kube.event_series import ObjectReference

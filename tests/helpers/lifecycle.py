@@ -19,7 +19,7 @@ from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.changes import Changes
 from helpers.patience import PATIENCE

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.signals import Signals
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.telemetry.phase_spans import PhaseTracer
 from harbourmaster.telemetry.spans import Tracer
 from helpers.tracing import Memory, Outcomes

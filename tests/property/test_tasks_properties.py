@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from harbourmaster.lifecycle.functions import Function, Missing, Unusable, resolve
 from harbourmaster.lifecycle.jobs import job_name, literal
-from harbourmaster.lifecycle.task_context import go_json
-from harbourmaster.lifecycle.tasks import task_for, task_name
+from harbourmaster.lifecycle.tasks import go_json, task_for, task_name
 from helpers.expansion import expanded
 from helpers.properties import TIMEOUT, cases
 from helpers.task_objects import (

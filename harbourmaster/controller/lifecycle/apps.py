@@ -8,8 +8,12 @@ from msgspec import structs
 
 from harbourmaster.api.resources import APP_CONTEXTS, APP_VERSIONS, APPS
 from harbourmaster.controller.lifecycle.caches import BY_APP
-from harbourmaster.controller.lifecycle.objects import create, fetch
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, write_status
+from harbourmaster.controller.lifecycle.writes import (
+    create,
+    fetch,
+    is_end_of_namespace,
+    write_status,
+)
 from harbourmaster.kube.errors import (
     AlreadyExistsError,
     ForbiddenError,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
-from harbourmaster.lifecycle.keptn_config import chosen, configured
+from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration, chosen, configured
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from harbourmaster.controller.extender.extender import start as start_extender
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import AppReconciler
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-from harbourmaster.controller.lifecycle.channels import Channels
 from harbourmaster.controller.lifecycle.config import ConfigReconciler
 from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
@@ -22,7 +21,7 @@ from harbourmaster.controller.lifecycle.measures import Measures
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.mistakes import of_definitions, of_pods
 from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
-from harbourmaster.controller.lifecycle.signals import Signals
+from harbourmaster.controller.lifecycle.signals import Channels, Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitionReconciler
 from harbourmaster.controller.lifecycle.tasks import TaskReconciler
 from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from harbourmaster.controller.controller import Reconciler
     from harbourmaster.controller.parts import Process
     from harbourmaster.kube.workqueue import WorkQueue
-    from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+    from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 
 RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.CONFIG: ConfigReconciler,

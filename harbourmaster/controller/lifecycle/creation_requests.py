@@ -10,9 +10,13 @@ import msgspec
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
 from harbourmaster.api.times import parse
-from harbourmaster.controller.lifecycle.objects import create, fetch
 from harbourmaster.controller.lifecycle.signals import Reference
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, patch_object
+from harbourmaster.controller.lifecycle.writes import (
+    create,
+    fetch,
+    is_end_of_namespace,
+    patch_object,
+)
 from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
 from harbourmaster.kube.reading import readable
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app

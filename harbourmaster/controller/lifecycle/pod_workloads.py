@@ -14,9 +14,14 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle.objects import Written, create, fetch
-from harbourmaster.controller.lifecycle.pod_owners import is_superseded
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, patch_object
+from harbourmaster.controller.lifecycle.owners import is_superseded
+from harbourmaster.controller.lifecycle.writes import (
+    Written,
+    create,
+    fetch,
+    is_end_of_namespace,
+    patch_object,
+)
 from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks

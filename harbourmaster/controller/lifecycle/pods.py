@@ -20,7 +20,7 @@ from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse
 from harbourmaster.controller.lifecycle.nudges import Nudges
-from harbourmaster.controller.lifecycle.pod_owners import OwnerGoneError, inherited
+from harbourmaster.controller.lifecycle.owners import OwnerGoneError, inherited
 from harbourmaster.controller.lifecycle.pod_workloads import (
     PATIENCE,
     Obstacle,

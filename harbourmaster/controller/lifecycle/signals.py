@@ -5,6 +5,8 @@ Reconcilers call these after the write that made it so. Nothing here waits or ra
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
@@ -16,23 +18,94 @@ from harbourmaster.api.resources import Resource
 from harbourmaster.controller.lifecycle.measures import Endings
 from harbourmaster.controller.lifecycle.span_maker import SpanMaker
 from harbourmaster.controller.objects import reference
+from harbourmaster.kube.event_series import Allowance
+from harbourmaster.kube.events import EventRecorder
 from harbourmaster.lifecycle import events, model
 from harbourmaster.lifecycle.phases import has_checks
 from harbourmaster.lifecycle.subjects import subject
+from harbourmaster.telemetry.cloud_events import CloudEventSender
 from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.phase_spans import PhaseTracer
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-    from harbourmaster.controller.lifecycle.channels import Channels
+    from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
+    from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
     from harbourmaster.kube.caches import HasMetadata
+    from harbourmaster.kube.client import Client
     from harbourmaster.kube.event_series import EventType, ObjectReference
     from harbourmaster.lifecycle.gate_waits import GateWait
     from harbourmaster.lifecycle.subjects import Finishable
+    from harbourmaster.telemetry.controller_metrics import ControllerMetrics
+    from harbourmaster.telemetry.spans import Tracer
 
-    _Found = Iterable[events.LifecycleEvent]
+REPORTER: Final = "lifecycle"
+QUEUE: Final = 10_000
+"""Events that wait for the API server."""
+PER_OBJECT: Final = Allowance(burst=200, period=1.5)
+"""Phases, tasks and evaluations of one version are a few dozen; these are 200 in five minutes."""
+OVERALL: Final = Allowance(burst=QUEUE, period=1 / 500)
+SERIES: Final = 4096
+LANES: Final = 16
+"""Requests at the same time: with 20 ms for each, 800 events per second."""
+
+
+class Channels:
+    """Events, CloudEvents and spans, and the metrics that count them; ``run`` sends.
+
+    ``identity`` is our pod, in ``namespace``; ``tracer`` is that of the process, for where no
+    collector is configured at run time.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a process
+        self,
+        client: Client,
+        configuration: ConfigurationHolder,
+        metrics: ControllerMetrics,
+        lifecycle_metrics: LifecycleMetrics,
+        *,
+        identity: str,
+        namespace: str,
+        release: str = "",
+        tracer: Tracer | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.now = now
+        self.metrics = lifecycle_metrics
+        self.events = EventRecorder(
+            client,
+            controller=REPORTER,
+            instance=identity,
+            namespace=namespace,
+            queue_size=QUEUE,
+            per_object=PER_OBJECT,
+            overall=OVERALL,
+            series=SERIES,
+            lanes=LANES,
+            on_outcome=lambda outcome: metrics.events.labels(outcome).inc(),
+        )
+        self.cloud_events = CloudEventSender(
+            lambda: configuration.current.cloud_events_endpoint, lifecycle_metrics.cloud_event
+        )
+        self.tracer = PhaseTracer(
+            lambda: configuration.current.collector_url,
+            {"service.version": release, "service.instance.id": identity},
+            lambda outcome, count: metrics.spans.labels(outcome).inc(count),
+            tracer,
+        )
+
+    async def run(self) -> None:
+        """Send until cancelled, and then, for a few seconds at most, what is left."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.events.run())
+                group.create_task(self.cloud_events.run())
+        finally:
+            await self.tracer.close()
+
 
 P = ParamSpec("P")
 
@@ -160,7 +233,14 @@ class Signals:
                 _NO_CHECKS if is_unchecked else "",
             )
 
-    def _send(self, obj: HasMetadata, phase: str, found: _Found, *, is_minor: bool = False) -> None:
+    def _send(
+        self,
+        obj: HasMetadata,
+        phase: str,
+        found: Iterable[events.LifecycleEvent],
+        *,
+        is_minor: bool = False,
+    ) -> None:
         metadata = obj.metadata
         resource = obj.resource if isinstance(obj, Reference) else _RESOURCES[type(obj)]
         about = subject(obj)

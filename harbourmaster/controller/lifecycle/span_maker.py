@@ -21,7 +21,7 @@ from harbourmaster.lifecycle.model import FAILED as HAS_FAILED
 from harbourmaster.lifecycle.model import AppVersion, Evaluation, Task, WorkloadVersion
 from harbourmaster.lifecycle.phases import APP_DEPLOY
 from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
-from harbourmaster.lifecycle.task_context import context_metadata
+from harbourmaster.lifecycle.tasks import context_metadata
 from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
 from harbourmaster.lifecycle.waiting import app_version_of
 from harbourmaster.telemetry.phase_spans import PhaseSpan

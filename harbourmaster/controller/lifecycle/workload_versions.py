@@ -14,10 +14,9 @@ from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.failed_nodes import inheriting
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
-from harbourmaster.lifecycle.readiness import Rollout, is_deployed
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
 from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
-from harbourmaster.lifecycle.workloads import recorded_owners
+from harbourmaster.lifecycle.workloads import Rollout, is_deployed, recorded_owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

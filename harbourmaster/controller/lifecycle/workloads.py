@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import WORKLOAD_VERSIONS, WORKLOADS
-from harbourmaster.controller.lifecycle.objects import create, fetch
 from harbourmaster.controller.lifecycle.writes import (
+    create,
+    fetch,
     is_end_of_namespace,
     patch_object,
     write_status,

@@ -5,10 +5,10 @@ import itertools
 import msgspec
 import pytest
 
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.keptn_config import (
     ADOPTS,
     ChosenConfig,
+    LifecycleConfiguration,
     chosen,
     configured,
     is_right,

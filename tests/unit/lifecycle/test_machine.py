@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.lifecycle.machine import advance
+from harbourmaster.lifecycle.machine import advance, overall
 from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
 from harbourmaster.lifecycle.steps import Inputs, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
@@ -266,3 +268,33 @@ def test_each_phase_keeps_its_trace_only_where_there_are_traces():
     for name, carrier in walk.status.phase_trace_ids.items():
         assert carrier == phase_carrier(trace, walk.version.metadata.uid, name)
         assert carrier["traceparent"].startswith("00-4bf92f3577b34da6a3ce929d0e0e4736-")
+
+
+@pytest.mark.parametrize(
+    ("states", "result"),
+    [
+        ([], "Succeeded"),
+        (["Succeeded"], "Succeeded"),
+        (["Succeeded", "Succeeded"], "Succeeded"),
+        (["Succeeded", "Failed", "Progressing", "Pending", "Unknown"], "Failed"),
+        (["Succeeded", "Deprecated"], "Failed"),
+        (["Succeeded", "Progressing", "Pending", "Unknown"], "Progressing"),
+        (["Succeeded", "Pending", "Unknown"], "Pending"),
+        (["Succeeded", "", "Unknown"], "Pending"),
+        (["Succeeded", "Unknown"], "Unknown"),
+        (["Succeeded", "Warning"], "Warning"),
+        (["Warning", "Failed"], "Failed"),
+        (["Warning", "Progressing"], "Progressing"),
+        (["Succeeded", "Nonsense"], "Pending"),
+    ],
+)
+def test_the_worst_state_counts_whatever_the_order(states, result):
+    for order in itertools.permutations(states):
+        assert overall(order, len(order)) == result
+
+
+def test_what_is_not_there_yet_is_waited_for():
+    assert overall(["Succeeded"], 2) == "Pending"
+    assert overall(["Failed"], 2) == "Failed"
+    assert overall(["Progressing"], 2) == "Progressing"
+    assert overall([], 1) == "Pending"

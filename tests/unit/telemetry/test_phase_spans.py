@@ -283,7 +283,7 @@ def test_what_is_none_says_what_is_expected():
 
 def test_nothing_of_it_is_imported_before_it_is_asked_for():
     code = (
-        "import sys; from harbourmaster.controller.lifecycle import channels, signals; "
+        "import sys; from harbourmaster.controller.lifecycle import signals; "
         "print({'grpc', 'opentelemetry'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

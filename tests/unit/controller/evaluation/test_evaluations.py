@@ -15,7 +15,7 @@ from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.errors import ApiError, ConflictError, ServerError
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.lifecycle.model import Evaluation, EvaluationDefinition
 from helpers.signals import RecordedSignals
 from helpers.stored import sync

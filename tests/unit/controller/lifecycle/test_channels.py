@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from harbourmaster.api.resources import EVENTS
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-from harbourmaster.controller.lifecycle.channels import Channels
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
-from harbourmaster.controller.lifecycle.signals import Signals
+from harbourmaster.controller.lifecycle.signals import Channels, Signals
 from harbourmaster.kube.client import Client
 from harbourmaster.kube.connection import Connection
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
 from harbourmaster.lifecycle.events import WORKLOAD_PHASES
+from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.span_export import SpanBatches

@@ -14,8 +14,7 @@ from harbourmaster.controller.lifecycle.config import ConfigReconciler
 from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
-from harbourmaster.lifecycle.keptn_config import ADOPTS
+from harbourmaster.lifecycle.keptn_config import ADOPTS, LifecycleConfiguration
 from helpers.signals import RecordedSignals
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harbourmaster.lifecycle.configuration import LifecycleConfiguration
+from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.lifecycle.model import AppVersionStatus, TaskContext, WorkloadVersionStatus
 from harbourmaster.lifecycle.tracing import phase_carrier
 from helpers.lifecycle_objects import (

@@ -6,8 +6,7 @@ import msgspec
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS, WORKLOADS
-from harbourmaster.controller.lifecycle.objects import Written, create, fetch
-from harbourmaster.controller.lifecycle.writes import is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import Written, create, fetch, is_end_of_namespace
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod
