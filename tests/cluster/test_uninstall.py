@@ -12,9 +12,10 @@ from harbourmaster.api.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.cluster import REQUEST_SECONDS
 from harbourmaster.cli.uninstall import run as uninstall
+from harbourmaster.cli.uninstall.commands import add_uninstall
+from harbourmaster.cli.uninstall.marks import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options, Removal
-from harbourmaster.cli.uninstall.run import Stopping
-from harbourmaster.cli.uninstall.undoing import MIRRORED
+from harbourmaster.cli.uninstall.run import ControllerStopper
 from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client
@@ -165,20 +166,11 @@ def ours_in(kubectl):
     return [name for name in found if "harbourmaster" in name]
 
 
-def arguments(plane, **given):
-    return argparse.Namespace(
-        **{
-            "kubeconfig": str(plane.kubeconfig),
-            "context": None,
-            "namespace": DEFAULT_NAMESPACE,
-            "delete_crds": False,
-            "dry_run": False,
-            "yes": True,
-            "timeout": DROPPED,
-            "scheduler": SCHEDULER_NAME,
-            **given,
-        }
-    )
+def arguments(plane, *flags):
+    parser = argparse.ArgumentParser()
+    add_uninstall(parser)
+    given = (f"--kubeconfig={plane.kubeconfig}", "--yes", f"--timeout={DROPPED}")
+    return parser.parse_args([*given, *flags])
 
 
 def test_everything_goes_though_the_webhook_is_dead_and_refuses_all(
@@ -214,7 +206,7 @@ def test_policies_go_only_with_the_flag(plane, kubectl, users_namespace, install
         "clusterpodschedulingpolicy.kupid.gardener.cloud/ssd",
         "podschedulingpolicy.kupid.gardener.cloud/ledger",
     ]
-    assert uninstall.run(arguments(plane, delete_crds=True)) == 0
+    assert uninstall.run(arguments(plane, "--delete-crds")) == 0
     assert kubectl("get", "crd", "-o=name").stdout == ""
 
 
@@ -275,7 +267,7 @@ def test_no_object_keeps_a_key_of_ours_but_those_that_users_write(
     kubectl("wait", "--for=condition=Ready", WAIT, "pod/runs", f"-n={users_namespace}")
     consent = ("configmap", "kube-root-ca.crt", f"-n={users_namespace}")
     kubectl("annotate", *consent, "harbourmaster.dev/allow-from=*")
-    assert uninstall.run(arguments(plane, delete_crds=True)) == 0
+    assert uninstall.run(arguments(plane, "--delete-crds")) == 0
     assert keys_of_ours(kubectl) == {
         ("ConfigMap", "kube-root-ca.crt", "harbourmaster.dev/allow-from"),
         ("Pod", "runs", "gates.harbourmaster.dev/mine"),
@@ -362,7 +354,7 @@ def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
     kubectl("create", "-f=-", f"-n={users_namespace}", stdin=listed(owner))
     adopted = "--for=jsonpath={.metadata.ownerReferences[0].name}=ledger"
     kubectl("wait", adopted, WAIT, "pod/ours", f"-n={users_namespace}")
-    assert uninstall.run(arguments(plane, dry_run=True)) == 0
+    assert uninstall.run(arguments(plane, "--dry-run")) == 0
     would = f"pods in {SCHEDULER_NAME}: would delete 1 pod, for their owners to recreate; 1 pod "
     assert f"{would}that no owner recreates: {users_namespace}/lonely" in capsys.readouterr().out
     assert uninstall.run(arguments(plane)) == 1
@@ -407,11 +399,11 @@ async def test_a_living_controller_that_keeps_its_lease_loses_its_rights(
     async def none(_self):
         return ""
 
-    monkeypatch.setattr(Stopping, "_take_lease", none)
+    monkeypatch.setattr(ControllerStopper, "_take_lease", none)
     controller = await controller_at_work(kubectl, limited(plane, tmp_path / "kubeconfig"))
     try:
         removal = Removal(client, OPTIONS)
-        await Stopping(removal).controller()
+        await ControllerStopper(removal).stop()
         await removal.delete_configurations()
         await nothing_returns(client, RESTORED_SECONDS)
     finally:

@@ -1,6 +1,6 @@
-"""The steps of ``harbourmaster uninstall``: each says in one line what it did or why it could not.
+"""The steps of ``harbourmaster uninstall`` that delete objects of ours.
 
-A step that fails does not keep the others from being done.
+Each step reports in one line what it did, or why it failed. The steps after it run nevertheless.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from harbourmaster.policies.enforcement import PROBE_LABEL, is_audited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from typing import TypeVar
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
@@ -56,24 +55,23 @@ if TYPE_CHECKING:
     from harbourmaster.cli.migrate.model import System
     from harbourmaster.kube.client import Client
 
-    Item = TypeVar("Item")
-
 NOTHING: Final = "none"
 
 
 class Options(Struct, frozen=True):
-    """What is to be removed, and how long to wait for it, in seconds."""
+    """The installation, and what of it is to be removed."""
 
     namespace: str
     delete_definitions: bool = False
     dry_run: bool = False
     patience: float = 60.0
+    """Time limit in seconds for each deletion."""
     scheduler: str = SCHEDULER_NAME
-    """The one in which pods wait that have no gate; empty for none."""
+    """The scheduler in which pods without a gate wait; empty to delete none of them."""
 
 
 class Removal:
-    """One run over a cluster. ``left`` has a line for each thing that did not go."""
+    """One run over a cluster. ``left`` has a line for each thing that could not be removed."""
 
     def __init__(self, client: Client, options: Options, tell: Callable[[str], None] = say) -> None:
         self.client = client
@@ -85,132 +83,75 @@ class Removal:
     async def step(
         self, title: str, act: Callable[[], Awaitable[str]], *, quiet: bool = False
     ) -> None:
-        """Do one step and say how it ended; a quiet one does not speak of nothing.
+        """Run a step and report its result; with ``quiet``, only if there was something to do.
 
-        Raises UnreachableError where the server is gone.
+        Raises UnreachableError if the server does not answer any more.
         """
         try:
-            told = await act()
-            if not quiet or told != NOTHING:
-                self.tell(f"{title}: {told}")
+            result = await act()
         except NotFoundError:
             # The cluster has no such kind.
-            if not quiet:
-                self.tell(f"{title}: {NOTHING}")
+            result = NOTHING
         except ApiError as error:
             self.tell(f"{title}: failed: {error}")
             self.left.append(f"{title}: {error}")
             if isinstance(error, UnreachableError):
                 await greet(self.client)
+            return
+        if result != NOTHING or not quiet:
+            self.tell(f"{title}: {result}")
 
-    async def delete(
-        self, resource: Resource, found: Iterable[Metadata], propagation: str | None = None
-    ) -> list[str]:
-        """Delete these very objects; returns the names of those that went, or would go."""
+    async def delete(self, resource: Resource, objects: Iterable[Metadata]) -> list[str]:
+        """Delete exactly these objects; return the names of those deleted, sorted.
+
+        In a dry run, return those that would be deleted.
+        """
         names: list[str] = []
 
-        async def one(metadata: Metadata) -> None:
-            if self.options.dry_run:
+        async def delete_one(metadata: Metadata) -> None:
+            # After a conflict it was recreated under the same name: the last look finds it.
+            with suppress(ConflictError):
+                if not self.options.dry_run:
+                    await self.client.delete(
+                        resource,
+                        metadata.name,
+                        metadata.namespace or None,
+                        uid=metadata.uid,
+                        propagation="Background",
+                        missing_ok=True,
+                    )
                 names.append(metadata.name)
-                return
-            try:
-                await self.client.delete(
-                    resource,
-                    metadata.name,
-                    metadata.namespace or None,
-                    uid=metadata.uid,
-                    propagation=propagation,
-                    missing_ok=True,
-                )
-            except ConflictError:
-                # Recreated under the same name: the last look will find it.
-                return
-            names.append(metadata.name)
 
-        self.report(await for_each(found, one), resource.plural)
+        self.report(await for_each(objects, delete_one), resource.plural)
         return sorted(names)
 
-    def report(self, errors: list[ApiError], what: str) -> None:
-        """Say that some of the objects of a step failed; most errors say the same, so one is told.
+    def report(self, errors: list[ApiError], objects: str) -> None:
+        """Report how many objects of a step failed, and the first error as an example.
 
-        Raises UnreachableError where no answer came: the rest of the step would only wait.
+        Raises UnreachableError if there was no answer: the rest of the step would only wait.
         """
-        if not errors:
-            return
         for error in errors:
             if isinstance(error, UnreachableError):
                 raise error
-        line = f"{what}: {len(errors)} failed: {errors[0]}"
-        self.tell(line)
-        self.left.append(line)
+        if errors:
+            line = f"{objects}: {len(errors)} failed: {errors[0]}"
+            self.tell(line)
+            self.left.append(line)
 
-    async def configurations(self) -> str:
-        """Delete the webhook configurations, so that from here on nothing waits for us."""
-        return self.deleted(await self.delete_configurations())
+    async def delete_kind(self, resource: Resource) -> str:
+        """Delete all objects of a kind that are ours."""
+        return self.describe(await self.delete(resource, await self._ours(resource)))
 
-    async def delete_configurations(self) -> list[str]:
-        """Delete those that are ours as a whole; entries in others' are only reported."""
-        deleted = []
-        services = await self._our_services()
-        for resource in CONFIGURATIONS:
-            found = await collect(self.client, resource, decode_configuration)
-            ours = [one.metadata for one in found if is_our_configuration(one, services)]
-            deleted += [f"{resource.kind} {name}" for name in await self.delete(resource, ours)]
-        return deleted
-
-    async def shared_configurations(self) -> list[str]:
-        """Configurations of others with an entry that calls us."""
-        services = await self._our_services()
-        return [
-            f"{kind} {one.metadata.name} is not ours but calls our Service in "
-            f"{', '.join(names)}: remove that entry"
-            for kind, one in await self._configurations()
-            if not is_our_configuration(one, services)
-            and (names := [entry.name for entry in one.entries if entry.service in services])
-        ]
-
-    async def _configurations(self) -> list[tuple[str, Configuration]]:
-        """All webhook configurations, each with its kind."""
-        return [
-            (resource.kind, one)
-            for resource in CONFIGURATIONS
-            for one in await collect(self.client, resource, decode_configuration)
-        ]
-
-    async def _our_services(self) -> Services:
-        """The Services that lead to us, as they were at first; they go too."""
-        if self._services is None:
-            names = {WEBHOOK, METRICS}
-            try:
-                names |= {one.name for one in await self.found(SERVICES)}
-            except ApiError as error:
-                if isinstance(error, UnreachableError):
-                    raise
-            self._services = frozenset((self.options.namespace, name) for name in names)
-        return self._services
-
-    async def systems(self) -> frozenset[System]:
-        """The systems whose webhook configurations are registered too."""
-        found = {system_of_webhooks(one) for _, one in await self._configurations()}
-        return frozenset(system for system in found if system is not None)
-
-    async def kind(self, resource: Resource) -> str:
-        """Delete all of a kind that is ours: in our namespace, or anywhere if it has none."""
-        # Background is the default of every version but says so: pods go after their Deployment.
-        return self.deleted(
-            await self.delete(resource, await self.found(resource), propagation="Background")
-        )
-
-    async def found(self, resource: Resource) -> list[Metadata]:
-        """Our objects of a kind."""
+    async def _ours(self, resource: Resource) -> list[Metadata]:
+        """Return our objects of a kind: in our namespace, or in the cluster if it has none."""
         namespace = self.options.namespace if resource.namespaced else None
         test = is_ours if resource.namespaced else is_ours_by_name
-        return [one for one in await self.metadata(resource, namespace) if test(one)]
+        return [metadata for metadata in await self.metadata(resource, namespace) if test(metadata)]
 
     async def metadata(
         self, resource: Resource, namespace: str | None = None, label_selector: str = ""
     ) -> list[Metadata]:
-        """The metadata of every object."""
+        """Return the metadata of every object."""
         return await collect(
             self.client,
             resource,
@@ -220,33 +161,76 @@ class Removal:
             metadata_only=True,
         )
 
-    async def definitions(self) -> str:
-        """Delete the CRDs if that is wanted, else say what they hold."""
-        stored = await collect(self.client, DEFINITIONS, decode_definition)
-        found = [one.metadata for one in stored if is_our_definition(one)]
-        if not self.options.delete_definitions:
-            if not found:
-                return NOTHING
-            held = await self._held()
-            return f"kept {len(found)}, with {held}; --delete-crds deletes them all"
-        systems = await self.systems()
-        used = [one for one in found if _system_of(one) in systems]
-        found = [one for one in found if one not in used]
-        self.left += [
-            f"definition {one.name}: {title(_system_of(one))} is registered and uses it"
-            for one in used
-        ]
-        deleted = await self.delete(DEFINITIONS, found)
-        if not self.options.dry_run:
-            for name in deleted:
-                if await self._outlasts(DEFINITIONS, name):
-                    self.left.append(
-                        f"definition {name}: its objects are not gone yet; look for finalizers"
-                    )
-        return self.deleted(deleted)
+    async def delete_configurations(self) -> list[str]:
+        """Delete the webhook configurations that are ours as a whole; return kinds and names."""
+        services = await self._our_services()
+        deleted: list[str] = []
+        for resource in CONFIGURATIONS:
+            ours = [
+                configuration.metadata
+                for configuration in await collect(self.client, resource, decode_configuration)
+                if is_our_configuration(configuration, services)
+            ]
+            deleted += [f"{resource.kind} {name}" for name in await self.delete(resource, ours)]
+        return deleted
 
-    async def audited(self) -> str:
-        """Say which policies are not enforced now, but would be by another system."""
+    async def _configurations(self) -> list[tuple[str, Configuration]]:
+        """Return all webhook configurations, each with its kind."""
+        return [
+            (resource.kind, configuration)
+            for resource in CONFIGURATIONS
+            for configuration in await collect(self.client, resource, decode_configuration)
+        ]
+
+    async def _our_services(self) -> Services:
+        """Return the Services that lead to us, as they were before the first deletion."""
+        if self._services is None:
+            names = {WEBHOOK, METRICS}
+            try:
+                names |= {service.name for service in await self._ours(SERVICES)}
+            except UnreachableError:
+                raise
+            except ApiError:
+                pass
+            self._services = frozenset((self.options.namespace, name) for name in names)
+        return self._services
+
+    async def systems(self) -> frozenset[System]:
+        """Return the systems whose webhook configurations are registered too."""
+        systems = {system_of_webhooks(stored) for _, stored in await self._configurations()}
+        return frozenset(system for system in systems if system is not None)
+
+    async def delete_definitions(self) -> str:
+        """Delete the CRDs if the options say so, else count what they hold."""
+        definitions = [
+            definition.metadata
+            for definition in await collect(self.client, DEFINITIONS, decode_definition)
+            if is_our_definition(definition)
+        ]
+        if not self.options.delete_definitions:
+            if not definitions:
+                return NOTHING
+            held = await self._describe_held()
+            return f"kept {len(definitions)}, with {held}; --delete-crds deletes them all"
+        systems = await self.systems()
+        unused = []
+        for definition in definitions:
+            system = system_of_group(definition.name.partition(".")[2])
+            if system in systems:
+                user = f"{title(system)} is registered and uses it"
+                self.left.append(f"definition {definition.name}: {user}")
+            else:
+                unused.append(definition)
+        deleted = await self.delete(DEFINITIONS, unused)
+        for name in deleted:
+            if await self._outlasts(DEFINITIONS, name):
+                self.left.append(
+                    f"definition {name}: its objects are not gone yet; look for finalizers"
+                )
+        return self.describe(deleted)
+
+    async def list_audited(self) -> str:
+        """Name the policies that are not enforced now, but that another system would enforce."""
         names = [
             f"{resource.kind} {metadata.key.lstrip('/')}"
             for resource in POLICY_RESOURCES
@@ -257,15 +241,15 @@ class Removal:
             return NOTHING
         return f"not enforced: another system would enforce {shown(sorted(names))}"
 
-    async def _held(self) -> str:
-        found = [many(await self._count(POLICY_RESOURCES), "policy", "policies")]
-        for resources, whose in (
+    async def _describe_held(self) -> str:
+        counts = [many(await self._count(POLICY_RESOURCES), "policy", "policies")]
+        for resources, owner in (
             (KEPTN_RESOURCES, "Keptn's kinds"),
             (PLACEMENT_RESOURCES, "placement"),
         ):
             if number := await self._count(resources):
-                found.append(f"{many(number, 'object')} of {whose}")
-        return " and ".join(found)
+                counts.append(f"{many(number, 'object')} of {owner}")
+        return " and ".join(counts)
 
     async def _count(self, resources: Iterable[Resource]) -> int:
         total = 0
@@ -274,40 +258,46 @@ class Removal:
                 total += await count(self.client, resource)
         return total
 
-    async def api_services(self) -> str:
+    async def delete_api_services(self) -> str:
         """Delete our APIServices: one that gets no answer blocks the deletion of namespaces."""
-        return self.deleted(await self.delete(API_SERVICES, await self._our_api_services()))
+        return self.describe(await self.delete(API_SERVICES, await self._our_api_services()))
 
     async def _our_api_services(self) -> list[Metadata]:
         services = await self._our_services()
-        found = await collect(self.client, API_SERVICES, decode_api_service)
-        return [one.metadata for one in found if one.client.called in services]
+        return [
+            api_service.metadata
+            for api_service in await collect(self.client, API_SERVICES, decode_api_service)
+            if api_service.client.called in services
+        ]
 
-    async def addresses(self) -> str:
+    async def delete_keptn_addresses(self) -> str:
         """Delete the Services with Keptn's addresses of metrics, if they lead to us."""
-        found = await collect(self.client, SERVICES, metadata_in, namespace=KEPTN_NAMESPACE)
-        ours = [each for each in found if each.name in KEPTN_ADDRESSES and is_ours(each)]
-        return self.deleted(await self.delete(SERVICES, ours))
+        ours = [
+            service
+            for service in await self.metadata(SERVICES, KEPTN_NAMESPACE)
+            if service.name in KEPTN_ADDRESSES and is_ours(service)
+        ]
+        return self.describe(await self.delete(SERVICES, ours))
 
-    async def conversions(self) -> str:
-        """Let the API server read every version by itself, as far as it can without us.
+    async def turn_conversions_off(self) -> str:
+        """Have the API server serve every version as it is stored, without our conversion.
 
-        Only then can objects of older versions be read, and deleted, once our webhook is gone.
+        Otherwise objects of older versions could be neither read nor deleted without our webhook.
         """
         services = await self._our_services()
-        found = [
-            one
-            for one in await collect(self.client, DEFINITIONS, decode_definition)
-            if one.converter in services
+        definitions = [
+            definition
+            for definition in await collect(self.client, DEFINITIONS, decode_definition)
+            if definition.converter in services
         ]
-        if not found:
+        if not definitions:
             return NOTHING
         if not self.options.dry_run:
-            self.report(await for_each(found, self._turn_off), "conversions")
-        names = [one.metadata.name for one in found]
+            self.report(await for_each(definitions, self._turn_conversion_off), "conversions")
+        names = [definition.metadata.name for definition in definitions]
         return f"{self.would('turn off', 'turned off')} {shown(names)}"
 
-    async def _turn_off(self, definition: Definition) -> None:
+    async def _turn_conversion_off(self, definition: Definition) -> None:
         namespace, name = definition.converter or ("", "")
         service = "/spec/conversion/webhook/clientConfig/service"
         patch: list[dict[str, Any]] = [
@@ -318,13 +308,13 @@ class Removal:
         with suppress(NotFoundError):
             await self.client.patch(DEFINITIONS, definition.metadata.name, JsonPatch(patch))
 
-    async def probes(self) -> str:
+    async def delete_probe_namespaces(self) -> str:
         """Delete the namespace in which compiled policies were tried; nothing is stored there."""
-        found = await self.metadata(NAMESPACES, label_selector=PROBE_LABEL)
-        return self.deleted(await self.delete(NAMESPACES, found))
+        namespaces = await self.metadata(NAMESPACES, label_selector=PROBE_LABEL)
+        return self.describe(await self.delete(NAMESPACES, namespaces))
 
-    async def namespace(self) -> str:
-        """Delete our namespace, unless it is somebody's or holds something of somebody's."""
+    async def delete_namespace(self) -> str:
+        """Delete our namespace, unless it belongs to users or holds objects of users."""
         name = self.options.namespace
         metadata = metadata_in(await self.client.get(NAMESPACES, name))
         if not is_our_namespace(metadata):
@@ -337,43 +327,49 @@ class Removal:
             self.left.append(f"namespace {name}: it holds {shown(others)}")
             return f"kept {name}, which holds {shown(others)}"
         deleted = await self.delete(NAMESPACES, [metadata])
-        if not self.options.dry_run and await self._outlasts(NAMESPACES, name):
+        if await self._outlasts(NAMESPACES, name):
             self.left.append(f"namespace {name}: still terminating; kubectl describe says why")
-        return self.deleted(deleted)
+        return self.describe(deleted)
 
     async def _outlasts(self, resource: Resource, name: str) -> bool:
+        """Whether a deleted object still exists after ``patience`` seconds."""
+        if self.options.dry_run:
+            return False
         selector = f"metadata.name={name}"
         return bool(
             await remaining(self.client, resource, self.options.patience, field_selector=selector)
         )
 
-    async def look(self) -> list[str]:
-        """What of ours is still there, one line each; what cannot be listed is left out."""
-        found: list[str] = []
+    async def find_left(self) -> list[str]:
+        """Return a line for each object of ours that still exists; unreadable kinds are skipped."""
+        lines: list[str] = []
         for resource in (*IN_NAMESPACE, *CLUSTER_WIDE):
             with suppress(ApiError):
-                found += [f"{resource.kind} {one.name}" for one in await self.found(resource)]
+                ours = await self._ours(resource)
+                lines += [f"{resource.kind} {metadata.name}" for metadata in ours]
         services = await self._our_services()
+        shared = []
         with suppress(ApiError):
-            found += [
-                f"{kind} {one.metadata.name}"
-                for kind, one in await self._configurations()
-                if is_our_configuration(one, services)
-            ]
-            found += await self.shared_configurations()
-            found += [f"APIService {service.name}" for service in await self._our_api_services()]
-        return found
+            for kind, configuration in await self._configurations():
+                name = f"{kind} {configuration.metadata.name}"
+                calls = [entry.name for entry in configuration.entries if entry.service in services]
+                if is_our_configuration(configuration, services):
+                    lines.append(name)
+                elif calls:
+                    entries = ", ".join(calls)
+                    shared.append(
+                        f"{name} is not ours but calls our Service in {entries}: remove that entry"
+                    )
+            lines += shared
+            lines += [f"APIService {service.name}" for service in await self._our_api_services()]
+        return lines
 
-    def deleted(self, names: list[str]) -> str:
-        """The text for a deletion."""
+    def describe(self, names: list[str]) -> str:
+        """Return the text for a deletion of these objects."""
         if not names:
             return NOTHING
         return f"{self.would('delete', 'deleted')} {shown(names)}"
 
     def would(self, verb: str, done: str) -> str:
-        """The verb as it applies: what is done, or what a dry run would do."""
+        """Return ``done``, or in a dry run what would be done."""
         return f"would {verb}" if self.options.dry_run else done
-
-
-def _system_of(definition: Metadata) -> System | None:
-    return system_of_group(definition.name.partition(".")[2])

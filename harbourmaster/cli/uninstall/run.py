@@ -1,15 +1,14 @@
-"""``harbourmaster uninstall``: removes everything, also if nothing of Harbourmaster works any more.
+"""``harbourmaster uninstall`` removes everything, even if nothing of Harbourmaster works any more.
 
-It uses the caller's permissions. The guards are deleted first, which would refuse what follows;
-then webhook configurations, so that no request waits for us; and again once the controller, which
-would restore them, has been stopped.
+It uses the caller's permissions. It deletes the guards first, which would refuse what follows, then
+the webhook configurations, so that no request waits for us, and these again after the controller,
+which would restore them, has stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,7 +30,6 @@ from harbourmaster.cli.installed import (
     PLACEMENT_RESOURCES,
     POLICY_RESOURCES,
     ROLE_BINDINGS,
-    is_ours_by_name,
 )
 from harbourmaster.cli.live.cluster import (
     DONE,
@@ -43,36 +41,33 @@ from harbourmaster.cli.live.cluster import (
     run_with_client,
     say,
 )
-from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.kinds import decode_binding, metadata_in
+from harbourmaster.cli.live.kinds import decode_binding
+from harbourmaster.cli.uninstall.marks import MarkRemover
 from harbourmaster.cli.uninstall.removal import NOTHING, Options, Removal
-from harbourmaster.cli.uninstall.undoing import Undoing
-from harbourmaster.kube.errors import ApiError, GoneError, NotFoundError, UnreachableError
+from harbourmaster.kube.errors import ApiError, NotFoundError, UnreachableError
 from harbourmaster.kube.lease import LeaseSpec, decode_lease, micro_time
 from harbourmaster.placement.deployed import DeployedApplication
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
 
 HOLDER: Final = "harbourmaster uninstall"
 HELD_SECONDS: Final = 600
-"""How long no controller may lead: longer than an uninstall takes, and not much longer in case one
-is interrupted."""
+"""The time for which no controller can lead; an uninstall takes less, but can be interrupted."""
 QUIET_SECONDS: Final = 6.0
-"""A leader looks at its Lease every 2.5 s at the latest, and a slow answer may take it 3 s more."""
+"""A leader reads its Lease at least every 2.5 s, and a slow answer can take 3 s more."""
 SELECTOR: Final = f"{NAME_LABEL}={NAME},{COMPONENT_LABEL}=controller"
 
 
-class Stopping:
+class ControllerStopper:
     """Stops the controller of one installation, which would restore in seconds what is deleted.
 
-    Three ways, since each can fail: its Lease is taken from it, which ends the work of any
-    controller, wherever it runs, at its next renewal; its rights are taken, which holds even where
-    its node cannot be reached; its Deployment is deleted, and its pods are waited for.
+    It takes three ways, because each can fail: it takes the Lease, which ends the work of any
+    controller, wherever it runs, at its next renewal; it deletes role bindings, which holds even if
+    the controller's node cannot be reached; it deletes the Deployment, and waits for its pods.
     """
 
     def __init__(self, removal: Removal) -> None:
@@ -80,150 +75,119 @@ class Stopping:
         self._client = removal.client
         self._namespace = removal.options.namespace
         self._holder = ""
-        self._gone: frozenset[str] = frozenset()
+        self._ended_pods: frozenset[str] = frozenset()
 
-    async def controller(self) -> str:
-        """Take Lease and rights from the controller, delete its Deployment, wait for its pods."""
-        told = [
-            await self._part("Lease", self._take_lease()),
-            await self._part("rights", self._take_rights()),
-            await self._part("Deployment", self._delete_deployment()),
-        ]
-        return "; ".join(filter(None, told)) or "none"
-
-    async def _part(self, what: str, act: Awaitable[str]) -> str:
-        try:
-            return await act
-        except NotFoundError:
-            return ""
-        except UnreachableError:
-            raise
-        except ApiError as error:
-            self._removal.left.append(f"controller: {what}: {error}")
-            return f"{what}: {error}"
+    async def stop(self) -> str:
+        """Take Lease and permissions, delete the Deployment, and wait for its pods."""
+        results = []
+        for part, act in (
+            ("Lease", self._take_lease),
+            ("rights", self._take_permissions),
+            ("Deployment", self._delete_deployment),
+        ):
+            try:
+                results.append(await act())
+            except NotFoundError:
+                continue
+            except UnreachableError:
+                raise
+            except ApiError as error:
+                self._removal.left.append(f"controller: {part}: {error}")
+                results.append(f"{part}: {error}")
+        return "; ".join(filter(None, results)) or NOTHING
 
     async def _take_lease(self) -> str:
         lease = decode_lease(await self._client.get(LEASES, CONTROLLER, self._namespace))
         if not lease.holder or lease.holder == HOLDER:
             return ""
         self._holder = lease.holder
-        if self._removal.options.dry_run:
-            return f"would take the Lease from {lease.holder}"
-        now = micro_time(datetime.now(UTC))
-        spec = LeaseSpec(
-            holder_identity=HOLDER,
-            lease_duration_seconds=HELD_SECONDS,
-            acquire_time=now,
-            renew_time=now,
-        )
-        patch = MergePatch({"spec": spec})
-        await self._client.patch(LEASES, CONTROLLER, patch, self._namespace)
-        return f"took the Lease from {lease.holder}"
+        if not self._removal.options.dry_run:
+            now = micro_time(datetime.now(UTC))
+            spec = LeaseSpec(
+                holder_identity=HOLDER,
+                lease_duration_seconds=HELD_SECONDS,
+                acquire_time=now,
+                renew_time=now,
+            )
+            patch = MergePatch({"spec": spec})
+            await self._client.patch(LEASES, CONTROLLER, patch, self._namespace)
+        return f"{self._removal.would('take', 'took')} the Lease from {lease.holder}"
 
-    async def _take_rights(self) -> str:
-        taken = []
+    async def _take_permissions(self) -> str:
+        deleted = []
         for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
             namespace = self._namespace if resource.namespaced else None
-            found = await collect(self._client, resource, decode_binding, namespace=namespace)
-            ours = [one.metadata for one in found if one.is_only_for(self._namespace, CONTROLLER)]
-            taken += await self._removal.delete(resource, ours)
-        return (
-            f"{self._removal.would('take', 'took')} {many(len(taken), 'binding')}" if taken else ""
-        )
+            ours = [
+                binding.metadata
+                for binding in await collect(
+                    self._client, resource, decode_binding, namespace=namespace
+                )
+                if binding.is_only_for(self._namespace, CONTROLLER)
+            ]
+            deleted += await self._removal.delete(resource, ours)
+        if not deleted:
+            return ""
+        return f"{self._removal.would('take', 'took')} {many(len(deleted), 'binding')}"
 
     async def _delete_deployment(self) -> str:
-        found, pods = [
-            await self._removal.metadata(each, self._namespace, SELECTOR)
-            for each in (DEPLOYMENTS, PODS)
-        ]
-        deleted = await self._removal.delete(DEPLOYMENTS, found, propagation="Background")
-        told = [self._removal.deleted(deleted)] if deleted else []
+        deployments = await self._removal.metadata(DEPLOYMENTS, self._namespace, SELECTOR)
+        pods = await self._removal.metadata(PODS, self._namespace, SELECTOR)
+        deleted = await self._removal.delete(DEPLOYMENTS, deployments)
+        results = [self._removal.describe(deleted)] if deleted else []
         if pods and not self._removal.options.dry_run:
-            rest = await remaining(
+            running = await remaining(
                 self._client,
                 PODS,
                 self._removal.options.patience,
                 namespace=self._namespace,
                 label_selector=SELECTOR,
             )
-            self._gone = frozenset(pod.name for pod in pods) - set(rest)
-            told.append(
-                f"not gone yet: {shown(list(rest))}; they have no permissions any more"
-                if rest
+            self._ended_pods = frozenset(pod.name for pod in pods).difference(running)
+            results.append(
+                f"not gone yet: {shown(running)}; they have no permissions any more"
+                if running
                 else f"{many(len(pods), 'pod')} gone"
             )
-        return "; ".join(told)
+        return "; ".join(results)
 
-    async def configurations(self) -> str:
-        """Delete what the controller restored before it stopped.
+    async def delete_restored(self) -> str:
+        """Delete the configurations that the controller restored before it stopped.
 
-        Where it was not seen to end, also what it restores until it has been quiet for a while.
+        If its end was not observed, delete until none is restored for QUIET_SECONDS.
         """
-        again = await self._removal.delete_configurations()
-        if not (self._has_ended() or self._removal.options.dry_run):
-            again += await self._until_quiet()
-        if not again:
+        restored = await self._removal.delete_configurations()
+        # The name of a holder is the name of its pod, an underscore and a random part.
+        has_ended = not self._holder or self._holder.partition("_")[0] in self._ended_pods
+        if not (has_ended or self._removal.options.dry_run):
+            restored += await self._delete_until_quiet()
+        if not restored:
             return "none restored"
-        return f"{self._removal.deleted(again)}, restored meanwhile"
+        return f"{self._removal.describe(restored)}, restored meanwhile"
 
-    def _has_ended(self) -> bool:
-        """Whether there was no leader, or it was a pod that we saw go."""
-        # A holder's name is its pod's, and a random part after an underscore.
-        return not self._holder or self._holder.partition("_")[0] in self._gone
-
-    async def _until_quiet(self) -> list[str]:
-        again: list[str] = []
+    async def _delete_until_quiet(self) -> list[str]:
+        restored: list[str] = []
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._removal.options.patience
-        while await self._restored():
-            again += await self._removal.delete_configurations()
-            if loop.time() > end:
-                self._removal.left.append(
-                    "webhook configurations: another process keeps restoring them: stop the "
-                    "controller that runs outside this cluster"
-                )
-                break
-        return again
-
-    async def _restored(self) -> bool:
-        """Whether a configuration of ours appears within QUIET_SECONDS."""
-        looks = [asyncio.create_task(self._appears(resource)) for resource in CONFIGURATIONS]
-        try:
-            for look in asyncio.as_completed(looks):
-                if await look:
-                    return True
-        finally:
-            for task in looks:
-                task.cancel()
-            await asyncio.gather(*looks, return_exceptions=True)
-        return False
-
-    async def _appears(self, resource: Resource) -> bool:
-        page = await self._client.list(resource, metadata_only=True)
-        if any(is_ours_by_name(metadata_in(raw)) for raw in page.items):
-            return True
-        events = self._client.watch(
-            resource,
-            resource_version=page.resource_version,
-            timeout_seconds=int(2 * QUIET_SECONDS),
-            idle_timeout=2 * QUIET_SECONDS,
-            metadata_only=True,
-        )
-        try:
-            async with asyncio.timeout(QUIET_SECONDS), aclosing(events):
-                async for event in events:
-                    if event.type == "ADDED" and is_ours_by_name(metadata_in(event.object)):
-                        return True
-        except (TimeoutError, GoneError):
-            return False
-        return False
+        quiet_since = loop.time()
+        end = quiet_since + self._removal.options.patience
+        while loop.time() < quiet_since + QUIET_SECONDS:
+            await asyncio.sleep(QUIET_SECONDS / 12)
+            if deleted := await self._removal.delete_configurations():
+                restored += deleted
+                quiet_since = loop.time()
+                if quiet_since > end:
+                    self._removal.left.append(
+                        "webhook configurations: another process keeps restoring them: stop the "
+                        "controller that runs outside this cluster"
+                    )
+                    break
+        return restored
 
 
-_decode: Final = msgspec.json.Decoder(DeployedApplication).decode
+_decode_application: Final = msgspec.json.Decoder(DeployedApplication).decode
 
 
 def run(arguments: Arguments) -> int:
-    """Uninstall; 0 nothing of ours is left, 1 something is, 2 no cluster or no consent."""
+    """Uninstall; return 0 if nothing is left, 1 if something is, 2 without cluster or consent."""
     return run_with_client(arguments, partial(_run, arguments))
 
 
@@ -235,12 +199,12 @@ async def _run(arguments: Arguments, client: Client) -> int:
         patience=arguments.timeout,
         scheduler=arguments.scheduler,
     )
-    if not (options.dry_run or arguments.yes or _confirmed(client.connection.server, options)):
+    if not (options.dry_run or arguments.yes or _confirm(client.connection.server, options)):
         return UNUSABLE
     return await uninstall(client, options)
 
 
-def _confirmed(server: str, options: Options) -> bool:
+def _confirm(server: str, options: Options) -> bool:
     kept = "policies and all objects of Keptn's kinds and of placement"
     what = f"with all {kept}" if options.delete_definitions else f"but keep the {kept}"
     question = f"remove Harbourmaster (namespace {options.namespace}) from {server}, {what}"
@@ -257,63 +221,71 @@ def _confirmed(server: str, options: Options) -> bool:
 
 
 async def uninstall(client: Client, options: Options, tell: Callable[[str], None] = say) -> int:
-    """Run every step in order, check again, and report what is left. Raises UnreachableError."""
+    """Run every step in order, look again, and report what is left; return the exit code.
+
+    Raises UnreachableError.
+    """
     removal = Removal(client, options, tell)
-    stopping = Stopping(removal)
-    undoing = Undoing(removal)
-    # They keep users from what is undone below.
+    stopper = ControllerStopper(removal)
+    marks = MarkRemover(removal)
+    step = removal.step
+    # The guards refuse to users what is undone below.
     for resource in GUARDS:
-        await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
-    await removal.step("namespace of compiled policies", removal.probes, quiet=True)
-    await removal.step("webhook configurations", removal.configurations)
-    await removal.step("controller", stopping.controller)
-    await removal.step("webhook configurations again", stopping.configurations)
-    await removal.step("APIServices", removal.api_services, quiet=True)
-    await removal.step("conversions", removal.conversions, quiet=True)
-    await removal.step("gates", undoing.gates)
-    await removal.step("labels", undoing.labels)
-    await removal.step("nodes kept for critical add-ons", undoing.reservations, quiet=True)
+        await step(resource.plural, partial(removal.delete_kind, resource), quiet=True)
+    await step("namespace of compiled policies", removal.delete_probe_namespaces, quiet=True)
+    await step("webhook configurations", partial(_delete_configurations, removal))
+    await step("controller", stopper.stop)
+    await step("webhook configurations again", stopper.delete_restored)
+    await step("APIServices", removal.delete_api_services, quiet=True)
+    await step("conversions", removal.turn_conversions_off, quiet=True)
+    await step("gates", marks.release_pods)
+    await step("labels", marks.remove_labels)
+    await step("nodes kept for critical add-ons", marks.remove_reservations, quiet=True)
     for resource in (*POLICY_RESOURCES, *PLACEMENT_RESOURCES, NAMESPACES):
-        await removal.step(
-            f"finalizers of {resource.plural}", partial(undoing.finalizers, resource), quiet=True
-        )
-    await removal.step("objects on member clusters", partial(_stays, client), quiet=True)
-    await removal.step("Keptn's addresses of metrics", removal.addresses, quiet=True)
+        finalizers = f"finalizers of {resource.plural}"
+        await step(finalizers, partial(marks.remove_finalizers, resource), quiet=True)
+    await step("objects on member clusters", partial(_list_placed, client), quiet=True)
+    await step("Keptn's addresses of metrics", removal.delete_keptn_addresses, quiet=True)
     for resource in IN_NAMESPACE:
-        await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
+        await step(resource.plural, partial(removal.delete_kind, resource), quiet=True)
     # No webhook of ours sets the scheduler of a recreated pod any more.
-    await removal.step(f"pods in {options.scheduler}", undoing.schedulers, quiet=True)
-    # By them the step before knows which pods got their scheduler from us.
-    await removal.step("annotations", undoing.annotations)
-    await removal.step("policies in mode Audit", removal.audited, quiet=True)
-    await removal.step("definitions", removal.definitions)
+    await step(f"pods in {options.scheduler}", marks.delete_scheduled_pods, quiet=True)
+    # The annotations tell the step before which pods got their scheduler from us.
+    await step("annotations", marks.remove_annotations)
+    await step("policies in mode Audit", removal.list_audited, quiet=True)
+    await step("definitions", removal.delete_definitions)
     for resource in CLUSTER_WIDE[len(GUARDS) :]:
-        await removal.step(resource.plural, partial(removal.kind, resource), quiet=True)
-    await removal.step("namespace", removal.namespace)
+        await step(resource.plural, partial(removal.delete_kind, resource), quiet=True)
+    await step("namespace", removal.delete_namespace)
     if options.dry_run:
         tell("Nothing was changed.")
         return DONE
-    return await _concluded(removal, undoing)
+    return await _report_left(removal, marks)
 
 
-async def _stays(client: Client) -> str:
-    """What applications have on member clusters, which only a controller reaches."""
-    found = [
+async def _delete_configurations(removal: Removal) -> str:
+    """Delete the webhook configurations, so that no request waits for us any more."""
+    return removal.describe(await removal.delete_configurations())
+
+
+async def _list_placed(client: Client) -> str:
+    """Count the applications with objects on member clusters, which only a controller reaches."""
+    clusters_of_each = [
         {
-            f"{one.metadata.namespace}/{each.cluster}"
-            for each in (*one.status.inventory, *one.status.pending_cleanup)
+            f"{application.metadata.namespace}/{placement.cluster}"
+            for placement in (*application.status.inventory, *application.status.pending_cleanup)
         }
-        for one in await collect(client, APPLICATIONS, _decode)
+        for application in await collect(client, APPLICATIONS, _decode_application)
     ]
-    placed = [each for each in found if each]
-    if not placed:
+    number = sum(map(bool, clusters_of_each))
+    if not number:
         return NOTHING
-    clusters = sorted(set().union(*placed))
-    return f"those of {many(len(placed), 'application')} stay on {shown(clusters)}"
+    clusters = sorted(set().union(*clusters_of_each))
+    return f"those of {many(number, 'application')} stay on {shown(clusters)}"
 
 
-async def _concluded(removal: Removal, undoing: Undoing) -> int:
-    left = [*removal.left, *await removal.look(), *await undoing.still_scheduled()]
+async def _report_left(removal: Removal, marks: MarkRemover) -> int:
+    left = [*removal.left, *await removal.find_left(), *await marks.find_scheduled_pods()]
     for line in left:
         removal.tell(f"left: {line}")
     if left:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.cli.installed import CLUSTER_WIDE, HELD_BY_USERS, IN_NAMESPACE
-from harbourmaster.cli.uninstall import undoing
+from harbourmaster.cli.uninstall import marks
 from helpers.fake_api import FakeApi
 
 
 @pytest.fixture(autouse=True)
 def _fields_unknown_to_the_fake(monkeypatch):
-    monkeypatch.setattr(undoing, "_WAITING", "")
+    monkeypatch.setattr(marks, "_WAITING", "")
 
 
 @pytest.fixture

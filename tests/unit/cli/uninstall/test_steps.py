@@ -28,8 +28,8 @@ from harbourmaster.cli.installed import (
 )
 from harbourmaster.cli.uninstall import commands
 from harbourmaster.cli.uninstall import run as uninstall
+from harbourmaster.cli.uninstall.marks import MIRRORED
 from harbourmaster.cli.uninstall.removal import Options
-from harbourmaster.cli.uninstall.undoing import MIRRORED
 from harbourmaster.kube.errors import UnreachableError
 from helpers.patience import PATIENCE
 from helpers.uninstalling import OURS, POLICY_CRD, calls, done, install, names, put, run
