@@ -1,4 +1,4 @@
-"""What Keptn's installation and objects mean for a migration. Pure functions.
+"""Reads Keptn's installation and objects, and judges what they mean for a migration.
 
 Keptn is configured by the environment of its operators and by the selector of its webhook.
 """
@@ -7,34 +7,50 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from harbourmaster.api import resources
 from harbourmaster.api.sizes import size_errors
-from harbourmaster.cli.live.kinds import metadata_in
-from harbourmaster.cli.migrate.model import Command, Judged, Ref, Setting, kubectl, parts
+from harbourmaster.cli.installed import CONTROLLER
+from harbourmaster.cli.live.kinds import decode_config_map, decode_workload, metadata_in
+from harbourmaster.cli.migrate.model import (
+    KEPTN,
+    Command,
+    Judged,
+    KeptnFacts,
+    Ref,
+    Setting,
+    kubectl,
+    parts,
+)
+from harbourmaster.cli.migrate.overlay import MARK, MIGRATED
 from harbourmaster.controller.exposure.plain import gauge_name
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.lifecycle.keptn_config import chosen, waits_for_adoption
-from harbourmaster.lifecycle.model import TaskDefinition
+from harbourmaster.lifecycle.model import Config, TaskDefinition
 from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 from harbourmaster.webhook.checked_objects import review_object
 from harbourmaster.webhook.review import Request
 from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from msgspec import Struct
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
-    from harbourmaster.cli.live.webhooks import Webhook
-    from harbourmaster.lifecycle.model import Config
+    from harbourmaster.cli.live.installation import Installation
+    from harbourmaster.cli.live.webhooks import Configuration, Webhook
+    from harbourmaster.cli.migrate.model import ReplacedWorkload
 
-POD_WEBHOOK: Final = "mpod.keptn.sh"
-PLACES: Final = "lifecycle.definitionNamespaces"
+T = TypeVar("T")
+
+_POD_WEBHOOK: Final = "mpod.keptn.sh"
+_DEFINITION_NAMESPACES: Final = "lifecycle.definitionNamespaces"
 _POLICY: Final = "webhook.gatedFailurePolicy"
 _ALLOWED: Final = "allowedNamespaces"
 _DENIED: Final = "deniedNamespaces"
@@ -46,8 +62,8 @@ _VARIABLES: Final = {
 }
 """The setting that each variable of an operator becomes."""
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
-"""How Go reads them."""
+_FALSE: Final = frozenset(("0", "f", "F", "_FALSE", "false", "False"))
+"""The texts that Go's ``strconv.ParseBool`` reads as true and as false."""
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _WORDS: Final = re.compile(r"[^\W_]+")
 _DIFFERENT: Final = {
@@ -57,35 +73,44 @@ _DIFFERENT: Final = {
     " are names of definitions instead of runs: change queries that select by them",
     ("runner-context", "functions"): "",
 }
-"""What differs for all that the lifecycle-operator did: codes and subjects, and why."""
+"""Differences for everything that the lifecycle-operator did: code and subject, and why."""
+_CHECKED: Final = (
+    resources.TASK_DEFINITIONS,
+    resources.KEPTN_METRICS,
+    resources.METRICS_PROVIDERS,
+    resources.ANALYSES,
+    resources.ANALYSIS_DEFINITIONS,
+    resources.ANALYSIS_VALUE_TEMPLATES,
+)
+"""The kinds of Keptn whose objects our webhook checks."""
 _decode_task: Final = msgspec.json.Decoder(TaskDefinition).decode
 
 
-def stated(*settings: Struct) -> dict[str, str]:
-    """Settings by their paths, as flags have them."""
-    found: dict[str, str] = {}
+def flatten(*settings: Struct) -> dict[str, str]:
+    """Return the values of settings by their paths, in the form of flags."""
+    values: dict[str, str] = {}
 
     def walk(value: Any, path: str) -> None:  # noqa: ANN401
         if isinstance(value, dict) and value:
-            for key, each in value.items():
-                walk(each, f"{path}.{key}" if path else key)
+            for key, member in value.items():
+                walk(member, f"{path}.{key}" if path else key)
         elif isinstance(value, list | tuple):
-            found[path] = ",".join(map(str, value))
+            values[path] = ",".join(map(str, value))
         else:
-            found[path] = str(value).lower() if isinstance(value, bool) else str(value)
+            values[path] = str(value).lower() if isinstance(value, bool) else str(value)
 
-    for each in settings:
-        walk(msgspec.to_builtins(each), "")
-    return found
+    for group in settings:
+        walk(msgspec.to_builtins(group), "")
+    return values
 
 
-_DEFAULTS: Final = stated(ControllerSettings(), WebhookSettings())
+_DEFAULTS: Final = flatten(ControllerSettings(), WebhookSettings())
 
 
 def settings_of(
     environments: Mapping[Ref, Mapping[str, str]], pods: Webhook | None, ours: Mapping[str, str]
 ) -> tuple[Setting, ...]:
-    """The settings that keep what Keptn does, as far as our defaults do not.
+    """Return the settings that keep what Keptn does where our defaults do not.
 
     ``environments`` are the variables of the operators, ``pods`` is their webhook for pods, and
     ``ours`` has the settings of our processes.
@@ -94,12 +119,15 @@ def settings_of(
     for ref, variables in environments.items():
         for name, key in _VARIABLES.items():
             if text := variables.get(name):
-                value = "true" if text in _TRUE else "false" if text in FALSE else text
+                value = "true" if text in _TRUE else "false" if text in _FALSE else text
                 wanted[key] = (value, f"{name} of {ref}")
-        places = wanted.get(PLACES, (ref.namespace, ""))[0]
-        wanted[PLACES] = (",".join(sorted({ref.namespace, *parts(places)})), str(ref))
+        namespaces = wanted.get(_DEFINITION_NAMESPACES, (ref.namespace, ""))[0]
+        wanted[_DEFINITION_NAMESPACES] = (
+            ",".join(sorted({ref.namespace, *parts(namespaces)})),
+            str(ref),
+        )
     if pods is not None:
-        source = f"webhook {POD_WEBHOOK}"
+        source = f"webhook {_POD_WEBHOOK}"
         wanted[_POLICY] = (pods.failure_policy, source)
         allowed, denied = _namespaces(pods)
         wanted[_ALLOWED if allowed else _DENIED] = (allowed or denied, source)
@@ -111,7 +139,7 @@ def settings_of(
 
 
 def _namespaces(pods: Webhook) -> tuple[str, str]:
-    """The namespaces that the webhook is limited to, or those that it leaves out."""
+    """Return the namespaces that the webhook is limited to, and those that it leaves out."""
     selector = pods.namespace_selector
     rules = [
         (expression.operator, set(expression.values or ()))
@@ -127,7 +155,7 @@ def _namespaces(pods: Webhook) -> tuple[str, str]:
 
 
 def config_findings(configs: Sequence[Config], namespaces: Sequence[str]) -> Iterator[Judged]:
-    """KeptnConfigs that Keptn reads and that do not count here; ``namespaces`` begin with ours."""
+    """Report KeptnConfigs that Keptn reads but we ignore; ``namespaces`` begin with ours."""
     choice = chosen(configs, namespaces)
     for config in configs:
         if waits_for_adoption(config, choice, namespaces):
@@ -140,13 +168,13 @@ def config_findings(configs: Sequence[Config], namespaces: Sequence[str]) -> Ite
                     ": if you adopt it, once Keptn's operators have stopped, each user that can"
                     f" write {own.key} configures the whole cluster"
                 )
-            told = {"why": why, "places": " and ".join(dict.fromkeys(namespaces))}
+            texts = {"why": why, "places": " and ".join(dict.fromkeys(namespaces))}
             ref = Ref("keptnconfig", own.name, own.namespace)
-            yield Judged("config-elsewhere", ref, told, command)
+            yield Judged("config-elsewhere", ref, texts, command)
 
 
 def refusal(raw: msgspec.Raw, resource: Resource) -> Judged | None:
-    """Why our webhook would refuse a new object like this, unless it is too large."""
+    """Report an object that our webhook would refuse if it was created, unless it is too large."""
     metadata, of = metadata_in(raw), (resource.group, resource.kind)
     answer = review_object(Request(operation="CREATE", name=metadata.name, object=raw), *of)
     if answer.allowed or size_errors(*of, raw):
@@ -158,7 +186,7 @@ def refusal(raw: msgspec.Raw, resource: Resource) -> Judged | None:
 
 
 def task_token(raw: msgspec.Raw) -> Judged | None:
-    """A definition whose tasks had a token that they do not request."""
+    """Report a definition whose tasks had a token that they do not request."""
     task = _decode_task(raw)
     account = task.spec.service_account
     if task.spec.automount_service_account_token or (account and account.name):
@@ -170,11 +198,11 @@ def task_token(raw: msgspec.Raw) -> Judged | None:
 
 
 def series_findings(metrics: Sequence[Metadata]) -> Iterator[Judged]:
-    """Metrics whose gauge gets another name or labels."""
+    """Report metrics whose gauge gets another name or labels."""
     shared = Counter(gauge_name(metric.name) for metric in metrics)
-    for each in metrics:
-        ours, theirs = gauge_name(each.name), "_".join(_WORDS.findall(each.name))
-        ref = Ref("keptnmetric", each.name, each.namespace)
+    for metric in metrics:
+        ours, theirs = gauge_name(metric.name), "_".join(_WORDS.findall(metric.name))
+        ref = Ref("keptnmetric", metric.name, metric.namespace)
         if ours.lstrip("_") != theirs:
             yield Judged("series-change", ref, {"why": f"its gauge {theirs} becomes {ours}"})
         if shared[ours] > 1:
@@ -183,7 +211,75 @@ def series_findings(metrics: Sequence[Metadata]) -> Iterator[Judged]:
 
 
 def lifecycle_findings(context: str) -> Iterator[Judged]:
-    """What differs for all of them; ``context`` is our runnerSecurityContext."""
+    """Report what differs for all objects; ``context`` is our runnerSecurityContext."""
     for (code, subject), why in _DIFFERENT.items():
         if code != "runner-context" or context != "Keptn":
             yield Judged(code, subject, {"why": why})
+
+
+async def survey_keptn(
+    live: Installation,
+    settings: ControllerSettings | None,
+    kinds: Sequence[Resource],
+    workloads: Sequence[ReplacedWorkload],
+    mutating: Sequence[Configuration],
+) -> KeptnFacts:
+    """Read Keptn's installation and objects, and judge them.
+
+    ``settings`` are those of our controller, None if unknown; ``kinds`` are those of the CRDs in
+    the cluster.
+    """
+    stored = {kind.plural: kind for kind in kinds}
+
+    async def read(kind: Resource, pick: Callable[[msgspec.Raw], T | None]) -> list[T]:
+        objects = live.items(stored.get(kind.plural, kind), pick, skipped=lambda _: None)
+        return await live.attempt(objects, [])
+
+    webhook = await live.attempt(live.readable(live.webhook_settings()), None)
+    ours = flatten(settings or ControllerSettings(), webhook or WebhookSettings())
+    refs = {workload.role: workload.ref for workload in workloads if workload.system == KEPTN}
+    environments = {
+        refs[role]: await live.attempt(_environment(live, refs[role]), {})
+        for role in ("lifecycle", "metrics")
+        if role in refs
+    }
+    entries = (
+        entry
+        for configuration in mutating
+        for entry in configuration.entries
+        if entry.name == _POD_WEBHOOK
+    )
+    kept = settings_of(environments, next(entries, None), ours)
+
+    values = ours | {setting.key: setting.value for setting in kept}
+    namespaces = values[_DEFINITION_NAMESPACES].split(",")
+    configs = await read(resources.KEPTN_CONFIGS, msgspec.json.Decoder(Config).decode)
+    judged = list(config_findings(configs, (live.namespace, *namespaces)))
+    for kind in _CHECKED:
+        # Our webhook gets objects of older versions converted, and judges none as they are stored.
+        if stored.get(kind.plural, kind) == kind:
+            judged += await read(kind, partial(refusal, resource=kind))
+    if "lifecycle" in refs:
+        judged += await read(resources.TASK_DEFINITIONS, task_token)
+        judged += lifecycle_findings(ours.get("lifecycle.runnerSecurityContext", ""))
+    if "metrics" in refs:
+        judged += series_findings(await read(resources.KEPTN_METRICS, metadata_in))
+    controller = await live.attempt(live.deployment(CONTROLLER), None)
+    is_overlaid = controller is not None and controller.metadata.labels.get(MARK) == MIGRATED
+    exposed = [environment.get("EXPOSE_KEPTN_METRICS") for environment in environments.values()]
+    return KeptnFacts(kept, is_overlaid, _FALSE.isdisjoint(exposed), tuple(judged))
+
+
+async def _environment(live: Installation, ref: Ref) -> dict[str, str]:
+    """Return the variables of a Deployment, including those from ConfigMaps."""
+    body = await live.get(resources.DEPLOYMENTS, ref.name, ref.namespace)
+    values = {}
+    for name, value, source in decode_workload(body).variables:
+        values[name] = value
+        if source is not None:
+            config_map = await live.read(
+                resources.CONFIG_MAPS, source.name, decode_config_map, ref.namespace
+            )
+            data = config_map.data if config_map else None
+            values[name] = (data or {}).get(source.key, "")
+    return values

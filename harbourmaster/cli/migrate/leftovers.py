@@ -1,4 +1,4 @@
-"""What is left of kupid and Keptn besides their processes, webhooks and kinds."""
+"""Finds what is left of kupid and Keptn besides their processes, webhooks and kinds."""
 
 from __future__ import annotations
 
@@ -48,100 +48,111 @@ _SHOWN: Final = 5
 
 
 class Leftovers:
-    """Looks through a few namespaces, and through what is cluster-wide."""
+    """Searches a few namespaces, and the cluster-wide objects."""
 
     def __init__(self, live: Installation) -> None:
         self._live = live
 
-    async def found(self, places: Mapping[str, System], theirs: Collection[str]) -> list[Leftover]:
-        """Their objects except Deployments and webhooks, in the order of their removal."""
-        looking = [
+    async def objects(
+        self, systems: Mapping[str, System], made_for: Collection[str]
+    ) -> list[Leftover]:
+        """Return all objects except Deployments and webhooks, in the order of their removal.
+
+        ``systems`` has the namespaces to search, ``made_for`` those that were created for kupid or
+        Keptn.
+        """
+        searches = [
             self._api_services(),
-            self._bindings(CLUSTER_ROLE_BINDINGS, theirs),
-            self._bindings(ROLE_BINDINGS, theirs),
-            self._theirs(CLUSTER_ROLES),
-            *(self._theirs(each, name) for name in sorted(places) for each in _IN_NAMESPACE),
+            self._bindings(CLUSTER_ROLE_BINDINGS, made_for),
+            self._bindings(ROLE_BINDINGS, made_for),
+            self._of_kind(CLUSTER_ROLES),
+            *(
+                self._of_kind(resource, namespace)
+                for namespace in sorted(systems)
+                for resource in _IN_NAMESPACE
+            ),
         ]
-        found = await together(*(self._live.attempt(each, []) for each in looking))
-        return [one for some in found for one in some]
+        results = await together(*(self._live.attempt(search, []) for search in searches))
+        return [leftover for leftovers in results for leftover in leftovers]
 
     async def _api_services(self) -> list[Leftover]:
         return [
-            Leftover(Ref("apiservice", one.metadata.name), KEPTN, CalledService(*called))
-            for one in await self._live.listed(resources.API_SERVICES, decode_api_service)
-            if (called := one.client.called) and called[1].startswith("metrics-operator")
+            Leftover(Ref("apiservice", service.metadata.name), KEPTN, CalledService(*called))
+            for service in await self._live.listed(resources.API_SERVICES, decode_api_service)
+            if (called := service.client.called) and called[1].startswith("metrics-operator")
         ]
 
-    async def _bindings(self, resource: Resource, theirs: Collection[str]) -> list[Leftover]:
-        found = []
-        for one in await self._live.listed(resource, decode_binding):
-            system = system_of(one.metadata)
-            if system is None and one.namespaces and one.namespaces <= set(theirs):
-                system = system_of_namespace(min(one.namespaces))
+    async def _bindings(self, resource: Resource, made_for: Collection[str]) -> list[Leftover]:
+        leftovers = []
+        for binding in await self._live.listed(resource, decode_binding):
+            system = system_of(binding.metadata)
+            if system is None and binding.namespaces and binding.namespaces <= set(made_for):
+                system = system_of_namespace(min(binding.namespaces))
             if system is not None:
-                found.append(_leftover(resource, one.metadata, system))
-        return found
+                leftovers.append(_leftover(resource, binding.metadata, system))
+        return leftovers
 
-    async def _theirs(self, resource: Resource, namespace: str | None = None) -> list[Leftover]:
+    async def _of_kind(self, resource: Resource, namespace: str | None = None) -> list[Leftover]:
         return [
-            _leftover(resource, one, system)
-            for one in await self._live.metadata(resource, namespace)
-            if one.labels.get(_HELM) != "helm"
-            and (system := system_of(one))
-            and not one.deletion_timestamp
+            _leftover(resource, metadata, system)
+            for metadata in await self._live.metadata(resource, namespace)
+            if metadata.labels.get(_HELM) != "helm"
+            and (system := system_of(metadata))
+            and not metadata.deletion_timestamp
         ]
 
     async def releases(self, definitions: list[ReplacedDefinition]) -> list[Release]:
-        """The Helm releases that made their definitions, if Helm still has a record of them."""
-        owners = {
+        """Return the Helm releases that made their definitions, if Helm still has their records."""
+        systems = {
             definition.release: definition.system
             for definition in definitions
             if definition.release
         }
-        found = []
-        for owner, system in sorted(owners.items()):
-            namespace, _, name = owner.partition("/")
+        releases = []
+        for release, system in sorted(systems.items()):
+            namespace, _, name = release.partition("/")
             selector = f"owner=helm,name={name}"
-            looking = self._live.metadata(resources.SECRETS, namespace, label_selector=selector)
-            if await self._live.attempt(looking, []):
-                found.append(Release(namespace, name, system))
-        return found
+            records = self._live.metadata(resources.SECRETS, namespace, label_selector=selector)
+            if await self._live.attempt(records, []):
+                releases.append(Release(namespace, name, system))
+        return releases
 
-    async def kept(self, name: str, system: System, kinds: list[Resource]) -> OldNamespace:
-        """A namespace made for them, and which objects of others it contains."""
-        keeps = await self._live.attempt(self._held(name, kinds), ["what could not be listed"])
+    async def namespace(self, name: str, system: System, kinds: list[Resource]) -> OldNamespace:
+        """Return a namespace made for a system, and which objects of others it contains."""
+        others = self._objects_of_others(name, kinds)
+        keeps = await self._live.attempt(others, ["what could not be listed"])
         return OldNamespace(name, system, tuple(keeps))
 
-    async def _held(self, namespace: str, kinds: list[Resource]) -> list[str]:
-        held = [
+    async def _objects_of_others(self, namespace: str, kinds: list[Resource]) -> list[str]:
+        lines = [
             f"{number} {kind.plural}"
             for kind in kinds
             if kind.namespaced and (number := await self._live.count(kind, namespace))
         ]
         for resource in HELD_BY_USERS:
-            # Custom ones are among the definitions, as far as they are there.
+            # Custom ones are among the definitions, as far as they are installed.
             if not resource.is_built_in:
                 continue
             others = [
-                f"{resource.kind} {one.name}"
-                for one in await self._live.metadata(resource, namespace)
-                if _is_of_others(one)
+                f"{resource.kind} {metadata.name}"
+                for metadata in await self._live.metadata(resource, namespace)
+                if _is_of_others(metadata)
             ]
-            held += others[:_SHOWN]
+            lines += others[:_SHOWN]
             if len(others) > _SHOWN:
-                held.append(f"{len(others) - _SHOWN} more of kind {resource.kind}")
-        return held
+                lines.append(f"{len(others) - _SHOWN} more of kind {resource.kind}")
+        return lines
 
 
-def _is_of_others(one: Metadata) -> bool:
+def _is_of_others(metadata: Metadata) -> bool:
     return not (
-        system_of(one)
-        or role_of(one)
-        or one.labels.get(_HELM) == "helm"
-        or one.name in OF_EVERY_NAMESPACE
-        or one.deletion_timestamp
+        system_of(metadata)
+        or role_of(metadata)
+        or metadata.labels.get(_HELM) == "helm"
+        or metadata.name in OF_EVERY_NAMESPACE
+        or metadata.deletion_timestamp
     )
 
 
-def _leftover(resource: Resource, one: Metadata, system: System) -> Leftover:
-    return Leftover(Ref(resource.kind.lower(), one.name, one.namespace), system)
+def _leftover(resource: Resource, metadata: Metadata, system: System) -> Leftover:
+    return Leftover(Ref(resource.kind.lower(), metadata.name, metadata.namespace), system)

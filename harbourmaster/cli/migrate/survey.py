@@ -1,7 +1,7 @@
-"""Reads from a cluster what ``harbourmaster migrate`` judges; nothing is written.
+"""Reads from a cluster what ``harbourmaster migrate`` judges; it writes nothing.
 
-Large kinds are read as metadata, or narrowed by the server, page by page; of objects only what is
-judged is kept. What cannot be read becomes a line in ``unread``, and the rest is read all the same.
+Large kinds are read as metadata, or filtered by the server, page by page; of each object only what
+is judged is kept. What cannot be read becomes a line in ``unread``, and the rest is still read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harbourmaster.api import resources
 from harbourmaster.api.resources import Resource, cluster_wide, of_kind
 from harbourmaster.cli.installed import CONTROLLER, NAME, WEBHOOK
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.cli.live.kinds import decode_config_map, decode_workload, metadata_in
+from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together, unread
 from harbourmaster.cli.live.settings import UnknownSettingsError
 from harbourmaster.cli.live.webhooks import decode_definition, decode_service, decode_slice
@@ -27,18 +27,7 @@ from harbourmaster.cli.migrate.facts import (
     stuck_pod,
     with_failure,
 )
-from harbourmaster.cli.migrate.keptn import (
-    FALSE,
-    PLACES,
-    POD_WEBHOOK,
-    config_findings,
-    lifecycle_findings,
-    refusal,
-    series_findings,
-    settings_of,
-    stated,
-    task_token,
-)
+from harbourmaster.cli.migrate.keptn import survey_keptn
 from harbourmaster.cli.migrate.leftovers import Leftovers
 from harbourmaster.cli.migrate.legacy import (
     SCHEDULER,
@@ -49,33 +38,35 @@ from harbourmaster.cli.migrate.legacy import (
     system_of_webhooks,
 )
 from harbourmaster.cli.migrate.model import (
-    KEPTN,
     KUPID,
     PODS_SHOWN,
     CalledService,
-    KeptnFacts,
     Observed,
     Ours,
     Ref,
     ReplacedWorkload,
 )
-from harbourmaster.cli.migrate.overlay import MARK, MIGRATED
 from harbourmaster.cli.oversized import oversized
 from harbourmaster.cli.references import unconsented
 from harbourmaster.controller.registry import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.lifecycle.model import AppVersion, Config, WorkloadVersion
+from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
 from harbourmaster.registration.desired import SHADOW
-from harbourmaster.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from harbourmaster.api.metadata import Metadata
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.live.webhooks import Configuration, Definition
-    from harbourmaster.cli.migrate.model import Policy, Registration, ReplacedDefinition, StuckPod
+    from harbourmaster.cli.migrate.model import (
+        Policy,
+        Registration,
+        ReplacedDefinition,
+        StuckPod,
+        System,
+    )
     from harbourmaster.cli.references import Unconsented
 
 T = TypeVar("T")
@@ -84,24 +75,15 @@ GARDENER: Final = (
     cluster_wide("core.gardener.cloud", "ControllerRegistration", "v1beta1"),
     of_kind("resources.gardener.cloud", "ManagedResource", "v1alpha1"),
 )
-"""What brings kupid back."""
+"""The kinds of objects that restore kupid after its deletion."""
 _WAITING: Final = "spec.nodeName=,status.phase=Pending"
 """Pods that wait for a gate or for a scheduler have no node."""
-_CHECKED: Final = (
-    resources.TASK_DEFINITIONS,
-    resources.KEPTN_METRICS,
-    resources.METRICS_PROVIDERS,
-    resources.ANALYSES,
-    resources.ANALYSIS_DEFINITIONS,
-    resources.ANALYSIS_VALUE_TEMPLATES,
-)
-"""Keptn's kinds of which our webhook refuses objects."""
 _decode_version: Final = msgspec.json.Decoder(WorkloadVersion).decode
 _decode_app: Final = msgspec.json.Decoder(AppVersion).decode
 
 
 async def observe(live: Installation) -> Observed:
-    """Read all of it. Raises UnreachableError where the server does not answer."""
+    """Read all of it. Raises UnreachableError if the server does not answer."""
     token = unread.set(live.faults.append)
     try:
         return await _Survey(live).observe()
@@ -116,68 +98,79 @@ class _Survey:
     async def observe(self) -> Observed:
         live, attempt = self._live, self._live.attempt
         configurations = {
-            configuration: await attempt(live.configurations(configuration), [])
-            for configuration in CONFIGURATIONS
+            resource: await attempt(live.configurations(resource), [])
+            for resource in CONFIGURATIONS
         }
-        registrations = [
-            registration
-            for resource, found in configurations.items()
-            for registration in await self._registrations(resource.kind, found)
-        ]
+        mutating = configurations[resources.MUTATING_WEBHOOKS]
+        registrations = await self._registrations(configurations)
         stored = await attempt(self._stored_definitions(), [])
-        definitions = [await self._definition(one) for one in stored]
+        kinds = [resource_of(definition) for definition in stored]
+        definitions = [await self._definition(definition) for definition in stored]
         workloads = await attempt(self._workloads(), [])
         namespaces = await attempt(live.namespaces(), [])
+        settings = await attempt(self._settings(), None)
+        gated, scheduled = await attempt(self._pods(settings), ([], []))
+        ours = await self._ours(mutating, settings)
+
+        leftovers = Leftovers(live)
         made_for = {
             namespace.name: system
             for namespace in namespaces
             if namespace.name != live.namespace and (system := system_of_namespace(namespace.name))
         }
-        settings = await attempt(self._settings(), None)
-        gated, scheduled = await attempt(self._pods(settings), ([], []))
-        places = {
-            service.namespace: one.system for one in registrations for service in one.services
-        }
-        places |= {workload.ref.namespace: workload.system for workload in workloads}
-        places |= made_for
-        places.pop(live.namespace, None)
-        leftovers, kinds = Leftovers(live), [resource_of(one) for one in stored]
-        ours = await self._ours(configurations[resources.MUTATING_WEBHOOKS], settings)
+        systems = _systems_of_namespaces(registrations, workloads) | made_for
+        systems.pop(live.namespace, None)
+        releases = await leftovers.releases(definitions)
+        gardener = await self._gardener_objects()
+        leftover_objects = await leftovers.objects(systems, made_for)
+        old_namespaces = [
+            await leftovers.namespace(name, system, kinds)
+            for name, system in sorted(made_for.items())
+        ]
+
+        policies = await self._policies(namespaces)
+        oversized_objects = await attempt(oversized(live, kinds), [])
+        shown_pods = gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN]
+        pods = await self._with_failures(shown_pods, kinds)
+        references = await attempt(self._references(settings, kinds), [])
+        keptn = await survey_keptn(live, settings, kinds, workloads, mutating)
         return Observed(
             ours=ours,
             registrations=tuple(registrations),
             definitions=tuple(definitions),
             workloads=tuple(workloads),
-            releases=tuple(await leftovers.releases(definitions)),
-            gardener=tuple(
-                [ref for each in GARDENER for ref in await attempt(self._gardener(each), [])]
-            ),
-            leftovers=tuple(await leftovers.found(places, made_for)),
-            namespaces=tuple(
-                [await leftovers.kept(*each, kinds) for each in sorted(made_for.items())]
-            ),
-            policies=tuple(await self._policies(namespaces)),
-            oversized=tuple(await attempt(oversized(live, kinds), [])),
-            pods=await self._judged(gated[:PODS_SHOWN] + scheduled[:PODS_SHOWN], stored),
+            releases=tuple(releases),
+            gardener=tuple(gardener),
+            leftovers=tuple(leftover_objects),
+            namespaces=tuple(old_namespaces),
+            policies=tuple(policies),
+            oversized=tuple(oversized_objects),
+            pods=pods,
             gated_pods=len(gated),
             scheduled_pods=len(scheduled),
-            references=tuple(await attempt(self._references(settings, kinds), [])),
-            keptn=await self._keptn(
-                settings, kinds, workloads, configurations[resources.MUTATING_WEBHOOKS]
-            ),
-            shadows=tuple(
-                Ref(resource.kind.lower(), SHADOW)
-                for resource, found in configurations.items()
-                if not ours.is_shadow and SHADOW in [one.metadata.name for one in found]
-            ),
+            references=tuple(references),
+            keptn=keptn,
+            shadows=() if ours.is_shadow else _shadows(configurations),
             unread=tuple(live.faults),
         )
 
-    async def _registrations(self, kind: str, found: list[Configuration]) -> list[Registration]:
-        theirs = [(one, system) for one in found if (system := system_of_webhooks(one))]
-        called = {service for one, _ in theirs for service in one.services}
-        answers = {each: await self._is_answered(*each) for each in sorted(called)}
-        return [registration_of(kind, one, system, answers) for one, system in theirs]
+    async def _registrations(
+        self, configurations: Mapping[Resource, list[Configuration]]
+    ) -> list[Registration]:
+        return [
+            registration_of(
+                resource.kind, configuration, system, await self._answers(configuration)
+            )
+            for resource, stored in configurations.items()
+            for configuration in stored
+            if (system := system_of_webhooks(configuration))
+        ]
+
+    async def _answers(self, configuration: Configuration) -> dict[tuple[str, str], bool | None]:
+        """Return for each Service that the configuration calls whether it answers."""
+        return {
+            service: await self._is_answered(*service) for service in sorted(configuration.services)
+        }
 
     async def _is_answered(self, namespace: str, name: str) -> bool | None:
         async def ask() -> bool | None:
@@ -195,35 +188,35 @@ class _Survey:
         slices = await self._live.listed(
             resources.SLICES, decode_slice, namespace, label_selector=selector
         )
-        return any(one.is_ready for one in slices)
+        return any(endpoints.is_ready for endpoints in slices)
 
     async def _stored_definitions(self) -> list[Definition]:
-        """One by one: the schemas of all of a cluster's CRDs in one answer are too much."""
-        names = [one.name for one in await self._live.metadata(resources.DEFINITIONS)]
+        """Read the CRDs one by one: one answer with the schemas of all would be too large."""
         bodies = await together(
             *(
-                self._live.get(resources.DEFINITIONS, name)
-                for name in names
-                if system_of_group(name.partition(".")[2])
+                self._live.get(resources.DEFINITIONS, metadata.name)
+                for metadata in await self._live.metadata(resources.DEFINITIONS)
+                if system_of_group(metadata.name.partition(".")[2])
             )
         )
         return [decode_definition(body) for body in bodies]
 
-    async def _definition(self, one: Definition) -> ReplacedDefinition:
+    async def _definition(self, definition: Definition) -> ReplacedDefinition:
         converter = None
-        if one.converter and one.converter[0] != self._live.namespace:
-            converter = CalledService(*one.converter, await self._is_answered(*one.converter))
-        objects = await self._live.attempt(self._live.count(resource_of(one)), None)
-        return definition_of(one, objects, converter)
+        service = definition.converter
+        if service and service[0] != self._live.namespace:
+            converter = CalledService(*service, await self._is_answered(*service))
+        objects = await self._live.attempt(self._live.count(resource_of(definition)), None)
+        return definition_of(definition, objects, converter)
 
     async def _workloads(self) -> list[ReplacedWorkload]:
-        found = []
+        workloads = []
         for metadata in await self._live.metadata(resources.DEPLOYMENTS):
             role = role_of(metadata)
             if role is None:
                 continue
             body = await self._live.get(resources.DEPLOYMENTS, metadata.name, metadata.namespace)
-            found.append(
+            workloads.append(
                 ReplacedWorkload(
                     ref=Ref("deployment", metadata.name, metadata.namespace),
                     system=role[0],
@@ -232,60 +225,69 @@ class _Survey:
                     of_gardener=is_of_gardener(metadata),
                 )
             )
-        return found
+        return workloads
 
     async def _pods(
         self, settings: ControllerSettings | None
     ) -> tuple[list[StuckPod], list[StuckPod]]:
-        """The pods behind the gate, and those that wait for Keptn's scheduler rather than ours."""
-        found = await self._live.listed(resources.PODS, stuck_pod, field_selector=_WAITING)
+        """Return the pods behind the gate, and those that wait for Keptn's scheduler, not ours."""
+        pods = await self._live.listed(resources.PODS, stuck_pod, field_selector=_WAITING)
         is_ours = settings is not None and settings.scheduler.of_pods == SCHEDULER
-        return (
-            [pod for pod in found if pod.gate is not None],
-            [
-                pod
-                for pod in found
-                if pod.gate is None and not (pod.is_told if settings is None else is_ours)
-            ],
-        )
+        gated = [pod for pod in pods if pod.gate is not None]
+        scheduled = [
+            pod
+            for pod in pods
+            if pod.gate is None and not (pod.is_told if settings is None else is_ours)
+        ]
+        return gated, scheduled
 
-    async def _judged(self, pods: list[StuckPod], stored: list[Definition]) -> tuple[StuckPod, ...]:
-        """The same pods with their failed checks."""
+    async def _with_failures(
+        self, pods: list[StuckPod], kinds: list[Resource]
+    ) -> tuple[StuckPod, ...]:
+        """Return the pods with the checks of theirs that failed."""
         names = {
             f"{pod.namespace}/{names_of_pod(pod.workload).version}" for pod in pods if pod.workload
         }
         if not names:
             return tuple(pods)
-        kinds = {each.plural: each for each in map(resource_of, stored)}
-        spaces = {pod.namespace for pod in pods if pod.workload}
+        namespaces = {pod.namespace for pod in pods if pod.workload}
+        stored = {kind.plural: kind for kind in kinds}
         unreadable: set[str] = set()
 
         async def read(
             kind: Resource,
             decode: Callable[[msgspec.Raw], T],
-            wanted: Collection[str],
+            keys: Collection[str],
             key_of: Callable[[Metadata], str],
         ) -> list[T]:
             def pick(raw: msgspec.Raw) -> T | None:
                 key = key_of(metadata_in(raw))
                 try:
-                    return decode(raw) if key in wanted else None
+                    return decode(raw) if key in keys else None
                 except Exception:
                     unreadable.add(key)
                     raise
 
-            return await self._live.items(kinds.get(kind.plural, kind), pick)
+            return await self._live.items(stored.get(kind.plural, kind), pick)
 
-        async def both() -> tuple[list[WorkloadVersion], list[AppVersion]]:
+        async def read_versions() -> tuple[list[WorkloadVersion], list[AppVersion]]:
             return (
                 await read(
-                    resources.WORKLOAD_VERSIONS, _decode_version, names, lambda one: one.key
+                    resources.WORKLOAD_VERSIONS,
+                    _decode_version,
+                    names,
+                    lambda metadata: metadata.key,
                 ),
-                await read(resources.APP_VERSIONS, _decode_app, spaces, lambda one: one.namespace),
+                await read(
+                    resources.APP_VERSIONS,
+                    _decode_app,
+                    namespaces,
+                    lambda metadata: metadata.namespace,
+                ),
             )
 
-        found = await self._live.attempt(both(), None)
-        return tuple(with_failure(pod, found, unreadable) for pod in pods)
+        versions = await self._live.attempt(read_versions(), None)
+        return tuple(with_failure(pod, versions, unreadable) for pod in pods)
 
     async def _settings(self) -> ControllerSettings | None:
         """The settings of our controller; None if they are unknown."""
@@ -301,58 +303,6 @@ class _Survey:
         mode = (settings or ControllerSettings()).cross_namespace_references
         return await unconsented(self._live, mode, {kind.plural: kind for kind in kinds})
 
-    async def _keptn(
-        self,
-        settings: ControllerSettings | None,
-        kinds: Sequence[Resource],
-        workloads: Sequence[ReplacedWorkload],
-        mutating: Sequence[Configuration],
-    ) -> KeptnFacts:
-        live, stored = self._live, {each.plural: each for each in kinds}
-
-        async def listed(kind: Resource, pick: Callable[[msgspec.Raw], T | None]) -> list[T]:
-            found = live.items(stored.get(kind.plural, kind), pick, skipped=lambda _: None)
-            return await live.attempt(found, [])
-
-        webhook = await live.attempt(live.readable(live.webhook_settings()), None)
-        ours = stated(settings or ControllerSettings(), webhook or WebhookSettings())
-        refs = {workload.role: workload.ref for workload in workloads if workload.system == KEPTN}
-        entries = [entry for one in mutating for entry in one.entries if entry.name == POD_WEBHOOK]
-        environments = {
-            refs[role]: await live.attempt(self._environment(refs[role]), {})
-            for role in ("lifecycle", "metrics")
-            if role in refs
-        }
-        wanted = settings_of(environments, next(iter(entries), None), ours)
-        places = next((one.value for one in wanted if one.key == PLACES), ours[PLACES])
-        configs = await listed(resources.KEPTN_CONFIGS, msgspec.json.Decoder(Config).decode)
-        found = list(config_findings(configs, (live.namespace, *places.split(","))))
-        # Our webhook gets objects of older versions converted, and judges none as they are stored.
-        for each in [one for one in _CHECKED if stored.get(one.plural, one) == one]:
-            found += await listed(each, partial(refusal, resource=each))
-        if "lifecycle" in refs:
-            found += await listed(resources.TASK_DEFINITIONS, task_token)
-            found += lifecycle_findings(ours.get("lifecycle.runnerSecurityContext", ""))
-        if "metrics" in refs:
-            found += series_findings(await listed(resources.KEPTN_METRICS, metadata_in))
-        exposed = [environment.get("EXPOSE_KEPTN_METRICS") for environment in environments.values()]
-        controller = await live.attempt(live.deployment(CONTROLLER), None)
-        is_overlaid = controller is not None and controller.metadata.labels.get(MARK) == MIGRATED
-        return KeptnFacts(wanted, is_overlaid, FALSE.isdisjoint(exposed), tuple(found))
-
-    async def _environment(self, ref: Ref) -> dict[str, str]:
-        """The variables of a Deployment, those from ConfigMaps included."""
-        body = await self._live.get(resources.DEPLOYMENTS, ref.name, ref.namespace)
-        found = {}
-        for name, value, source in decode_workload(body).variables:
-            found[name] = value
-            if source is not None:
-                one = await self._live.read(
-                    resources.CONFIG_MAPS, source.name, decode_config_map, ref.namespace
-                )
-                found[name] = ((one.data if one else None) or {}).get(source.key, "")
-        return found
-
     async def _ours(
         self, mutating: list[Configuration], settings: ControllerSettings | None
     ) -> Ours:
@@ -364,10 +314,10 @@ class _Survey:
             live.namespace,
             is_ready=works and webhook is not None and webhook.is_ready,
             is_registered=any(
-                one.metadata.name == NAME
-                and bool(one.entries)
-                and all(entry.client_config.ca_bundle for entry in one.entries)
-                for one in mutating
+                configuration.metadata.name == NAME
+                and bool(configuration.entries)
+                and all(entry.client_config.ca_bundle for entry in configuration.entries)
+                for configuration in mutating
             ),
             is_shadow=not works,
             is_beside_keptn=works
@@ -376,9 +326,13 @@ class _Survey:
             is_led=works and await live.attempt(live.is_led(), default=True),
         )
 
-    async def _gardener(self, resource: Resource) -> list[Ref]:
-        kind, found = resource.kind.lower(), await self._live.metadata(resource)
-        return [Ref(kind, one.name, one.namespace) for one in found if KUPID in one.name]
+    async def _gardener_objects(self) -> list[Ref]:
+        return [
+            Ref(resource.kind.lower(), metadata.name, metadata.namespace)
+            for resource in GARDENER
+            for metadata in await self._live.attempt(self._live.metadata(resource), [])
+            if KUPID in metadata.name
+        ]
 
     async def _policies(self, namespaces: list[Metadata]) -> list[Policy]:
         reach = reach_of(
@@ -386,17 +340,37 @@ class _Survey:
         )
         return [
             policy
-            for each in (resources.CLUSTER_POLICIES, resources.POLICIES)
+            for resource in (resources.CLUSTER_POLICIES, resources.POLICIES)
             for policy in await self._live.attempt(
-                self._live.listed(each, partial(judge, kind=each.kind, reach=reach)), []
+                self._live.listed(resource, partial(judge, kind=resource.kind, reach=reach)), []
             )
         ]
 
 
-def resource_of(one: Definition) -> Resource:
-    """The kind that a CRD defines, in the version in which it is stored."""
-    spec = one.spec
+def _systems_of_namespaces(
+    registrations: list[Registration], workloads: list[ReplacedWorkload]
+) -> dict[str, System]:
+    """Return the system that each namespace contains a webhook or a Deployment of."""
+    systems = {
+        service.namespace: registration.system
+        for registration in registrations
+        for service in registration.services
+    }
+    return systems | {workload.ref.namespace: workload.system for workload in workloads}
+
+
+def _shadows(configurations: Mapping[Resource, list[Configuration]]) -> tuple[Ref, ...]:
+    return tuple(
+        Ref(resource.kind.lower(), SHADOW)
+        for resource, stored in configurations.items()
+        if any(configuration.metadata.name == SHADOW for configuration in stored)
+    )
+
+
+def resource_of(definition: Definition) -> Resource:
+    """Return the kind that a CRD defines, in the version in which it is stored."""
+    spec = definition.spec
     namespaced = spec.scope == "Namespaced"
     return Resource(
-        spec.group, one.storage, spec.names.plural, spec.names.kind, namespaced=namespaced
+        spec.group, definition.storage, spec.names.plural, spec.names.kind, namespaced=namespaced
     )
