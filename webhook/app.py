@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.serving.direct import DirectAnswer, PlainHead
     from harbourmaster.serving.limits import Limits
-    from harbourmaster.serving.protocol import Protocol
+    from harbourmaster.serving.protocol import HttpConnection
     from harbourmaster.serving.routes import Handler
     from harbourmaster.serving.settings import ServerSettings
     from harbourmaster.webhook.conversion import Conversions
@@ -79,7 +79,7 @@ class Reviews(BodyReader):
         self._log = get_logger("admission")
 
     def review_directly(
-        self, client: Protocol, head: PlainHead, body: bytes, *, may_patch: bool
+        self, client: HttpConnection, head: PlainHead, body: bytes, *, may_patch: bool
     ) -> bytes | None:
         """Answer a review that arrived in full; None where it cannot be decided here."""
         started = perf_counter()

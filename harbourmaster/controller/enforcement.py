@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CLUSTER_POLICIES, POLICIES
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller import registry
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.parts import Part
@@ -160,7 +160,7 @@ class EnforcementStatus:
         policy = self._caches[resource].store.get(key)
         if policy is None:
             return None
-        condition = decide(policy, self._watch.known, stamp(self._process.now()))
+        condition = decide(policy, self._watch.known, format_rfc3339(self._process.now()))
         return (resource, policy, condition) if condition else None
 
 

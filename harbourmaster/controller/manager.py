@@ -13,7 +13,7 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.controller import unguarded
 from harbourmaster.controller.parts import Part, Process
 from harbourmaster.controller.registry import PLACEMENT, PLACEMENT_SINCE, start
@@ -152,7 +152,7 @@ class Manager:
         settings = self._settings.leader_election
         process = self._process
         if not settings.enabled:
-            process.placement_since = stamp(process.now())
+            process.placement_since = format_rfc3339(process.now())
             self._tell_leading(leading=True)
             await self._lead(unguarded)
             return

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.durations import parse_duration
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.evaluation.model import Timeframe
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def frozen(wanted: Timeframe, now: datetime) -> Timeframe:
         raise ValueError("timeframe: give recent, or both from and to")
     # Truncated to seconds, both can be equal.
     end = end.replace(microsecond=0)
-    return Timeframe(from_=stamp(min(begin, end - _SECOND)), to=stamp(end))
+    return Timeframe(from_=format_rfc3339(min(begin, end - _SECOND)), to=format_rfc3339(end))
 
 
 def bounds(timeframe: Timeframe) -> tuple[float, float]:
@@ -107,7 +107,7 @@ def _seconds(recent: str) -> float:
 
 def _moment(name: str, text: str) -> datetime:
     try:
-        return parse(text)
+        return parse_rfc3339(text)
     except ValueError:
         raise ValueError(
             f"timeframe.{name} is not a time: write for example 2026-01-31T12:00:00Z"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import forbidden, invalid, required, warned_name
 from harbourmaster.api.quantities import parse_quantity
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
 from harbourmaster.evaluation.metric_validation import MAX_ITEMS, bad_duration, bad_query
 from harbourmaster.evaluation.targets import shortened
@@ -62,7 +62,7 @@ def _timeframe(found: Timeframe) -> Iterator[FieldError]:
             yield required(f"{at}.{name}", "give both from and to, or recent")
             continue
         try:
-            moments.append(parse(value))
+            moments.append(parse_rfc3339(value))
         except ValueError:
             text = "is not a time: write for example 2026-01-31T12:00:00Z"
             yield invalid(f"{at}.{name}", value, text)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.durations import format_duration
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.evaluation.metric_status import is_answered
 from harbourmaster.evaluation.objectives import Reading
 from harbourmaster.evaluation.targets import shortened
@@ -71,7 +71,7 @@ def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) ->
     if not is_answered(metric.status, metric.spec):
         return f"the value of {name} is from before its query was changed"
     try:
-        age = (now - parse(found.time)).total_seconds()
+        age = (now - parse_rfc3339(found.time)).total_seconds()
     except ValueError:
         return f"the age of the value of {name} is unknown"
     limit = age_limit(metric, intervals)

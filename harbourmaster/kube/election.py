@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.backoff import Backoff
 from harbourmaster.kube.deadline import Deadman, elapsed, run_while
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
@@ -181,7 +181,7 @@ class LeaderElection:
         action = decide(self._seen, self.identity, now, self._written)
         if isinstance(action, LeaseWait):
             return False
-        base = marked(found or self._blank, self._marks, stamp(self._now()))
+        base = marked(found or self._blank, self._marks, format_rfc3339(self._now()))
         seconds, at = self._timing.whole_duration, self._stamp()
         try:
             await self._write(base, acquired(base.spec, self.identity, seconds, at))

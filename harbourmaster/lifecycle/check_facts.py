@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.evaluation.freshness import newest, read
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
@@ -265,18 +265,18 @@ def _due(found: Evaluation, progress: Progress, look: _Look) -> str:
     if progress.is_over or found.metadata.deletion_timestamp:
         return ""
     if not progress.tries:
-        return stamp(look.now)
+        return format_rfc3339(look.now)
     seconds, _ = interval_of(found)
     last = look.facts.measured.get(found.metadata.name)
     if last is None:
         try:
-            begun = parse(found.status.start_time)
+            begun = parse_rfc3339(found.status.start_time)
             # The first try is its beginning, and then one comes in each interval.
             last = begun + timedelta(seconds=seconds) * (progress.tries - 1)
         except (ValueError, OverflowError):
             return ""
     # An overdue try is due now.
-    return stamp(max(last + timedelta(seconds=seconds), look.now))
+    return format_rfc3339(max(last + timedelta(seconds=seconds), look.now))
 
 
 def _objectives(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.field_errors import invalid
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.evaluation.objectives import Result
 from harbourmaster.evaluation.progress import Progress
 from harbourmaster.evaluation.targets import parse_target, shortened
@@ -136,7 +136,11 @@ def interval_of(found: Evaluation) -> tuple[float, str]:
 def written_at(raw: bytes) -> datetime | None:
     """When a KeptnEvaluation's status was written last, by what the API server keeps of it."""
     fields = _decode(raw).metadata.managed_fields
-    times = [parse(field.time) for field in fields if field.subresource == "status" and field.time]
+    times = [
+        parse_rfc3339(field.time)
+        for field in fields
+        if field.subresource == "status" and field.time
+    ]
     return max(times, default=None)
 
 

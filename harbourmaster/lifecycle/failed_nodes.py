@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
-from harbourmaster.api.times import moment, seconds_between, stamp
+from harbourmaster.api.times import format_rfc3339, moment, seconds_between
 from harbourmaster.gates.release import OURS
 from harbourmaster.lifecycle.model import FAILED, FailedNode
 
@@ -92,9 +92,9 @@ def recorded(
         if end <= now or (since is not None and failure.at <= since):
             continue
         before = kept.get(failure.node)
-        if before is None or stamp(end) > before.expires:
+        if before is None or format_rfc3339(end) > before.expires:
             kept[failure.node] = FailedNode(
-                name=failure.node, reason=failure.reason, expires=stamp(end)
+                name=failure.node, reason=failure.reason, expires=format_rfc3339(end)
             )
     return tuple(sorted(kept.values(), key=lambda each: (each.expires, each.name))[-MOST:])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.waits import OnTimeout
 from harbourmaster.gates.workload import workload_of
@@ -158,11 +158,11 @@ def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
 def _age(pod: Pod, now: datetime) -> int:
     if not pod.creation_timestamp:
         return 0
-    return max(int((now - parse(pod.creation_timestamp)).total_seconds()), 0)
+    return max(int((now - parse_rfc3339(pod.creation_timestamp)).total_seconds()), 0)
 
 
 def _deadline(pod: Pod, seconds: float) -> str:
     try:
-        return stamp(parse(pod.creation_timestamp) + timedelta(seconds=seconds))
+        return format_rfc3339(parse_rfc3339(pod.creation_timestamp) + timedelta(seconds=seconds))
     except OverflowError:
         return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.lifecycle.model import (
     COMPLETED,
     DEPRECATED,
@@ -90,7 +90,7 @@ def _run_checks(
     creations: list[Creation] = []
     for definition in dict.fromkeys(getattr(version.spec, phase.checks)):
         old = before.get(definition)
-        found = _followed(phase, old, definition, inputs, stamp(now))
+        found = _followed(phase, old, definition, inputs, format_rfc3339(now))
         if isinstance(found, Creation):
             creations.append(found)
             found = old or ItemStatus(definition_name=definition)
@@ -188,11 +188,11 @@ def _deploy_workload(
     That the phase is Progressing is what releases the pods' gates. Pods that are ready are so also
     where nobody looked in time.
     """
-    started = status.deployment_start_time or stamp(now)
+    started = status.deployment_start_time or format_rfc3339(now)
     status = replace(status, deployment_start_time=started, deployment_status=PROGRESSING)
     if inputs.is_deployed:
         return Step(status=replace(status, deployment_status=SUCCEEDED), state=SUCCEEDED)
-    ends = parse(started) + timedelta(seconds=rules.observability_timeout)
+    ends = parse_rfc3339(started) + timedelta(seconds=rules.observability_timeout)
     left = (ends - now).total_seconds()
     if left > 0 or inputs.is_deployed is None:
         return Step(
@@ -212,7 +212,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
     if status.is_finished:
         return VersionStep(status=status)
     if not status.start_time:
-        status = replace(status, start_time=stamp(now))
+        status = replace(status, start_time=format_rfc3339(now))
     notices: list[PhaseNotice] = []
     phases = phases_of(version)
     for number, phase in enumerate(phases):
@@ -236,10 +236,12 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
             )
         if step.state == FAILED:
             notices.append(PhaseNotice(phase=phase.name, state="Failed"))
-            status = _failed(status, phases[number + 1 :], stamp(now))
+            status = _failed(status, phases[number + 1 :], format_rfc3339(now))
             return VersionStep(status=status, notices=tuple(notices))
         notices.append(PhaseNotice(phase=phase.name, state="Finished", is_minor=is_idle))
-    ended = replace(status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=stamp(now))
+    ended = replace(
+        status, current_phase=COMPLETED_PHASE, status=SUCCEEDED, end_time=format_rfc3339(now)
+    )
     return VersionStep(status=ended, notices=tuple(notices))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.api.times import moment, stamp
+from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.gates.metadata import PARENT_KEY, REMOVED_KEY, UNRESOLVED
 from harbourmaster.gates.owners import supported_owner
 from harbourmaster.gates.release import (
@@ -257,7 +257,7 @@ def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
     shown = _listed(waiting) or "they have not begun"
     end = deadline_of(version, deadline)
     if end is not None and now >= end:
-        late = f"were not done by {stamp(end)}: {shown}"
+        late = f"were not done by {format_rfc3339(end)}: {shown}"
         return f"pre-deployment checks of {name} {late}; {CHECK_AGAIN}"
     return f"{_waiting(version, deadline)}{shown}"
 
@@ -265,7 +265,7 @@ def _refusal(version: WorkloadVersion, deadline: float, now: datetime) -> str:
 def _waiting(version: WorkloadVersion, deadline: float) -> str:
     """How a refusal begins while the checks run."""
     end = deadline_of(version, deadline)
-    until = f" until {stamp(end)}" if end is not None else ""
+    until = f" until {format_rfc3339(end)}" if end is not None else ""
     return f"waits for pre-deployment checks of {version.metadata.name}{until}: "
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from harbourmaster.api.times import format_rfc3339 as stamped
 from harbourmaster.api.times import moment
-from harbourmaster.api.times import stamp as stamped
 from harbourmaster.placement.deployed import DEPLOYED
 from harbourmaster.placement.model import (
     DEGRADED,

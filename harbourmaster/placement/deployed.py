@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.times import moment, stamp
+from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.placement.inventory import ObjectRef
 from harbourmaster.placement.model import (
     KubeconfigKey,
@@ -147,4 +147,4 @@ def _seconds(text: str) -> float:
 
 
 def _stamp(seconds: float) -> str | None:
-    return stamp(datetime.fromtimestamp(seconds, UTC)) if seconds else None
+    return format_rfc3339(datetime.fromtimestamp(seconds, UTC)) if seconds else None

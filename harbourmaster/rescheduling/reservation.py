@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.api.patches import escape
-from harbourmaster.api.times import parse as parse_time
+from harbourmaster.api.times import parse_rfc3339 as parse_time
 from harbourmaster.rescheduling.model import RESERVATIONS, TAINT_KEY
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from harbourmaster.serving.deadline import time_budget
-from harbourmaster.serving.protocol import check_client, protocol_of
+from harbourmaster.serving.protocol import check_client, connection_of
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BodyReader:
         """A place for one request. Raises Refusal: 403 for another client than the settings'."""
         if self._settings.client_cn is not None:
             check_client(request, self._settings.client_cn)
-        return self.limits.admit(protocol_of(request))
+        return self.limits.admit(connection_of(request))
 
     async def _read(
         self, request: web.BaseRequest, admission: Admission, limit: int

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from harbourmaster.serving.limits import Limits
-    from harbourmaster.serving.protocol import Protocol
+    from harbourmaster.serving.protocol import HttpConnection
 
 _START: Final = 0.1
 """Seconds added to the age of what is buffered, so that new bytes count too."""
@@ -36,7 +36,7 @@ class Connections:
         """Set while there are none."""
         self.unused.set()
         self._limits = limits
-        self._members: dict[Protocol, None] = {}
+        self._members: dict[HttpConnection, None] = {}
         """With those in their handshake."""
         self._most = 0
         """The most of them since memory was given back."""
@@ -52,7 +52,7 @@ class Connections:
         if not self.count:
             self.unused.set()
 
-    def accept(self, new: Protocol) -> None:
+    def accept(self, new: HttpConnection) -> None:
         """Take a connection in; above the limit another one ends for it."""
         self._members[new] = None
         self._most = max(self._most, len(self._members))
@@ -66,7 +66,7 @@ class Connections:
                 "connections",
             )
 
-    def remove(self, member: Protocol) -> None:
+    def remove(self, member: HttpConnection) -> None:
         """Forget a connection that has ended, and what it held."""
         self._members.pop(member, None)
         self._limits.bytes_in_flight -= member.held
@@ -75,7 +75,7 @@ class Connections:
             self._most = 0
             asyncio.get_running_loop().call_later(_TRIM_AFTER, _trim, 0)
 
-    def hold(self, member: Protocol, size: int) -> bool:
+    def hold(self, member: HttpConnection, size: int) -> bool:
         """Count ``size`` bytes that a connection buffers; False if there is no room for them.
 
         An address gets room at the expense of one that holds more, and for longer.
@@ -93,13 +93,13 @@ class Connections:
             self._evict(victim, "bytes")
         return True
 
-    def release(self, member: Protocol, size: int) -> None:
+    def release(self, member: HttpConnection, size: int) -> None:
         """Stop counting bytes that a connection no longer buffers."""
         if member in self._members:
             member.held -= size
             self._limits.bytes_in_flight -= size
 
-    def _longest_holding(self, asking: Protocol) -> Protocol | None:
+    def _longest_holding(self, asking: HttpConnection) -> HttpConnection | None:
         now = asyncio.get_running_loop().time()
         shares: defaultdict[str, float] = defaultdict(float)
         found = []
@@ -113,7 +113,7 @@ class Connections:
             return None
         return victim
 
-    def _evict(self, victim: Protocol, reason: str) -> None:
+    def _evict(self, victim: HttpConnection, reason: str) -> None:
         victim.evict()
         self.remove(victim)
         self._limits.note_eviction(reason)

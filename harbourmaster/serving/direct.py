@@ -19,7 +19,6 @@ from harbourmaster.serving.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.serving.protocol import Protocol
 
 MAX_BODY: Final = 64 * 1024
 """Bytes of a body that is collected here; aiohttp reads larger ones."""

@@ -13,7 +13,7 @@ from harbourmaster.serving.responses import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.serving.protocol import Protocol
+    from harbourmaster.serving.protocol import HttpConnection
     from harbourmaster.telemetry.metrics import Metrics
 
 MAX_CONNECTIONS: Final = 1000
@@ -93,7 +93,7 @@ class Limits:
         """Stop measuring."""
         self._heartbeat.stop()
 
-    def admit(self, client: Protocol | None = None) -> Admission:
+    def admit(self, client: HttpConnection | None = None) -> Admission:
         """A place for one request of a connection; ``with`` takes it and gives it back."""
         return Admission(self, client)
 
@@ -124,7 +124,7 @@ class Admission:
 
     __slots__ = ("_client", "_limits")
 
-    def __init__(self, limits: Limits, client: Protocol | None = None) -> None:
+    def __init__(self, limits: Limits, client: HttpConnection | None = None) -> None:
         self._limits = limits
         self._client = client
 

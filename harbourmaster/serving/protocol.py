@@ -76,7 +76,7 @@ class _Gathering(Struct):
     data: bytes = b""
 
 
-class Protocol(RequestHandler):
+class HttpConnection(RequestHandler):
     """One connection.
 
     A plain request is answered directly (see ``direct``). Any other is handed to aiohttp, and the
@@ -432,15 +432,15 @@ def check_client(request: BaseRequest, common_name: str) -> None:
 
     Raises Refusal (403). The certificate is looked at once for each connection.
     """
-    protocol = protocol_of(request)
+    protocol = connection_of(request)
     if protocol is None or protocol.client_name != common_name:
         raise Refusal(403, "403: the common name of the client certificate is not allowed")
 
 
-def protocol_of(request: BaseRequest) -> Protocol | None:
+def connection_of(request: BaseRequest) -> HttpConnection | None:
     """The connection of a request; None for one that is not ours."""
     protocol = request.protocol
-    return protocol if isinstance(protocol, Protocol) else None
+    return protocol if isinstance(protocol, HttpConnection) else None
 
 
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from harbourmaster.serving.connections import Connections
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import Protocol, Timeouts, remove_server_header
+from harbourmaster.serving.protocol import HttpConnection, Timeouts, remove_server_header
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.tls import TlsConnection
 from harbourmaster.telemetry.text import reason
@@ -113,7 +113,7 @@ class Site:
             raise RuntimeError("the runner is set up before it listens")
 
         def connect() -> asyncio.Protocol:
-            protocol = Protocol(server, self._connections, self._timeouts, loop, self._direct)
+            protocol = HttpConnection(server, self._connections, self._timeouts, loop, self._direct)
             if self._tls is None:
                 return protocol
             return TlsConnection(protocol, self._tls, self._timeouts, loop)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from harbourmaster.serving.protocol import Protocol, Timeouts
+    from harbourmaster.serving.protocol import HttpConnection, Timeouts
 
 _PIECE: Final = 16 * 1024
 """Bytes given to OpenSSL at a time: as many as one TLS record carries."""
@@ -23,7 +23,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def __init__(
         self,
-        above: Protocol,
+        above: HttpConnection,
         context: ssl.SSLContext,
         timeouts: Timeouts,
         loop: asyncio.AbstractEventLoop,

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.playground.api import client_context
 from harbourmaster.playground.installation import Installation
@@ -87,7 +87,7 @@ class MetricsCluster:
         if self.kubectl("get", KIND, name, f"-n={namespace}", check=False).returncode:
             self.create(metric(name, labels), namespace=namespace)
         then = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=age)
-        status = {"value": value, "rawValue": "eA==", "lastUpdated": stamp(then)}
+        status = {"value": value, "rawValue": "eA==", "lastUpdated": format_rfc3339(then)}
         patch = json.dumps({"status": status})
         flags = ("--subresource=status", "--type=merge", f"--patch={patch}")
         self.kubectl("patch", KIND, name, f"-n={namespace}", *flags)

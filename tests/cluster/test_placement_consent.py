@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.api.resources import APPLICATIONS, CONFIG_MAPS, LEASES, SECRETS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.cli import main as cli
 from harbourmaster.controller.registry import PLACEMENT_SINCE
 from harbourmaster.placement.copied_secrets import ALLOW_COPY
@@ -28,7 +28,7 @@ async def flow(request, control_plane):
 async def until_older(flow, name):
     """Wait until what is switched on now is switched on later than an application was created."""
     created = (await flow.stored(name))["metadata"]["creationTimestamp"]
-    while stamp(datetime.now(UTC)) <= created:  # noqa: ASYNC110 - a clock
+    while format_rfc3339(datetime.now(UTC)) <= created:  # noqa: ASYNC110 - a clock
         await asyncio.sleep(0.05)
 
 

@@ -14,7 +14,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from helpers.flow.manifests import (
     app,
     app_context,
@@ -338,7 +338,9 @@ async def test_a_finished_job_is_deleted_after_its_time_to_live_and_its_task_sta
 async def test_a_slow_task_takes_its_time(flow):
     await flow.create(container_task("it"), task("it", "it", labels={"kwok-outcome": "slow"}))
     status = (await flow.until_ended(TASKS, "it"))["status"]
-    assert parse(status["endTime"]) - parse(status["startTime"]) >= timedelta(seconds=5)
+    assert parse_rfc3339(status["endTime"]) - parse_rfc3339(status["startTime"]) >= timedelta(
+        seconds=5
+    )
 
 
 async def test_the_code_of_a_function_is_deleted_with_its_definition(flow):

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from harbourmaster.api.resources import PODS, TASKS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.cli.doctor.run import diagnose
 from harbourmaster.cli.live.installation import Installation
 from harbourmaster.cli.main import main
@@ -186,7 +186,7 @@ async def test_failed_checks_keep_a_pod_pending_and_their_node_is_recorded(
     failed = {"name": ended["spec"]["nodeName"], "reason": "task broken failed"}
     expected = {"status": {"failedNodes": [failed]}}
     version = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", expected)
-    left = parse(version["status"]["failedNodes"][0]["expires"]) - datetime.now(UTC)
+    left = parse_rfc3339(version["status"]["failedNodes"][0]["expires"]) - datetime.now(UTC)
     assert timedelta(minutes=25) < left <= timedelta(minutes=30)
 
 
@@ -215,7 +215,7 @@ async def test_the_node_of_a_pod_that_does_not_start_is_recorded_and_cleared_by_
         "status": {"failedNodes": lambda nodes: not nodes},
     }
     found = await flow.until_like(WORKLOAD_VERSIONS, "ledger-ledger-1.0", cleared)
-    assert parse(found["metadata"]["annotations"][CLEAR]) <= datetime.now(UTC)
+    assert parse_rfc3339(found["metadata"]["annotations"][CLEAR]) <= datetime.now(UTC)
 
 
 async def test_pods_in_our_scheduler_are_no_leftovers_of_keptn_and_the_command_releases_them(
@@ -269,7 +269,7 @@ async def passed(flow, **template):
 
 async def fail_on(flow, version, node, seconds):
     """Record that a version failed on a node; the time at which that expires."""
-    end = stamp(datetime.now(UTC) + timedelta(seconds=seconds))
+    end = format_rfc3339(datetime.now(UTC) + timedelta(seconds=seconds))
     failed = {"name": node, "reason": "task smoke failed", "expires": end}
     status = {"status": {"failedNodes": [failed]}}
     await flow.change("KeptnWorkloadVersion", version, status, subresource="status")
@@ -309,7 +309,7 @@ async def test_a_failed_node_is_used_again_when_it_expires(harbour, scheduler, f
     assert text in await described(harbour, pod)
     pods = await until_bound(flow, "ledger", 2)
     assert {one["spec"]["nodeName"] for one in pods} == {node}
-    assert stamp(datetime.now(UTC)) >= end
+    assert format_rfc3339(datetime.now(UTC)) >= end
 
 
 async def test_without_a_controller_nothing_is_scheduled_and_then_everything_goes_on(

@@ -18,7 +18,7 @@ from harbourmaster.api.resources import (
     TASKS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.main import main
 from helpers import rights
 from helpers.flow.installation import HOME
@@ -244,8 +244,8 @@ async def test_a_deadline_is_that_of_the_settings_in_the_cluster(flow, client, w
         text, gate = await why(pod)
     finally:
         await client.delete(DEPLOYMENTS, "harbourmaster-controller", HOME)
-    created = parse(pod["metadata"]["creationTimestamp"])
-    assert parse(report(gate)["deadline"]) == created + timedelta(hours=1)
+    created = parse_rfc3339(pod["metadata"]["creationTimestamp"])
+    assert parse_rfc3339(report(gate)["deadline"]) == created + timedelta(hours=1)
     assert (report(gate)["onExpiry"], gate["detail"]["deadlineUnknown"]) == ("Release", "")
     assert "it is released without its checks (onExpiry Release)" in text
 

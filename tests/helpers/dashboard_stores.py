@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from harbourmaster.api.times import stamp, utc_now
+from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.dashboard.caches import PodCounter
 from harbourmaster.dashboard.sources import MatchCounts, PageSources
 from harbourmaster.kube.store import Store
@@ -100,7 +100,7 @@ class Stores:
         self._tell(source, key)
 
     def ago(self, seconds):
-        return stamp(self.now - timedelta(seconds=seconds))
+        return format_rfc3339(self.now - timedelta(seconds=seconds))
 
     def _tell(self, source, key):
         self.counter.outdate()

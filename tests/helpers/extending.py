@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.model import (
     ItemStatus,
@@ -55,7 +55,7 @@ def version(**status):
             resource_reference=ResourceReference(uid=UID, kind="ReplicaSet", name="waiter-5"),
         ),
         status=WorkloadVersionStatus(
-            **{"start_time": stamp(NOW - timedelta(seconds=60)), **status}
+            **{"start_time": format_rfc3339(NOW - timedelta(seconds=60)), **status}
         ),
     )
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.placement.backends import decide_cluster, decide_magnum_cluster
 from harbourmaster.placement.decisions import Herd, decide
 from harbourmaster.placement.model import KINDS
@@ -20,7 +20,7 @@ ONLINE = {"state": "Online"}
 
 
 def ago(seconds):
-    return stamp(NOW - timedelta(seconds=seconds))
+    return format_rfc3339(NOW - timedelta(seconds=seconds))
 
 
 def made(kind, name, *, namespace=NAMESPACE, status=None, spec=None, **metadata):

@@ -19,7 +19,7 @@ from helpers.patience import PATIENCE
 
 if TYPE_CHECKING:
     from harbourmaster.serving.direct import PlainHead
-    from harbourmaster.serving.protocol import Protocol
+    from harbourmaster.serving.protocol import HttpConnection
 
 
 class Answer(NamedTuple):
@@ -125,7 +125,9 @@ class Echo:
         handlers = {"/": self.answer, "/fail": self.fail, "/large": self.large}
         return Routes(handlers, Direct({b"/": self.answer_directly}, self.limits))
 
-    def answer_directly(self, _client: Protocol, _head: PlainHead, body: bytes) -> bytes | None:
+    def answer_directly(
+        self, _client: HttpConnection, _head: PlainHead, body: bytes
+    ) -> bytes | None:
         if self.client is not None or self.hold is not None or len(body) > self.limit:
             return None
         self.bodies.append(body)

@@ -14,7 +14,7 @@ from harbourmaster.api.resources import (
     GLOBAL_PROVIDERS,
     MAGNUM_CLUSTERS,
 )
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.parts import Process
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
@@ -146,9 +146,11 @@ class Stage:
             status = {
                 "phase": "Running",
                 "scheduledTo": {"name": on, "uid": f"uid-{on}"},
-                "scheduledTime": stamp(placed),
+                "scheduledTime": format_rfc3339(placed),
                 "scheduledGeneration": 1,
-                "conditions": [{**condition, **message, "lastTransitionTime": stamp(placed)}],
+                "conditions": [
+                    {**condition, **message, "lastTransitionTime": format_rfc3339(placed)}
+                ],
             }
         self.put(APPLICATIONS, name, spec, status=status)
 

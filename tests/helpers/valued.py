@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.exposure.values import ExposedValues
 from harbourmaster.evaluation.model import Metric
 from harbourmaster.kube.store import Store
@@ -35,7 +35,7 @@ def metric(name, value="", *, namespace="prod", age=0, labels=None, results=()):
 
 
 def since(seconds):
-    return stamp(NOW - timedelta(seconds=seconds))
+    return format_rfc3339(NOW - timedelta(seconds=seconds))
 
 
 def mirror(*metrics):

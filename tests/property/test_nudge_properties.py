@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harbourmaster.api.metadata import OwnerReference
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle import nudges
 from harbourmaster.kube.store import Store
@@ -140,13 +140,15 @@ class Scene:
             nodes = status.failed_nodes if value == "passed" else ()
             self.become(replace(STATES[value], start_time=status.start_time, failed_nodes=nodes))
         elif action == "avoid":
-            ends = [stamp(self.now + timedelta(minutes=number + 1)) for number in range(value)]
+            ends = [
+                format_rfc3339(self.now + timedelta(minutes=number + 1)) for number in range(value)
+            ]
             nodes = tuple(FailedNode(name=end, reason="pod failed", expires=end) for end in ends)
             self.become(replace(status, failed_nodes=nodes))
         elif action == "wait":
             self.now += timedelta(seconds=value)
         elif action == "restart":
-            self.become(replace(STATES["waiting"], start_time=stamp(self.now)))
+            self.become(replace(STATES["waiting"], start_time=format_rfc3339(self.now)))
         elif value is None:
             getattr(self, action)()
         else:
@@ -169,7 +171,11 @@ def test_whoever_may_run_does_and_nobody_is_woken_for_nothing(steps):
     scene.look()
     scene.look()
     assert scene.patches == quiet
-    nodes = [node for node in scene.version.status.failed_nodes if node.expires > stamp(scene.now)]
+    nodes = [
+        node
+        for node in scene.version.status.failed_nodes
+        if node.expires > format_rfc3339(scene.now)
+    ]
     if approval(scene.version).is_given and not nodes:
         assert scene.is_bound
 

@@ -211,7 +211,11 @@ def _moment(given: str | float | None) -> datetime:
     if given is None:
         return datetime.now(UTC)
     try:
-        found = times.parse(given) if isinstance(given, str) else datetime.fromtimestamp(given, UTC)
+        found = (
+            times.parse_rfc3339(given)
+            if isinstance(given, str)
+            else datetime.fromtimestamp(given, UTC)
+        )
     except (ValueError, OverflowError, OSError):
         found = None
     if found is None or found.year not in _YEARS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import is_kind_missing, unreadable
@@ -64,7 +64,9 @@ def seen(subject: Subject, owners: tuple[Subject, ...], now: datetime) -> str:
         if workload.gates:
             parts[-1] += " behind a scheduling gate"
     if workload.metadata.creation_timestamp:
-        age = max(int((now - parse(workload.metadata.creation_timestamp)).total_seconds()), 0)
+        age = max(
+            int((now - parse_rfc3339(workload.metadata.creation_timestamp)).total_seconds()), 0
+        )
         parts.append(f"{short_age(age)} old")
     if workload.spec.node_name:
         parts.append(f"on node {workload.spec.node_name}")

@@ -14,7 +14,7 @@ import msgspec
 
 from harbourmaster.api.references import Reference
 from harbourmaster.api.resources import EVALUATIONS, KEPTN_METRICS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.evaluation.freshness import read
 from harbourmaster.evaluation.model import PENDING
@@ -134,8 +134,8 @@ class Evaluations:
                 for key, result in after.results.items()
             },
             overall_status=after.state,
-            start_time=found.status.start_time or stamp(now),
-            end_time=stamp(now) if after.is_over else "",
+            start_time=found.status.start_time or format_rfc3339(now),
+            end_time=format_rfc3339(now) if after.is_over else "",
         )
         if status == found.status:
             return False

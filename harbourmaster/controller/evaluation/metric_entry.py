@@ -9,7 +9,7 @@ import math
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.evaluation.shared_queries import Fault, RetryAfter
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
@@ -128,7 +128,7 @@ class MetricEntry:
         if not is_current:
             return
         try:
-            updated = parse(value_time(status)).timestamp()
+            updated = parse_rfc3339(value_time(status)).timestamp()
         except ValueError:
             return
         self.fetched = self.slots.known(updated, now)

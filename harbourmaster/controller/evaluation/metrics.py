@@ -16,7 +16,7 @@ import msgspec
 from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import KEPTN_METRICS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.metric_entry import UNKNOWN, FetchInputs, MetricEntry
 from harbourmaster.controller.evaluation.query_service import question
 from harbourmaster.controller.evaluation.shared_queries import (
@@ -291,4 +291,4 @@ def _value(found: Metric, answer: Answer) -> str:
 
 
 def _stamp(moment: float) -> str:
-    return stamp(datetime.fromtimestamp(moment, UTC))
+    return format_rfc3339(datetime.fromtimestamp(moment, UTC))

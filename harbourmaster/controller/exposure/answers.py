@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import hdrs
 
 from harbourmaster.api.resources import KEPTN_METRICS
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.controller.exposure.documents import GROUP
 from harbourmaster.serving.responses import NamelessResponse
 
@@ -89,7 +89,7 @@ def _item(version: str, found: ExposedValue) -> dict[str, Any]:
     return {
         "describedObject": described,
         **name,
-        "timestamp": stamp(parse(found.time)),
+        "timestamp": format_rfc3339(parse_rfc3339(found.time)),
         "value": found.quantity.text,
         **last,
     }

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.controller.exposure.answers import StatusError
 from harbourmaster.kube.access import User
-from harbourmaster.serving.protocol import Protocol
+from harbourmaster.serving.protocol import HttpConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ class FrontProxy(Struct, frozen=True):
             raise _unauthorized(
                 "no client certificate: send the request to the API server, not to this address"
             )
-        if not isinstance(protocol, Protocol) or (
+        if not isinstance(protocol, HttpConnection) or (
             self.names and protocol.client_name not in self.names
         ):
             raise _unauthorized("the client certificate is not the API server's")

@@ -28,7 +28,7 @@ from harbourmaster.controller.parts import Part
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.certificates import tls_options
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import check_client, protocol_of
+from harbourmaster.serving.protocol import check_client, connection_of
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.settings import StartError
@@ -114,7 +114,7 @@ class Extender:
             closes = False
             began = perf_counter()
             try:
-                with self._limits.admit(protocol_of(request)) as admission:
+                with self._limits.admit(connection_of(request)) as admission:
                     body = await read_body(
                         request, limit=MAX_BODY_BYTES, deadline=deadline, admission=admission
                     )

@@ -9,7 +9,7 @@ import msgspec
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOADS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle.signals import Reference
 from harbourmaster.controller.lifecycle.writes import (
     create,
@@ -89,7 +89,7 @@ class CreationRequestReconciler:
         if metadata.annotations.get(APP_TYPE_KEY) == SINGLE_SERVICE:
             return 0.0
         timeout = timedelta(seconds=self._context.configuration.current.creation_request_timeout)
-        due = parse(metadata.creation_timestamp) + timeout
+        due = parse_rfc3339(metadata.creation_timestamp) + timeout
         return (due - self._context.now()).total_seconds()
 
     async def _fulfil(self, request: AppCreationRequest, app: App | None) -> None:

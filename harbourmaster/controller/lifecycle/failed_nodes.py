@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harbourmaster.api.resources import PODS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.controller.lifecycle.caches import BY_PARENT, BY_VERSION
 from harbourmaster.controller.lifecycle.started_pods import failed_node
 from harbourmaster.controller.lifecycle.writes import patch_object
@@ -80,7 +80,7 @@ class FailedNodeReconciler:
             if nodes != version.status.failed_nodes:
                 version = await self._record(version, nodes)
             if is_clear_wanted(version):
-                operations = annotated(version.metadata, CLEAR_KEY, stamp(now))
+                operations = annotated(version.metadata, CLEAR_KEY, format_rfc3339(now))
                 await self._patched(version.metadata, operations)
         except NotFoundError:
             # Deleted meanwhile; the watch brings it.
@@ -117,7 +117,7 @@ class FailedNodeReconciler:
             return False
         if not status.end_time:
             return False
-        return (self._now() - parse(status.end_time)).total_seconds() < self._seconds
+        return (self._now() - parse_rfc3339(status.end_time)).total_seconds() < self._seconds
 
     async def _of_job(self, task: Task) -> NodeFailure | None:
         page = await self._client.list(
@@ -129,7 +129,7 @@ class FailedNodeReconciler:
             return None
         _, node = max(pods)
         name = task.spec.task_definition
-        return NodeFailure(node, f"task {name} failed", parse(task.status.end_time))
+        return NodeFailure(node, f"task {name} failed", parse_rfc3339(task.status.end_time))
 
     async def _record(
         self, version: WorkloadVersion, nodes: tuple[FailedNode, ...]

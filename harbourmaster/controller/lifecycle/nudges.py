@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.caches import BY_VERSION
 from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
@@ -107,8 +107,8 @@ class Nudges:
         if any(each.told == LATE for each in waiting):
             return
         end = deadline_of(version, self._context.scheduler.pre_check_deadline_seconds)
-        text = f"checks before the deployment were not done by {stamp(end) if end else 'then'}"
-        self._context.signals.late(version, text)
+        due = format_rfc3339(end) if end else "then"
+        self._context.signals.late(version, f"checks before the deployment were not done by {due}")
 
 
 def _lacks_checks(pod: Pod, version: WorkloadVersion, seconds: float) -> bool:

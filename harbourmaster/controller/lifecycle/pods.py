@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from harbourmaster.api.durations import format_duration
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle.nudges import Nudges
 from harbourmaster.controller.lifecycle.owners import OwnerGoneError, inherited
 from harbourmaster.controller.lifecycle.pod_workloads import (
@@ -173,7 +173,7 @@ class GatedPodReconciler:
         waits = pod.waits
         if waits is None:
             return WaitReport()
-        age = (self._context.now() - parse(pod.creation_timestamp)).total_seconds()
+        age = (self._context.now() - parse_rfc3339(pod.creation_timestamp)).total_seconds()
         is_told = self._expired.get(pod.key) == pod.uid
         if is_told and waits.on_timeout == "Fail":
             # As it is marked, if the watch is behind.
@@ -291,7 +291,7 @@ class GatedPodReconciler:
         limit = settings.max_gate_age_seconds
         if not limit or not pod.creation_timestamp or self._is_free(pod):
             return None
-        age = (self._context.now() - parse(pod.creation_timestamp)).total_seconds()
+        age = (self._context.now() - parse_rfc3339(pod.creation_timestamp)).total_seconds()
         if age < limit:
             return limit - age
         place = "at the gate" if pod.is_gated else "in its scheduler"

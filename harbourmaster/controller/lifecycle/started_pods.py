@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.gates.owners import DAEMON_SET, supported_owner
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.failed_nodes import NodeFailure, Start, start_failure
@@ -52,7 +52,7 @@ def decode_started(raw: msgspec.Raw | bytes) -> StartedPod:
     described = workload_of(metadata.annotations, metadata.labels)
     if described is None:
         return _SOUND
-    at = parse(status.start_time or metadata.creation_timestamp)
+    at = parse_rfc3339(status.start_time or metadata.creation_timestamp)
     return StartedPod(
         namespace=metadata.namespace,
         version=names_of_pod(described).version,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import JOBS, TASKS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.task_starts import StartedTask, Starter, TaskWait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
@@ -235,4 +235,4 @@ class TaskReconciler:
         return written
 
     def _stamp(self) -> str:
-        return stamp(self._now())
+        return format_rfc3339(self._now())

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import APP_VERSIONS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.children import Children
 from harbourmaster.controller.lifecycle.writes import is_end_of_namespace, is_lasting, patch_object
 from harbourmaster.controller.objects import OwnWrites
@@ -148,7 +148,7 @@ class Versions(Generic[V]):
     async def note_waiting(self, version: V) -> None:
         """Write a first status to a version whose phases cannot begin yet. Raises ApiError."""
         if not version.status.start_time:
-            status = replace(version.status, start_time=stamp(self._context.now()))
+            status = replace(version.status, start_time=format_rfc3339(self._context.now()))
             with contextlib.suppress(NotFoundError):
                 await self._patched(version, "/status", status, "status")
 

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import CLUSTERS, MAGNUM_CLUSTERS
-from harbourmaster.api.times import moment, stamp
+from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.controller.placement.scheduler import Deciding
 from harbourmaster.controller.placement.writes import is_news, write
 from harbourmaster.kube.errors import NotFoundError
@@ -66,8 +66,8 @@ def reported(
     before = condition(status.conditions, METRICS_AVAILABLE)
     if before is None and not (measured.terms or measured.faults):
         return status
-    after = replace(status, conditions=updated(status.conditions, stamp(now), found))
-    reports = _reports(measured, stamp(now))
+    after = replace(status, conditions=updated(status.conditions, format_rfc3339(now), found))
+    reports = _reports(measured, format_rfc3339(now))
     if after == status and not _is_news(status.metrics, reports, now):
         return status
     return replace(after, metrics=reports)

@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.resources import CLUSTERS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.context import BY_CLUSTER
 from harbourmaster.controller.placement.writes import write
@@ -91,7 +91,7 @@ class Monitor:
             observation = ClusterObservation(False, members.fault(key), is_denied=True)
         if not found.spec.discover_custom_resources:
             resources = kinds = ()
-        now, generation = stamp(self._context.now()), found.metadata.generation
+        now, generation = format_rfc3339(self._context.now()), found.metadata.generation
         percent = self._context.settings.min_ready_nodes_percent
         verdict = observe(status.state, status.conditions, observation, now, generation, percent)
         before = (status.state, status.conditions, status.custom_resources, status.served_kinds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import APPLICATIONS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.placement.writes import write
 from harbourmaster.placement.cluster_state import UNKNOWN
@@ -208,7 +208,7 @@ class StatusWriter:
                 self.tell(reason, text, "Warning")
 
     def _change(self, changes: list[Condition]) -> None:
-        now = stamp(self._context.now())
+        now = format_rfc3339(self._context.now())
         conditions = updated(self._changed.conditions, now, *changes)
         self._changed = replace(self._changed, conditions=conditions)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.api.times import stamp, utc_now
+from harbourmaster.api.times import format_rfc3339, utc_now
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling.answers import Reply
 
@@ -62,7 +62,7 @@ class Evictions:
             "status": "True",
             "reason": DELETION,
             "message": message,
-            "lastTransitionTime": stamp(self._now()),
+            "lastTransitionTime": format_rfc3339(self._now()),
         }
         body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
         return await self._call("PATCH", _path(victim, "status"), body, _MERGE)

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.flows import UNTRUSTED
@@ -306,4 +306,4 @@ def costs(candidate: CandidateNode) -> tuple[int, int]:
 
 
 def _text(seconds: float) -> str:
-    return stamp(datetime.fromtimestamp(seconds, UTC))
+    return format_rfc3339(datetime.fromtimestamp(seconds, UTC))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
-from harbourmaster.api.times import moment, stamp
+from harbourmaster.api.times import format_rfc3339, moment
 from harbourmaster.dashboard.pages.gate_facts import Gatherer
 from harbourmaster.dashboard.pages.phases import (
     Failure,
@@ -270,8 +270,8 @@ def application(
         namespace=namespace,
         name=name,
         shown=release(version),
-        from_time=stamp(start),
-        to_time=stamp(end),
+        from_time=format_rfc3339(start),
+        to_time=format_rfc3339(end),
         previous=version.spec.previous_version,
         releases=tuple(map(release, versions[:MOST])),
         lanes=tuple(lanes),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harbourmaster.api.times import parse, stamp
+from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from harbourmaster.api.times import parse, stamp
     ],
 )
 def test_a_stamp_is_a_moment_in_utc(text, expected):
-    assert parse(text) == expected
-    assert parse(text).tzinfo is UTC
+    assert parse_rfc3339(text) == expected
+    assert parse_rfc3339(text).tzinfo is UTC
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,11 @@ def test_a_stamp_is_a_moment_in_utc(text, expected):
 )
 def test_what_is_no_moment_in_utc_is_refused(text):
     with pytest.raises(ValueError, match=r"year|isoformat|range"):
-        parse(text)
+        parse_rfc3339(text)
 
 
 def test_a_moment_is_cut_to_its_second():
-    assert stamp(datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC)) == "2026-03-01T12:00:00Z"
+    assert (
+        format_rfc3339(datetime(2026, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC))
+        == "2026-03-01T12:00:00Z"
+    )

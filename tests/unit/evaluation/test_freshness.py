@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.evaluation.freshness import Value, age_limit, is_fresh, newest, read
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import (
@@ -25,7 +25,7 @@ INTERVALS = 2.0
 
 
 def ago(seconds):
-    return stamp(NOW - timedelta(seconds=seconds))
+    return format_rfc3339(NOW - timedelta(seconds=seconds))
 
 
 def metric(value="10", age=0, *, every=30, raw="MTA=", fault="", results=()):

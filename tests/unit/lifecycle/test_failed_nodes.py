@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
     MOST,
@@ -34,7 +34,9 @@ def version(*nodes, clear=None):
 
 
 def node(name="n1", *, minutes=30.0, reason="pod failed"):
-    return FailedNode(name=name, reason=reason, expires=stamp(NOW + timedelta(minutes=minutes)))
+    return FailedNode(
+        name=name, reason=reason, expires=format_rfc3339(NOW + timedelta(minutes=minutes))
+    )
 
 
 def failure(name="n1", *, ago=60.0, reason="pod failed"):
@@ -83,7 +85,7 @@ def test_a_request_clears_all(text):
 
 
 def test_what_failed_before_it_was_cleared_comes_not_back():
-    found = version(clear=stamp(NOW - timedelta(seconds=30)))
+    found = version(clear=format_rfc3339(NOW - timedelta(seconds=30)))
     assert not is_clear_wanted(found)
     assert record(found, failure(ago=31), failure("n2", ago=29)) == record(
         version(), failure("n2", ago=29)
@@ -104,8 +106,8 @@ def test_a_version_begins_with_the_nodes_of_the_one_before():
     assert inheriting(version(), version(), NOW) == version()
 
 
-BEGUN = stamp(NOW)
-LATER = stamp(NOW + timedelta(seconds=121))
+BEGUN = format_rfc3339(NOW)
+LATER = format_rfc3339(NOW + timedelta(seconds=121))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata, OwnerReference
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.lifecycle.model import (
     FailedNode,
     ItemStatus,
@@ -58,7 +58,7 @@ PASSED = {
 
 
 def version(**status):
-    status = {"start_time": stamp(NOW - timedelta(seconds=60)), **status}
+    status = {"start_time": format_rfc3339(NOW - timedelta(seconds=60)), **status}
     return WorkloadVersion(
         metadata=Metadata(name=NAME, namespace="prod", owner_references=(owner(),)),
         spec=WorkloadVersionSpec(
@@ -249,7 +249,7 @@ def test_a_deployment_that_was_called_off_lets_nobody_go():
 
 def test_after_the_deadline_it_is_to_check_again_later():
     late = version(
-        start_time=stamp(NOW - timedelta(seconds=300)), pre_deployment_task_status=(TASK,)
+        start_time=format_rfc3339(NOW - timedelta(seconds=300)), pre_deployment_task_status=(TASK,)
     )
     found = asked(late)
     assert found.refusal == (
@@ -260,11 +260,16 @@ def test_after_the_deadline_it_is_to_check_again_later():
 
 
 def test_checks_that_pass_after_the_deadline_still_release():
-    assert asked(version(**PASSED, start_time=stamp(NOW - timedelta(hours=9)))) == Permission()
+    assert (
+        asked(version(**PASSED, start_time=format_rfc3339(NOW - timedelta(hours=9))))
+        == Permission()
+    )
 
 
 def test_without_a_deadline_it_waits_for_ever():
-    late = version(start_time=stamp(NOW - timedelta(days=9)), pre_deployment_task_status=(TASK,))
+    late = version(
+        start_time=format_rfc3339(NOW - timedelta(days=9)), pre_deployment_task_status=(TASK,)
+    )
     assert asked(late, deadline=0).refusal == f"waits for pre-deployment checks of {NAME}: smoke"
 
 
@@ -316,11 +321,11 @@ def test_labels_free_nobody():
     [
         ({}, "waiting"),
         ({"start_time": ""}, "waiting"),
-        ({"start_time": stamp(NOW - timedelta(seconds=300))}, "late"),
+        ({"start_time": format_rfc3339(NOW - timedelta(seconds=300))}, "late"),
         ({"pre_deployment_status": "Failed"}, "failed"),
         ({"pre_deployment_evaluation_status": "Failed"}, "failed"),
         ({"pre_deployment_task_status": (replace(TASK, status="Failed"),)}, "failed"),
-        ({**PASSED, "start_time": stamp(NOW - timedelta(hours=1))}, "passed"),
+        ({**PASSED, "start_time": format_rfc3339(NOW - timedelta(hours=1))}, "passed"),
         ({**PASSED, "pre_deployment_task_status": (replace(TASK, status="Failed"),)}, "passed"),
     ],
 )
@@ -338,7 +343,7 @@ def test_checks_of_its_own_that_have_begun_are_a_state():
     begun = {"current_phase": "WorkloadPreDeployTasks"}
     assert is_checking(with_checks(**begun))
     assert standing(with_checks(**begun), deadline=300.0, now=NOW) == "checking"
-    late = {**begun, "start_time": stamp(NOW - timedelta(seconds=300))}
+    late = {**begun, "start_time": format_rfc3339(NOW - timedelta(seconds=300))}
     assert standing(with_checks(**late), deadline=300.0, now=NOW) == "late"
     assert standing(with_checks(), deadline=300.0, now=NOW) == "waiting"
     # Where there is nothing to be named nobody is told of it.
@@ -354,7 +359,7 @@ def test_a_message_that_names_the_checks_is_known_again(deadline):
     assert names_checks(text, replace(running, spec=version().spec), deadline)
     assert not names_checks(said(asked(None).refusal), running, deadline)
     assert not names_checks("", running, deadline)
-    later = with_checks(current_phase="x", start_time=stamp(NOW))
+    later = with_checks(current_phase="x", start_time=format_rfc3339(NOW))
     assert names_checks(text, later, deadline) is (deadline == 0)
 
 
@@ -376,7 +381,7 @@ REFUSED = [
     (version(**PASSED), UNOWNED),
     (version(), POD),
     (version(start_time=""), POD),
-    (version(start_time=stamp(NOW - timedelta(seconds=300))), POD),
+    (version(start_time=format_rfc3339(NOW - timedelta(seconds=300))), POD),
     (version(pre_deployment_status="Failed"), POD),
 ]
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.placement.application_status import next_time, settled
 from harbourmaster.placement.decisions import Herd, decide
 from harbourmaster.placement.model import DecisionRecord, TargetReference, condition
@@ -147,7 +147,7 @@ def test_r14_tries_until_it_has_failed(limit, tries):
             assert app.status.next_retry_time == ""
             assert next_time(app, RULES, now) is None
             break
-        now = parse(app.status.next_retry_time)
+        now = parse_rfc3339(app.status.next_retry_time)
     else:
         assert tries is None
 
@@ -244,7 +244,7 @@ def test_a_place_after_a_failure_shows():
         cluster("a"),
     )
     assert lost.status.phase == "Degraded"
-    now = parse(lost.status.next_retry_time)
+    now = parse_rfc3339(lost.status.next_retry_time)
     app = after(lost, cluster("a", labels={"x": "y"}), now=now)
     assert (app.status.phase, scheduled(app).status) == ("Running", "True")
     assert app.status.next_retry_time == ""
@@ -284,7 +284,7 @@ def test_other_conditions_are_left_alone():
 def test_a_place_that_is_not_running_yet_is_pending(status):
     before = application(on="a", generation=2, labels=["x is y"], status=status)
     lost = after(before, cluster("a"))
-    now = parse(lost.status.next_retry_time)
+    now = parse_rfc3339(lost.status.next_retry_time)
     found = after(lost, cluster("a", labels={"x": "y"}), now=now)
     assert found.status.phase == "Pending"
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.placement.application_status import next_time, settled
 from harbourmaster.placement.decisions import decide
 from harbourmaster.placement.records import record
@@ -187,7 +187,7 @@ def test_the_kinds_that_were_missing_are_recorded():
 
 def test_a_change_of_the_application_has_its_time_to_get_ready():
     app = after(waiting(), *CLUSTERS, **VALUES)
-    now = parse(app.status.scheduled_time) + timedelta(seconds=3000)
+    now = parse_rfc3339(app.status.scheduled_time) + timedelta(seconds=3000)
     metadata = replace(app.metadata, generation=2)
     spec = replace(app.spec, constraints=None)
     only = [cluster for cluster in CLUSTERS if cluster.metadata.name != "a"]

@@ -18,7 +18,7 @@ from harbourmaster.serving import protocol
 from harbourmaster.serving.connections import Connections
 from harbourmaster.serving.direct import MAX_BODY, plain_head
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import Protocol
+from harbourmaster.serving.protocol import HttpConnection
 from harbourmaster.serving.responses import Refusal
 from helpers.patience import PATIENCE
 from helpers.raw_http import Echo, post, post_chunked
@@ -300,7 +300,7 @@ def test_no_private_name_of_aiohttp_is_used_but_these():
         for name in node.names
         if name.name.startswith("_")
     }
-    ours = {name for kind in (Protocol, Connections) for name in vars(kind)}
+    ours = {name for kind in (HttpConnection, Connections) for name in vars(kind)}
     assert (read - ours) | imported == PRIVATE
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.gate.show import BLOCKED, short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
@@ -241,5 +241,5 @@ def _objective(found: ObjectiveReport) -> Iterator[Line]:
 
 
 def _at(time: str, now: datetime) -> str:
-    seconds = int((parse(time) - now).total_seconds())
+    seconds = int((parse_rfc3339(time) - now).total_seconds())
     return f"{time}, in {short_age(seconds)}" if seconds > 0 else f"{time}, due"

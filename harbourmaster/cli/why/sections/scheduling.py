@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from harbourmaster.api.resources import NODES
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.cli.live.kinds import decode_workload
 from harbourmaster.cli.why.model import Line, Section, State
 from harbourmaster.cli.why.policy_lines import NO_POLICY, shown
@@ -55,7 +55,7 @@ async def section(context: WhyContext) -> Section | None:
     scheduler = spec.scheduler_name or DEFAULT_SCHEDULER
     found = pod.condition(_SCHEDULED)
     if found is None or found.reason == _GATED:
-        age = (context.now - parse(pod.metadata.creation_timestamp)).total_seconds()
+        age = (context.now - parse_rfc3339(pod.metadata.creation_timestamp)).total_seconds()
         if age < SILENT_SECONDS:
             return None
         return Section(

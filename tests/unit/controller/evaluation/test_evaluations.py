@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.api.references import ALLOW_FROM
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.evaluations import Evaluations
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
@@ -90,7 +90,7 @@ class World:
         self.api.put(EVALUATION_DEFINITIONS, {"metadata": metadata, "spec": {"objectives": found}})
 
     def metric(self, name, value, namespace="prod", raw="MTA=", allow=""):
-        status = {"value": value, "rawValue": raw, "lastUpdated": stamp(self.now)}
+        status = {"value": value, "rawValue": raw, "lastUpdated": format_rfc3339(self.now)}
         annotations = {ALLOW_FROM: allow} if allow else {}
         metadata = {"name": name, "namespace": namespace, "annotations": annotations}
         spec = {"fetchIntervalSeconds": 60}
@@ -176,8 +176,8 @@ async def test_c75_it_fails_one_interval_after_the_last_try(evaluated):
     assert evaluated.signals.reasons == []
     assert await evaluated.look(3) is None
     assert (evaluated.status["retryCount"], evaluated.status["overallStatus"]) == (2, "Failed")
-    assert evaluated.status["startTime"] == stamp(START)
-    assert evaluated.status["endTime"] == stamp(START + timedelta(seconds=6))
+    assert evaluated.status["startTime"] == format_rfc3339(START)
+    assert evaluated.status["endTime"] == format_rfc3339(START + timedelta(seconds=6))
     assert evaluated.message == "value '3' did not meet objective '>5'"
     assert evaluated.signals.reasons == ["ReconcileEvaluationReconcileTimeout", "completed"]
     # Who is told finds the verdict.
@@ -216,14 +216,14 @@ PROGRESSING = {
     "retryCount": 1,
     "evaluationStatus": {"cpus": {"value": "3", "status": "Failed", "message": ""}},
     "overallStatus": "Progressing",
-    "startTime": stamp(START),
+    "startTime": format_rfc3339(START),
 }
 
 
 async def test_after_a_restart_the_rest_of_the_interval_is_waited_for(world):
-    written = {"time": stamp(START), "subresource": "status", "manager": "x"}
-    earlier = {**written, "time": stamp(START - timedelta(seconds=9))}
-    of_spec = {"time": stamp(START + timedelta(seconds=9)), "manager": "x"}
+    written = {"time": format_rfc3339(START), "subresource": "status", "manager": "x"}
+    earlier = {**written, "time": format_rfc3339(START - timedelta(seconds=9))}
+    of_spec = {"time": format_rfc3339(START + timedelta(seconds=9)), "manager": "x"}
     world.evaluation(status=PROGRESSING, managed=[earlier, written, of_spec])
     world.definition(("cpus", ">5"))
     # One second more, for the time is cut to its second.
@@ -231,7 +231,7 @@ async def test_after_a_restart_the_rest_of_the_interval_is_waited_for(world):
     assert world.writes == 0
     assert await world.look(2.5) == 3.0
     assert world.status["retryCount"] == 2
-    assert world.status["startTime"] == stamp(START)
+    assert world.status["startTime"] == format_rfc3339(START)
 
 
 async def test_a_whole_interval_is_waited_for_where_nothing_tells_of_the_last_try(world):
@@ -244,7 +244,7 @@ async def test_a_whole_interval_is_waited_for_where_nothing_tells_of_the_last_tr
 
 
 async def test_a_clock_that_is_behind_the_servers_delays_by_an_interval_at_most(world):
-    written = {"time": stamp(START + timedelta(hours=1)), "subresource": "status"}
+    written = {"time": format_rfc3339(START + timedelta(hours=1)), "subresource": "status"}
     world.evaluation(status=PROGRESSING, managed=[written])
     world.definition(("cpus", ">5"))
     assert await world.look() == 3.0
@@ -276,7 +276,7 @@ async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(evaluated
 
 @pytest.mark.parametrize("state", ["Succeeded", "Failed"])
 async def test_a_verdict_is_never_touched_again(world, state):
-    status = {**PROGRESSING, "overallStatus": state, "endTime": stamp(START)}
+    status = {**PROGRESSING, "overallStatus": state, "endTime": format_rfc3339(START)}
     world.evaluation(status=status)
     world.definition(("cpus", ">5"))
     assert await world.look() is None
@@ -305,7 +305,7 @@ async def test_c78_without_its_definition_it_is_pending_until_one_comes(world):
         "retryCount": 0,
         "evaluationStatus": {"checks": {"value": "", "status": "Pending", "message": message}},
         "overallStatus": "Pending",
-        "startTime": stamp(START),
+        "startTime": format_rfc3339(START),
     }
     # It is told once, however often it is looked at.
     assert await world.look(60) is None
@@ -421,7 +421,7 @@ async def test_what_is_gone_is_forgotten(evaluated):
 async def test_what_ends_is_not_measured(world):
     world.evaluation()
     obj = world.api.get(EVALUATIONS, "pre-eval-checks-1", "prod")
-    metadata = {**obj["metadata"], "deletionTimestamp": stamp(START)}
+    metadata = {**obj["metadata"], "deletionTimestamp": format_rfc3339(START)}
     world.api.objects.all(EVALUATIONS)["prod", "pre-eval-checks-1"] = {**obj, "metadata": metadata}
     world.definition(("cpus", ">5"))
     assert await world.look() is None

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.errors import ConflictError, ServerError
 from harbourmaster.providers.errors import (
     BadQueryError,
@@ -70,7 +70,7 @@ async def test_c93_of_five_fetches_three_results_are_kept(world):
     assert list(world.status()) == ["intervalResults", "question"]
     results = world.status()["intervalResults"]
     assert [result["value"] for result in results] == ["2", "3", "4"]
-    assert results[-1] == {"value": "4", "range": span, "lastUpdated": stamp(world.now)}
+    assert results[-1] == {"value": "4", "range": span, "lastUpdated": format_rfc3339(world.now)}
     assert world.questions.seen[-1][1].step is None
 
 
@@ -165,7 +165,7 @@ async def test_another_question_is_asked_at_once(world, change):
     world.edit(**change)
     assert await world.look(1) <= 60
     assert world.asked == 2
-    assert world.status()["lastUpdated"] == stamp(START + timedelta(seconds=1))
+    assert world.status()["lastUpdated"] == format_rfc3339(START + timedelta(seconds=1))
 
 
 async def test_another_provider_is_asked_at_once(metered):
@@ -316,7 +316,7 @@ async def test_what_could_not_be_written_is_written_later_without_a_further_ques
         await metered.look()
     await metered.look(3)
     assert metered.asked == 1
-    assert metered.status()["lastUpdated"] == stamp(START)
+    assert metered.status()["lastUpdated"] == format_rfc3339(START)
 
 
 async def test_a_large_answer_is_no_burden_for_the_cache(world):
@@ -351,4 +351,4 @@ async def test_an_old_sample_has_its_own_time(world):
     world.questions.said["cpus"] = Answer("4", (Sample(old.timestamp(), 4.0),), b'"4"')
     world.metric()
     await world.look()
-    assert world.status()["lastUpdated"] == stamp(old)
+    assert world.status()["lastUpdated"] == format_rfc3339(old)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.telemetry import METRIC_LATENESS
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import MetricSpec, ProviderName
@@ -28,7 +28,7 @@ async def test_the_first_fetch_is_at_once_and_the_next_in_the_first_slot(metered
     assert metered.status() == {
         "value": "4",
         "rawValue": base64.b64encode(b'"4"').decode(),
-        "lastUpdated": stamp(START),
+        "lastUpdated": format_rfc3339(START),
         "question": question_of(MetricSpec(provider=ProviderName(name=NAME), query="cpus")),
     }
     assert 0 < wait <= 60
@@ -44,7 +44,7 @@ async def test_it_is_asked_once_in_each_slot_and_never_between(metered):
     assert await metered.look(wait / 2 + 7) == pytest.approx(53, abs=1e-3)
     assert await metered.look(53.001) == pytest.approx(60, abs=1e-2)
     assert (metered.asked, metered.writes) == (3, 3)
-    assert metered.status()["lastUpdated"] == stamp(metered.now)
+    assert metered.status()["lastUpdated"] == format_rfc3339(metered.now)
 
 
 async def test_lateness_is_counted_from_the_slot(metered):

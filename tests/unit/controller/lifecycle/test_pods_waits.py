@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harbourmaster.api.resources import CONFIG_MAPS, JOBS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle import caches as caches_module
 from harbourmaster.controller.lifecycle import wait_watches, watches
 from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
@@ -67,7 +67,7 @@ def config_map(api, name="settings"):
 
 def late(seconds):
     """A clock so many seconds after the pods were made."""
-    return lambda: parse(CREATED) + timedelta(seconds=seconds)
+    return lambda: parse_rfc3339(CREATED) + timedelta(seconds=seconds)
 
 
 async def test_pods_go_once_all_that_they_wait_for_is_there(api, client):
@@ -150,7 +150,7 @@ async def test_a_failed_wait_stays_failed_for_the_next_controller(api, client):
 async def test_the_time_out_is_looked_at_by_itself(api, client):
     # Its time is over in a moment, and nothing else happens until then.
     begun = datetime.now(UTC)
-    start = parse(CREATED) + timedelta(seconds=599.8)
+    start = parse_rfc3339(CREATED) + timedelta(seconds=599.8)
     make(api, waiter("one", waits("cm/settings", timeout="10m", on_timeout="Release")))
     clock = lambda: start + (datetime.now(UTC) - begun)  # noqa: E731 - it passes as ours does
     async with running(client, watches.GATES, now=clock) as world:

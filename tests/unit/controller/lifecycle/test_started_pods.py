@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle.started_pods import (
     StartedPod,
     decode_started,
@@ -32,13 +32,13 @@ def waiting(*reasons, part="containerStatuses", **status):
 def test_a_pod_that_failed_counts_for_its_version_from_its_start():
     found = decode_started(started())
     assert found == StartedPod(
-        "prod", "shop-waiter-1.0", NodeFailure("node-1", "pod failed", parse(LATER))
+        "prod", "shop-waiter-1.0", NodeFailure("node-1", "pod failed", parse_rfc3339(LATER))
     )
     assert versions_of_started(found) == [("prod", "shop-waiter-1.0")]
 
 
 def test_a_pod_that_never_got_a_start_counts_from_its_creation():
-    assert decode_started(started({"phase": "Failed"})).failure.at == parse(CREATED)
+    assert decode_started(started({"phase": "Failed"})).failure.at == parse_rfc3339(CREATED)
 
 
 @pytest.mark.parametrize("part", ["containerStatuses", "initContainerStatuses"])

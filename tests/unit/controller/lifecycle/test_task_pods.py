@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import CORE_EVENTS, JOBS, PODS
-from harbourmaster.api.times import parse
+from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.controller.lifecycle.task_jobs import TaskJob, TaskPods
 from harbourmaster.controller.lifecycle.tasks import TaskReconciler
 from harbourmaster.kube.store import Store
@@ -260,7 +260,7 @@ async def test_a_refusal_that_is_over_is_no_longer_shown(api, controllers):
 
 async def test_an_event_that_comes_after_the_jobs_status_is_found(api, controllers, monkeypatch):
     monkeypatch.setattr("harbourmaster.controller.lifecycle.tasks._LOOK_AGAIN", 0.01)
-    controllers.moment = parse(STARTED) + timedelta(hours=1)
+    controllers.moment = parse_rfc3339(STARTED) + timedelta(hours=1)
     job = await running(api, controllers)
     start(api, job)
     await api.until_seen(*OF_EVENTS, 2)
@@ -274,7 +274,7 @@ async def test_without_an_event_the_search_slows_down(api, controllers):
     await controllers.stop()
     tasks, waits = TaskReconciler(controllers.context), []
     for _ in range(5):
-        controllers.moment = parse(STARTED) + timedelta(seconds=sum(waits))
+        controllers.moment = parse_rfc3339(STARTED) + timedelta(seconds=sum(waits))
         waits.append(await tasks.reconcile(KEY))
     assert waits == [3, 3, 6, 12, 24]
 

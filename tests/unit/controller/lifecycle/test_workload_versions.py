@@ -16,7 +16,7 @@ from harbourmaster.api.resources import (
     WORKLOAD_VERSIONS,
     WORKLOADS,
 )
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
@@ -469,8 +469,8 @@ async def test_it_begins_with_the_failed_nodes_of_the_one_before_where_that_is_w
     begin, server, scheduler, kept
 ):
     nodes = (
-        FailedNode(name="n1", expires=stamp(NOW)),
-        FailedNode(name="n2", expires=stamp(NOW + timedelta(minutes=1))),
+        FailedNode(name="n1", expires=format_rfc3339(NOW)),
+        FailedNode(name="n2", expires=format_rfc3339(NOW + timedelta(minutes=1))),
     )
     before = workload_version("shop-cart-1.0", WorkloadVersionStatus(failed_nodes=nodes))
     server.put(WORKLOAD_VERSIONS, replace(before, spec=replace(before.spec, version="1.0")))

@@ -22,7 +22,7 @@ from harbourmaster.api.resources import (
     NODES,
     SECRETS,
 )
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.placement import deployment_pass
 from harbourmaster.controller.placement.deployment_pass import DeploymentPass
 from harbourmaster.placement.copied_secrets import ALLOW_COPY
@@ -442,7 +442,7 @@ async def test_readiness_is_seen_also_where_nothing_may_be_watched(world, member
 async def test_nothing_is_written_for_an_application_that_waits_for_a_confirmation(
     world, member, leading_to
 ):
-    since = lambda: stamp(datetime.now(UTC) + timedelta(days=1))  # noqa: E731 - a clock
+    since = lambda: format_rfc3339(datetime.now(UTC) + timedelta(days=1))  # noqa: E731 - a clock
     async with world.deploying(since=since):
         await world.cluster("one", text=leading_to(member))
         await world.until_online("one")

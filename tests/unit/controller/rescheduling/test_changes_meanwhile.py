@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harbourmaster.api.resources import LEASES, NODES, PODS
-from harbourmaster.api.times import stamp
+from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.rescheduling import planner
 from helpers.evicting import (
@@ -194,7 +194,7 @@ async def test_a_scheduler_that_has_died_meanwhile_gets_no_room(api, controlled)
     api.add_critical()
     async with leading(controlled()):
         await until(lambda: "DoesNotFitAnyNode" in told(api))
-        old = stamp(datetime.now(UTC) - timedelta(minutes=10))
+        old = format_rfc3339(datetime.now(UTC) - timedelta(minutes=10))
         metadata = {"name": "kube-scheduler", "namespace": "kube-system"}
         api.put(LEASES, {"metadata": metadata, "spec": {"renewTime": old}})
         api.add_pod("v0", "n2")
