@@ -67,7 +67,7 @@ def end_process() -> None:
     os._exit(1)
 
 
-class Deadman:
+class Watchdog:
     """Calls ``on_stuck`` unless the work ends in time.
 
     From a thread of its own, because the event loop may be stuck.
@@ -94,7 +94,7 @@ class Deadman:
             self._changed.notify()
             if self._thread is None:
                 self._closed = False
-                self._thread = threading.Thread(target=self._watch, name="deadman", daemon=True)
+                self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
                 self._thread.start()
 
     def disarm(self) -> None:
@@ -124,5 +124,5 @@ class Deadman:
                     self._end, self._forgiven = self._clock() + _UNWIND, True
                     continue
                 self._end = None
-            get_logger("deadman").error("leader work did not stop in time, ending the process")
+            get_logger("watchdog").error("leader work did not stop in time, ending the process")
             self._on_stuck()

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.kube.backoff import Backoff
-from harbourmaster.kube.deadline import Deadman, elapsed, run_while
+from harbourmaster.kube.deadline import Watchdog, elapsed, run_while
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.kube.lease import (
     LeaseWait,
@@ -70,7 +70,7 @@ class LeaderElection:
 
     So two processes of one name, or one after the other, never take each other for themselves.
     ``on_state`` is told before work begins and after it has ended. Work that does not end in time
-    is ended by ``deadman``, with the process. ``labels`` are for a Lease that is made here;
+    is ended by ``watchdog``, with the process. ``labels`` are for a Lease that is made here;
     ``marks`` are annotations that say since when something is so, or that it is not. Times are in
     seconds; raises ValueError for times that can't hold together.
     """
@@ -88,7 +88,7 @@ class LeaderElection:
         on_state: Callable[[bool], None] | None = None,
         labels: Mapping[str, str] | None = None,
         marks: Mapping[str, bool] | None = None,
-        deadman: Deadman | None = None,
+        watchdog: Watchdog | None = None,
         clock: Callable[[], float] = elapsed,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         chance: Callable[[], float] = random.random,
@@ -101,7 +101,7 @@ class LeaderElection:
         self._blank = new_lease(name, namespace, labels or {})
         self._marks = marks or {}
         self._on_state = on_state or (lambda _leading: None)
-        self._deadman = deadman or Deadman()
+        self._watchdog = watchdog or Watchdog()
         self._clock = clock
         self._now = now
         self._chance = chance
@@ -160,7 +160,7 @@ class LeaderElection:
             try:
                 await self._release()
             finally:
-                self._deadman.close()
+                self._watchdog.close()
 
     async def _campaign(self) -> None:
         """Wait until we hold the Lease."""
@@ -199,7 +199,7 @@ class LeaderElection:
         async def guarded() -> None:
             await run_while(self._may_step, call())
 
-        self._deadman.arm(self._deadline + self._timing.grace)
+        self._watchdog.arm(self._deadline + self._timing.grace)
         self._leading, self._told_to_end, self._ended_itself = True, False, False
         self._on_state(True)
         self._log.info("became leader")
@@ -238,7 +238,7 @@ class LeaderElection:
             self._told_to_end = True
         renewal.cancel()
         interrupted = await _until_done(worker)
-        self._deadman.disarm()
+        self._watchdog.disarm()
         interrupted = await _until_done(renewal) or interrupted
         self._deadline = -math.inf
         error = None if worker.cancelled() else worker.exception()
@@ -250,7 +250,7 @@ class LeaderElection:
         return cancelled_itself or error is not None
 
     def _may_step(self) -> bool:
-        # Told to end, it ends in its own way as long as the deadman lets it.
+        # Told to end, it ends in its own way as long as the watchdog lets it.
         if self._told_to_end or self._clock() < self._deadline:
             return True
         self._ended_itself = True
@@ -315,7 +315,7 @@ class LeaderElection:
         self._note_answer()
         self._deadline = begun + self._timing.renew_deadline
         if self._leading:
-            self._deadman.arm(self._deadline + self._timing.grace)
+            self._watchdog.arm(self._deadline + self._timing.grace)
 
     async def _release(self) -> None:
         """Release the Lease if we may hold it, so that the next candidate need not wait."""

@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from harbourmaster.kube.deadline import Deadman
+from harbourmaster.kube.deadline import Watchdog
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.errors import UnreachableError, error_from
 from helpers.processes import Process, Timeline
@@ -192,7 +192,7 @@ class Candidate:
             namespace="harbourmaster-system",
             identity=name,
             on_state=lambda leading: self.states.append((election.world.now, leading)),
-            deadman=SimulatedDeadman(self),
+            watchdog=SimulatedWatchdog(self),
             clock=lambda: self.process.time() + self.slept,
             now=lambda: EPOCH + timedelta(seconds=election.world.now, hours=self.skew),
             chance=chance,
@@ -286,7 +286,7 @@ class Candidate:
         return await answered
 
 
-class SimulatedDeadman(Deadman):
+class SimulatedWatchdog(Watchdog):
     """Kills the candidate's process in simulated time."""
 
     def __init__(self, candidate):

@@ -117,7 +117,7 @@ def seed(number):
     )
 
 
-class Deadman:
+class Watchdog:
     """Stands in for the thread that ends a process: ``stuck`` is called at that time."""
 
     def __init__(self, stuck):

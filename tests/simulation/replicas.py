@@ -18,7 +18,7 @@ from harbourmaster.webhook.engine import Engine, EngineHolder
 from harbourmaster.webhook.handlers import NAMESPACE_UNKNOWN, answer
 from harbourmaster.webhook.settings import WebhookSettings
 from harbourmaster.webhook.snapshot import Snapshot
-from simulation.clock import Deadman
+from simulation.clock import Watchdog
 from simulation.connection import SimulatedClient
 
 OWN_NAMESPACE = "harbourmaster-system"
@@ -200,15 +200,15 @@ class _NoHeartbeat:
     stop = start
 
 
-def _deadman(*_arguments, **_options):
+def _watchdog(*_arguments, **_options):
     replica = REPLICA.get()
 
     def stuck():
         if not replica.is_dead:
-            replica.simulation.note(replica.identity, "is ended by its deadman")
+            replica.simulation.note(replica.identity, "is ended by its watchdog")
             replica.die("work of a leader did not end in time")
 
-    return Deadman(stuck)
+    return Watchdog(stuck)
 
 
-election.Deadman = _deadman
+election.Watchdog = _watchdog

@@ -19,7 +19,7 @@ from harbourmaster.cli.placement.krake_names import (
 )
 from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.kube.errors import ConnectionSettingsError
-from harbourmaster.kube.foreign import access_from
+from harbourmaster.kube.untrusted_kubeconfig import access_from
 from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
 from harbourmaster.placement.model import API_VERSION
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.placement.settings import MemberSettings
     from harbourmaster.kube.client import Client
-    from harbourmaster.kube.foreign import Access
+    from harbourmaster.kube.untrusted_kubeconfig import Access
     from harbourmaster.placement.deployed import MemberCluster, MemberSpec
 
 _LONGEST_TIMER: Final = 86400.0
@@ -275,6 +275,6 @@ class Members:
 
 def _access(text: bytes, source: str) -> Access:
     # Reading YAML and certificates is of no use to who has no clusters.
-    from harbourmaster.kube.foreign import access_from  # noqa: PLC0415
+    from harbourmaster.kube.untrusted_kubeconfig import access_from  # noqa: PLC0415
 
     return access_from(text, source)

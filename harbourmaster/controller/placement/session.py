@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from harbourmaster.controller.placement.settings import MemberSettings
-    from harbourmaster.kube.foreign import Access
+    from harbourmaster.kube.untrusted_kubeconfig import Access
 
 QUICK: Final = 2.0
 """Seconds until a cluster is asked again whose last answer was another than the one before."""

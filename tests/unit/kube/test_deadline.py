@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from harbourmaster.kube.deadline import Deadman, elapsed, run_while
+from harbourmaster.kube.deadline import Watchdog, elapsed, run_while
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 
 STUCK = """
 import time
-from harbourmaster.kube.deadline import Deadman, elapsed
-Deadman().arm(elapsed() + 0.1)
+from harbourmaster.kube.deadline import Watchdog, elapsed
+Watchdog().arm(elapsed() + 0.1)
 time.sleep(600)
 """
 
@@ -147,22 +147,22 @@ def called():
 
 
 @pytest.fixture
-def deadman(called):
+def watchdog(called):
     with captured_log():
-        found = Deadman(called.set)
+        found = Watchdog(called.set)
         yield found
         found.close()
 
 
-def test_stuck_work_is_told_of_while_the_loop_is_blocked(deadman, called):
+def test_stuck_work_is_told_of_while_the_loop_is_blocked(watchdog, called):
     began = elapsed()
-    deadman.arm(began + 0.1)
+    watchdog.arm(began + 0.1)
     assert called.wait(PATIENCE)
     assert elapsed() - began >= 0.1
 
 
-def test_it_is_told_of_once(deadman, called):
-    deadman.arm(elapsed())
+def test_it_is_told_of_once(watchdog, called):
+    watchdog.arm(elapsed())
     assert called.wait(PATIENCE)
     called.clear()
     assert not called.wait(0.1)
@@ -171,43 +171,43 @@ def test_it_is_told_of_once(deadman, called):
 @pytest.mark.parametrize("how", ["disarm", "arm", "close"])
 def test_work_that_ends_or_goes_on_in_time_is_left_alone(called, how):
     now = [0.0]
-    deadman = Deadman(called.set, clock=lambda: now[0])
-    deadman.arm(0.1)
+    watchdog = Watchdog(called.set, clock=lambda: now[0])
+    watchdog.arm(0.1)
     if how == "arm":
-        deadman.arm(60)
+        watchdog.arm(60)
     else:
-        getattr(deadman, how)()
+        getattr(watchdog, how)()
     now[0] = 0.1
     assert not called.wait(0.3)
-    deadman.close()
+    watchdog.close()
 
 
-def test_it_can_be_armed_after_it_was_closed(deadman, called):
-    deadman.arm(elapsed() + 60)
-    deadman.close()
-    deadman.arm(elapsed())
+def test_it_can_be_armed_after_it_was_closed(watchdog, called):
+    watchdog.arm(elapsed() + 60)
+    watchdog.close()
+    watchdog.arm(elapsed())
     assert called.wait(PATIENCE)
 
 
-def test_closing_ends_the_thread(deadman):
+def test_closing_ends_the_thread(watchdog):
     before = threading.active_count()
-    deadman.arm(elapsed() + 60)
+    watchdog.arm(elapsed() + 60)
     assert threading.active_count() == before + 1
-    deadman.close()
+    watchdog.close()
     assert threading.active_count() == before
-    deadman.close()
+    watchdog.close()
 
 
 def test_a_process_that_stood_still_gets_a_moment_to_end_its_work(called):
     looks = iter([0.0])
     # After the first look at the clock an hour passes.
-    deadman = Deadman(called.set, clock=lambda: elapsed() + next(looks, 3600.0))
+    watchdog = Watchdog(called.set, clock=lambda: elapsed() + next(looks, 3600.0))
     with captured_log():
         began = time.monotonic()
-        deadman.arm(elapsed() + 0.05)
+        watchdog.arm(elapsed() + 0.05)
         assert called.wait(PATIENCE)
         assert time.monotonic() - began > 0.4
-        deadman.close()
+        watchdog.close()
 
 
 def test_the_process_ends_with_code_1_and_says_why():

@@ -10,7 +10,7 @@ import pytest
 
 from harbourmaster.api.resources import LEASES
 from harbourmaster.kube import election
-from harbourmaster.kube.deadline import Deadman
+from harbourmaster.kube.deadline import Watchdog
 from harbourmaster.kube.election import LeaderElection
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
@@ -53,7 +53,7 @@ class Worker:
             name="harbourmaster-controller",
             namespace=NAMESPACE,
             identity=name,
-            deadman=Deadman(self.stuck.set),
+            watchdog=Watchdog(self.stuck.set),
             labels={"app.kubernetes.io/name": "harbourmaster"},
             marks=marks,
             **times,

@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.resources import DEFINITIONS, NODES, Resource
 from harbourmaster.controller.placement.session import BusyError, Session
 from harbourmaster.controller.placement.settings import MemberSettings
-from harbourmaster.kube.foreign import Access
+from harbourmaster.kube.untrusted_kubeconfig import Access
 from harbourmaster.placement.rollout import Reach
 from harbourmaster.serving.background import running
 from helpers.fake_api import FakeApi
