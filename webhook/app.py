@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from harbourmaster.serving.direct import DirectAnswer, PlainHead
+    from harbourmaster.serving.http_connection import HttpConnection
     from harbourmaster.serving.limits import Limits
-    from harbourmaster.serving.protocol import HttpConnection
     from harbourmaster.serving.routes import Handler
     from harbourmaster.serving.settings import ServerSettings
     from harbourmaster.webhook.conversion import Conversions

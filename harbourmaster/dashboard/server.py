@@ -15,7 +15,7 @@ from harbourmaster.dashboard.session import Sealer
 from harbourmaster.dashboard.visibility import ClusterAccess
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.serving.background import running
-from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.http_connection import Timeouts
 from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from harbourmaster.serving.deadline import time_budget
-from harbourmaster.serving.protocol import check_client, connection_of
+from harbourmaster.serving.http_connection import check_client, connection_of
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from harbourmaster.serving.http_connection import HttpConnection
     from harbourmaster.serving.limits import Limits
-    from harbourmaster.serving.protocol import HttpConnection
 
 _START: Final = 0.1
 """Seconds added to the age of what is buffered, so that new bytes count too."""

@@ -19,6 +19,8 @@ from harbourmaster.serving.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harbourmaster.serving.http_connection import HttpConnection
+
 
 MAX_BODY: Final = 64 * 1024
 """Bytes of a body that is collected here; aiohttp reads larger ones."""
@@ -60,7 +62,7 @@ class PlainHead(Struct, frozen=True, gc=False):
     """Headers, by their names in lower case."""
 
 
-DirectAnswer: TypeAlias = "Callable[[Protocol, PlainHead, bytes], bytes | None]"
+DirectAnswer: TypeAlias = "Callable[[HttpConnection, PlainHead, bytes], bytes | None]"
 """Answers a body with JSON; None leaves the request to the path's ordinary handler."""
 
 

@@ -13,7 +13,7 @@ from harbourmaster.serving.responses import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.serving.protocol import HttpConnection
+    from harbourmaster.serving.http_connection import HttpConnection
     from harbourmaster.telemetry.metrics import Metrics
 
 MAX_CONNECTIONS: Final = 1000

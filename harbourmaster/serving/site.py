@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from harbourmaster.serving.connections import Connections
+from harbourmaster.serving.http_connection import HttpConnection, Timeouts, remove_server_header
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import HttpConnection, Timeouts, remove_server_header
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.tls import TlsConnection
 from harbourmaster.telemetry.text import reason

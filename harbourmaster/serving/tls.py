@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from harbourmaster.serving.protocol import HttpConnection, Timeouts
+    from harbourmaster.serving.http_connection import HttpConnection, Timeouts
 
 _PIECE: Final = 16 * 1024
 """Bytes given to OpenSSL at a time: as many as one TLS record carries."""

@@ -11,15 +11,15 @@ from aiohttp import web
 
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.direct import Direct
+from harbourmaster.serving.http_connection import check_client
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import check_client
 from harbourmaster.serving.responses import NamelessResponse
 from harbourmaster.serving.routes import Routes
 from helpers.patience import PATIENCE
 
 if TYPE_CHECKING:
     from harbourmaster.serving.direct import PlainHead
-    from harbourmaster.serving.protocol import HttpConnection
+    from harbourmaster.serving.http_connection import HttpConnection
 
 
 class Answer(NamedTuple):

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.controller.exposure.answers import StatusError
 from harbourmaster.kube.access import User
-from harbourmaster.serving.protocol import HttpConnection
+from harbourmaster.serving.http_connection import HttpConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -27,8 +27,8 @@ from harbourmaster.controller.extender.rollouts import rollouts_controller
 from harbourmaster.controller.parts import Part
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.certificates import tls_options
+from harbourmaster.serving.http_connection import check_client, connection_of
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import check_client, connection_of
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
 from harbourmaster.serving.settings import StartError

@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from harbourmaster.serving.health import STARTUP_WAIT, health_app
-from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.http_connection import Timeouts
 from harbourmaster.serving.readiness import PROBE_TIMEOUT, Readiness
 from harbourmaster.webhook.server import _LAST_CONNECTIONS
 from helpers.manifests import ROOT, container, objects, of_kind, one, selects, settings_of

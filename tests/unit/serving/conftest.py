@@ -10,7 +10,7 @@ import uvloop
 
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
-from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.http_connection import Timeouts
 from harbourmaster.serving.site import Site
 from helpers.handshakes import strict_client
 from helpers.logs import captured_log

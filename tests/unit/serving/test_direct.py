@@ -14,11 +14,11 @@ from aiohttp.http import HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.serving import protocol
+from harbourmaster.serving import http_connection
 from harbourmaster.serving.connections import Connections
 from harbourmaster.serving.direct import MAX_BODY, plain_head
+from harbourmaster.serving.http_connection import HttpConnection
 from harbourmaster.serving.limits import Limits
-from harbourmaster.serving.protocol import HttpConnection
 from harbourmaster.serving.responses import Refusal
 from helpers.patience import PATIENCE
 from helpers.raw_http import Echo, post, post_chunked
@@ -280,11 +280,11 @@ PRIVATE = {
     "_request_count",
     "_waiter",
 }
-"""What ``Protocol`` uses of aiohttp that is not public; setup.cfg pins the minor version."""
+"""What ``HttpConnection`` uses of aiohttp that is not public; setup.cfg pins the minor version."""
 
 
 def test_no_private_name_of_aiohttp_is_used_but_these():
-    tree = ast.parse(inspect.getsource(protocol))
+    tree = ast.parse(inspect.getsource(http_connection))
     read = {
         node.attr
         for node in ast.walk(tree)

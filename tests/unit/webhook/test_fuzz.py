@@ -18,7 +18,7 @@ import jsonpatch
 import pytest
 
 from harbourmaster.policies.index import policy_set
-from harbourmaster.serving.protocol import Timeouts
+from harbourmaster.serving.http_connection import Timeouts
 from harbourmaster.serving.site import Site
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import OUTCOMES, answer
