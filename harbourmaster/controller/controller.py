@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Reconciler(Protocol):
-    """What the leader does. It starts from what is stored and keeps nothing of an earlier term."""
+    """The work of the leader. It starts from stored objects and keeps no state between terms."""
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
-        """What to reconcile when these keys changed in the caches; None stands for all keys."""
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
+        """Map changed keys of the caches, or None for all keys, to the keys to reconcile."""
 
     async def reconcile(self, key: str) -> float | None:
-        """Reconcile one key; return the seconds until a look that no change asks for."""
+        """Reconcile one key; return ``requeue_after``, the seconds until the next time, or None."""
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class Controller:
         """Queue what these changes concern, if this process leads; None stands for all keys."""
         if self._queue is None or self._reconciler is None:
             return
-        for key in self._reconciler.due(keys):
+        for key in self._reconciler.map_changes(keys):
             self._queue.add(key)
 
     def changed_all(self) -> None:
@@ -118,7 +118,7 @@ class Controller:
             return await reconcile(key)
         begun, outcome, error = time.time(), "cancelled", ""
         try:
-            wait = await reconcile(key)
+            requeue_after = await reconcile(key)
             outcome = "done"
         except Exception as failure:
             outcome, error = "failed", type(failure).__name__
@@ -132,7 +132,7 @@ class Controller:
             if error:
                 attributes["error.type"] = error
             tracer.record(context, "reconcile", (begun, time.time()), attributes, error=error)
-        return wait
+        return requeue_after
 
     def _note_error(self, key: str, error: Exception) -> None:
         self._metrics.reconcile_errors.labels(self.name, type(error).__name__).inc()

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import CLUSTER_POLICIES, POLICIES
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller import registry
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.parts import Part
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.caches import Cache
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.policies.enforcement import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.policies.enforcement import Known
 
@@ -124,13 +124,13 @@ class EnforcementStatus:
     """Reconciles the condition of one policy; keys are those of the caches."""
 
     def __init__(
-        self, process: Process, caches: Mapping[Resource, Cache[AskedPolicy]], watch: CompiledWatch
+        self, runtime: Runtime, caches: Mapping[Resource, Cache[AskedPolicy]], watch: CompiledWatch
     ) -> None:
-        self._process = process
+        self._runtime = runtime
         self._caches = caches
         self._watch = watch
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose condition is not as it should be."""
         if keys is None:
             keys = list(chain.from_iterable(cache.store.keys() for cache in self._caches.values()))
@@ -148,7 +148,7 @@ class EnforcementStatus:
             "status": {"conditions": [*others, condition]},
         }
         try:
-            await self._process.client.patch(
+            await self._runtime.client.patch(
                 resource, policy.name, MergePatch(patch), policy.namespace, subresource="status"
             )
         except NotFoundError:
@@ -160,30 +160,30 @@ class EnforcementStatus:
         policy = self._caches[resource].store.get(key)
         if policy is None:
             return None
-        condition = decide(policy, self._watch.known, format_rfc3339(self._process.now()))
+        condition = decide(policy, self._watch.known, format_rfc3339(self._runtime.now()))
         return (resource, policy, condition) if condition else None
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
-    metrics = process.metrics
+    metrics = runtime.metrics
     caches = {
-        each: Cache(process.client, each, decode, metrics=metrics.watches)
+        each: Cache(runtime.client, each, decode, metrics=metrics.watches)
         for each in (CLUSTER_POLICIES, POLICIES)
     }
 
     def changed() -> None:
         controller.changed_all()
 
-    watch = CompiledWatch(process.client, changed, metrics=metrics.watches)
+    watch = CompiledWatch(runtime.client, changed, metrics=metrics.watches)
 
     def begin(_queue: WorkQueue) -> EnforcementStatus:
-        return EnforcementStatus(process, caches, watch)
+        return EnforcementStatus(runtime, caches, watch)
 
     controller = Controller(registry.POLICIES, begin, metrics, reflectors=tuple(caches.values()))
     for cache in caches.values():
         cache.subscribe(controller.changed)
-    if process.follows_definitions:
-        process.follow_definitions(caches)
+    if runtime.follows_definitions:
+        runtime.follow_definitions(caches)
     # Without the right to read them, the others must work.
-    return Part(controllers=(controller,), background=(watch.run,))
+    return Runnables(controllers=(controller,), background=(watch.run,))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.controller import unguarded
-from harbourmaster.controller.parts import Part, Process
 from harbourmaster.controller.registry import PLACEMENT, PLACEMENT_SINCE, start
+from harbourmaster.controller.runtime import Runnables, Runtime
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
@@ -78,7 +78,7 @@ class Manager:
             instance=self._identity,
             on_outcome=lambda outcome: self.metrics.events.labels(outcome).inc(),
         )
-        self._process = process = Process(
+        self._runtime = runtime = Runtime(
             settings,
             client,
             namespace,
@@ -87,19 +87,24 @@ class Manager:
             metrics=metrics,
             tracer=tracer,
         )
-        parts = start(process)
+        runnables = start(runtime)
         if settings.dashboard.enabled:
-            shared = {name: each for part in parts for name, each in part.shared_caches.items()}
-            parts.append(_dashboard(process, shared, self._note_crash))
+            shared = {
+                name: cache for group in runnables for name, cache in group.shared_caches.items()
+            }
+            runnables.append(_dashboard(runtime, shared, self._note_crash))
         self.background = (
             self._events.run,
-            *process.background,
-            *(each for part in parts for each in part.background),
+            *runtime.background,
+            *(run for group in runnables for run in group.background),
         )
         """What runs on every replica."""
-        self._on_leading = [self._note_leading, *(each for p in parts for each in p.on_leading)]
-        self._on_stopping = [each for part in parts for each in part.on_stopping]
-        self._controllers = [each for part in parts for each in part.controllers]
+        self._on_leading = [
+            self._note_leading,
+            *(callback for group in runnables for callback in group.on_leading),
+        ]
+        self._on_stopping = [callback for group in runnables for callback in group.on_stopping]
+        self._controllers = [controller for group in runnables for controller in group.controllers]
         # Controllers may share caches.
         self._reflectors = tuple(
             dict.fromkeys(
@@ -150,9 +155,9 @@ class Manager:
                 for reflector in self._reflectors:
                     await reflector.synced.wait()
         settings = self._settings.leader_election
-        process = self._process
+        runtime = self._runtime
         if not settings.enabled:
-            process.placement_since = format_rfc3339(process.now())
+            runtime.placement_since = format_rfc3339(runtime.now())
             self._tell_leading(leading=True)
             await self._lead(unguarded)
             return
@@ -170,7 +175,7 @@ class Manager:
         )
 
         async def work() -> None:
-            process.placement_since = election.marks.get(PLACEMENT_SINCE, "")
+            runtime.placement_since = election.marks.get(PLACEMENT_SINCE, "")
             await self._lead(election.guarded)
 
         await election.run(work)
@@ -201,25 +206,25 @@ class Manager:
 
 
 def _dashboard(
-    process: Process, shared: Mapping[str, Cache[Any]], note_crash: Callable[[str], None]
-) -> Part:
+    runtime: Runtime, shared: Mapping[str, Cache[Any]], note_crash: Callable[[str], None]
+) -> Runnables:
     """Start the dashboard; its modules are imported only where it is enabled."""
     from harbourmaster.dashboard.caches import DashboardCaches  # noqa: PLC0415
     from harbourmaster.dashboard.server import CLIENTS, DashboardServer  # noqa: PLC0415
 
-    settings, lifecycle = process.settings.dashboard, process.settings.lifecycle
-    mirrors = DashboardCaches(process.client, metrics=process.metrics.watches, shared=shared)
-    if process.follows_definitions:
-        process.follow_definitions(mirrors.by_resource)
+    settings, lifecycle = runtime.settings.dashboard, runtime.settings.lifecycle
+    mirrors = DashboardCaches(runtime.client, metrics=runtime.metrics.watches, shared=shared)
+    if runtime.follows_definitions:
+        runtime.follow_definitions(mirrors.by_resource)
     server = DashboardServer(
-        process.client,
+        runtime.client,
         settings,
         mirrors,
         certificate=None
         if settings.is_local
-        else process.serving_certificate("dashboard", CLIENTS),
+        else runtime.serving_certificate("dashboard", CLIENTS),
         rules=lifecycle.wait_rules,
-        definition_namespaces=(process.namespace, *lifecycle.definition_namespaces),
+        definition_namespaces=(runtime.namespace, *lifecycle.definition_namespaces),
         note_crash=note_crash,
     )
-    return Part(background=(server.run,))
+    return Runnables(background=(server.run,))

@@ -16,7 +16,7 @@ from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller import registry
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.objects import reference
-from harbourmaster.controller.parts import Part
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import Mistake, opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
@@ -27,7 +27,7 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
@@ -130,7 +130,7 @@ class NamespaceLabels:
         self._told: dict[str, tuple[Mistake, ...]] = {}
         self._log = get_logger("namespaces")
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys that need work: of ten thousand namespaces hardly any does."""
         for key in list(self._store.keys()) if keys is None else keys:
             namespace = self._store.get(key)
@@ -190,14 +190,14 @@ class NamespaceLabels:
             )
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
-    cache = process.namespaces
+    cache = runtime.namespaces
 
     def begin(_queue: WorkQueue) -> NamespaceLabels:
-        excluded = process.excluded_namespaces
-        return NamespaceLabels(process.client, cache.store, process.events, excluded)
+        excluded = runtime.excluded_namespaces
+        return NamespaceLabels(runtime.client, cache.store, runtime.events, excluded)
 
-    controller = Controller(registry.NAMESPACES, begin, process.metrics, reflectors=(cache,))
+    controller = Controller(registry.NAMESPACES, begin, runtime.metrics, reflectors=(cache,))
     cache.subscribe(controller.changed)
-    return Part(controllers=(controller,))
+    return Runnables(controllers=(controller,))

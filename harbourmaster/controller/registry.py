@@ -1,6 +1,6 @@
 """The controllers that a controller process can run, by the names in its settings.
 
-To add one, write a module here with ``start(process: Process) -> Part`` and add its line to
+To add one, write a module here with ``start(runtime: Runtime) -> Runnables`` and add its line to
 CONTROLLERS, which alone says whether it is switched on. Settings, metrics and caches stand in the
 folder of their controller. The permissions of each stand in ``deploy/rbac`` (``registration/``,
 ``controller.yaml`` for namespaces, ``policies.yaml``, ``metrics.yaml``, ``lifecycle.yaml``) or, if
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.controller.parts import Part, Process
+    from harbourmaster.controller.runtime import Runnables, Runtime
     from harbourmaster.controller.settings import ControllerSettings
 
 REGISTRATION: Final = "registration"
@@ -76,16 +76,16 @@ def running(settings: ControllerSettings) -> tuple[str, ...]:
     )
 
 
-def start(process: Process) -> list[Part]:
+def start(runtime: Runtime) -> list[Runnables]:
     """Make the controllers that the settings choose."""
-    chosen, on = process.settings.controllers, process.settings.running
+    chosen, on = runtime.settings.controllers, runtime.settings.running
     modules = [
         each.module if name in on else each.module_if_off
         for name, each in CONTROLLERS.items()
         if name in chosen
     ]
     return [
-        import_module(f"harbourmaster.controller.{module}").start(process)
+        import_module(f"harbourmaster.controller.{module}").start(runtime)
         for module in modules
         if module
     ]

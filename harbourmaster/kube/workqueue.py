@@ -214,7 +214,7 @@ async def _worker(
         except QueueShutDownError:
             return
         try:
-            again = await reconcile(key)
+            requeue_after = await reconcile(key)
         except Exception as error:  # noqa: BLE001 - one key's fault, whatever it is
             queue.retry(key)
             tell(key, error)
@@ -223,8 +223,8 @@ async def _worker(
             raise
         else:
             queue.forget(key)
-            if again is not None:
-                queue.add_after(key, again)
+            if requeue_after is not None:
+                queue.add_after(key, requeue_after)
         finally:
             queue.done(key)
         # A reconcile that never awaits must not block the event loop for all others.

@@ -68,11 +68,12 @@ class Told(Struct, frozen=True):
 
 
 class EventStep(NamedTuple):
-    """``due``: the UID of the object to tell now, empty for none; ``wait``: seconds to the next."""
+    """The event to emit now, for the object with the UID ``due``; empty for none."""
 
     told: Told | None = None
     due: str = ""
-    wait: float | None = None
+    requeue_after: float | None = None
+    """Seconds until the next event."""
 
 
 def next_event(

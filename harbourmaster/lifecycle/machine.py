@@ -196,7 +196,10 @@ def _deploy_workload(
     left = (ends - now).total_seconds()
     if left > 0 or inputs.is_deployed is None:
         return Step(
-            status=status, state=PROGRESSING, wait=left, needs_look=inputs.is_deployed is None
+            status=status,
+            state=PROGRESSING,
+            requeue_after=left,
+            needs_look=inputs.is_deployed is None,
         )
     name = WORKLOAD_DEPLOY.name
     late = PhaseNotice(phase=name, state="Finished", text="has reached timeout", warning=True)
@@ -231,7 +234,7 @@ def advance(version: Version, inputs: Inputs, rules: Rules, now: datetime) -> Ve
                 status=replace(status, status=PROGRESSING),
                 notices=tuple(notices),
                 creations=step.creations,
-                wait=step.wait,
+                requeue_after=step.requeue_after,
                 needs_look=step.needs_look,
             )
         if step.state == FAILED:

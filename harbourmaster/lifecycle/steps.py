@@ -75,13 +75,13 @@ class Creation(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A phase brought as far as it goes now. ``wait`` in seconds: when time alone changes it."""
+    """A phase brought as far as it goes now. ``requeue_after``: seconds until time changes it."""
 
     status: Status
     state: str
     notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
-    wait: float | None = None
+    requeue_after: float | None = None
     needs_look: bool = False
 
 
@@ -95,5 +95,5 @@ class VersionStep(Struct, frozen=True, kw_only=True):
     status: Status
     notices: tuple[PhaseNotice, ...] = ()
     creations: tuple[Creation, ...] = ()
-    wait: float | None = None
+    requeue_after: float | None = None
     needs_look: bool = False

@@ -167,7 +167,7 @@ class FlowStep(Struct, frozen=True):
 
     flow: EvictionFlow
     action: Action = Action.WAIT
-    wait: float | None = None
+    requeue_after: float | None = None
     why: str = ""
 
 
@@ -232,15 +232,15 @@ def _advance_waiting(flow: EvictionFlow, seen: FlowInputs, now: float, times: Ti
         flow = replace(flow, settled_from=now)
     left = (flow.settled_from or 0.0) + times.settle - now
     if left > 0 and not seen.is_stuck:
-        return FlowStep(flow, wait=left)
+        return FlowStep(flow, requeue_after=left)
     if flow.state is FlowState.BACKOFF and now < flow.retry_at:
-        return FlowStep(flow, wait=flow.retry_at - now)
+        return FlowStep(flow, requeue_after=flow.retry_at - now)
     if flow.state is FlowState.NOFIT:
         return FlowStep(flow)
     if flow.state is FlowState.WAIT_FIT:
         left = (flow.since if flow.fits_from is None else flow.fits_from) - now
         left += WAIT_FIT_SECONDS
-        return FlowStep(flow, wait=left) if left > 0 else FlowStep(flow, Action.MISMATCH)
+        return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.MISMATCH)
     if flow.state is FlowState.PLAN:
         return FlowStep(flow, Action.PLAN)
     return FlowStep(flow, Action.QUALIFY)
@@ -255,14 +255,14 @@ def _advance_live(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times
     if left <= 0:
         return FlowStep(flow, Action.TIMEOUT)
     found = _LIVE_STATES[flow.state](flow, seen, now, times)
-    if found.action is Action.WAIT and (found.wait is None or found.wait > left):
-        return replace(found, wait=left)
+    if found.action is Action.WAIT and (found.requeue_after is None or found.requeue_after > left):
+        return replace(found, requeue_after=left)
     return found
 
 
 def _verify(flow: EvictionFlow, _seen: FlowInputs, now: float, times: Times) -> FlowStep:
     left = max(flow.since + times.verify, flow.retry_at) - now
-    return FlowStep(flow, wait=left) if left > 0 else FlowStep(flow, Action.VERIFY)
+    return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.VERIFY)
 
 
 def _evict(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
@@ -272,7 +272,7 @@ def _evict(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> Fl
     if not seen.node_is_open:
         return FlowStep(flow, Action.REPLAN, why="the node no longer accepts the pod")
     left = flow.retry_at - now
-    return FlowStep(flow, wait=left) if left > 0 else FlowStep(flow, Action.EVICT)
+    return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.EVICT)
 
 
 def _drain(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
@@ -282,7 +282,7 @@ def _drain(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> Fl
     limit = _gone_limit(flow, here, times)
     left = flow.since + limit - now
     if left > 0:
-        return FlowStep(flow, wait=left)
+        return FlowStep(flow, requeue_after=left)
     return FlowStep(flow, Action.MOVE, why="pods did not terminate in time")
 
 
@@ -304,10 +304,10 @@ def _bind(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> Flo
         return FlowStep(flow, Action.LOST, why="the room was taken by others")
     if waited >= times.bind:
         return FlowStep(flow, Action.FAIL, why="the scheduler does not place the pod there")
-    wait = times.bind - waited
+    requeue_after = times.bind - waited
     if seen.has_room is False:
-        wait = min(wait, LOST_SECONDS - waited)
-    return FlowStep(flow, wait=wait)
+        requeue_after = min(requeue_after, LOST_SECONDS - waited)
+    return FlowStep(flow, requeue_after=requeue_after)
 
 
 def _reserve(flow: EvictionFlow, _seen: FlowInputs, _now: float, _times: Times) -> FlowStep:

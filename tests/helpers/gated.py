@@ -173,7 +173,7 @@ class Phases:
         self._versions = context.caches.workload_versions.store
         self._client = context.client
 
-    def due(self, keys):
+    def map_changes(self, keys):
         return list(self._versions) if keys is None else keys
 
     async def reconcile(self, key):

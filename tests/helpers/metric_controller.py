@@ -103,7 +103,7 @@ class World:
         """Reconcile so many seconds later, and again where an answer came; the wait afterwards."""
         self.now += timedelta(seconds=seconds)
         self.sync()
-        list(self.metrics.due(None))
+        list(self.metrics.map_changes(None))
         key = f"prod/{name}"
         wait = await self.metrics.reconcile(key)
         return await self.answered(name) if wait is None else wait
@@ -116,7 +116,7 @@ class World:
             self.woken.remove(key)
             wait = await self.metrics.reconcile(key)
             self.sync()
-            list(self.metrics.due([key]))
+            list(self.metrics.map_changes([key]))
         return wait
 
     def status(self, name="cpus"):

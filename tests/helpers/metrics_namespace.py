@@ -10,7 +10,7 @@ from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
 from harbourmaster.controller.evaluation.controller import MetricsController
 from harbourmaster.controller.evaluation.settings import MetricsSettings
-from harbourmaster.controller.parts import Process
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.background import running
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
@@ -32,20 +32,20 @@ class MetricsNamespace(Namespaced):
         """Run the controller, as the leader."""
         settings = {"allowed_addresses": LOOPBACK, **settings}
         self.metrics = create_controller_metrics("0", ["metrics", "analyses"])
-        process = Process(
+        runtime = Runtime(
             ControllerSettings(metrics=MetricsSettings(**settings)),
             self.client,
             self.namespace,
             events=self.events,
             metrics=self.metrics,
         )
-        self.controller = MetricsController(process)
+        self.controller = MetricsController(runtime)
         caches = self.controller.caches
         for mirror in (caches.metrics, caches.providers, caches.analyses):
             mirror.subscribe(self.changes.tell)
         mirrors = [reflector.run() for reflector in caches.reflectors]
         leading = [job.lead() for job in self.controller.controllers]
-        shared = [run() for run in process.background]
+        shared = [run() for run in runtime.background]
         async with running(*shared, *mirrors, *leading):
             yield self.controller
 

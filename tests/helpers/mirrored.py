@@ -155,7 +155,7 @@ class Mirrored:
         """One pass over all that is due; mirrors are synced after each."""
         waits = {}
         for reconciler in self.reconcilers:
-            for key in sorted(reconciler.due(None)):
+            for key in sorted(reconciler.map_changes(None)):
                 waits[key] = await reconciler.reconcile(key)
                 self.sync()
         return waits

@@ -149,7 +149,7 @@ class Walk:
                 break
         else:
             raise AssertionError("it goes round in circles")
-        self.wait = outcome.wait
+        self.wait = outcome.requeue_after
         if not crash and outcome.status != self.status:
             self.version = replace(self.version, status=outcome.status)
             self.statuses.append(outcome.status)

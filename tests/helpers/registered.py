@@ -14,8 +14,8 @@ from cryptography.exceptions import InvalidSignature
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
 from harbourmaster.certs.bundle import BundleFiles, parse_bundle
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registration.controller import RegistrationController
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 
 HOME = "harbour"
@@ -92,13 +92,13 @@ class Registration:
         self.api, self.client, self.events, self.metrics = api, client, events, metrics
         self.background = background
         self.now = datetime.now(UTC)
-        self.process = self.controller = None
+        self.runtime = self.controller = None
         self.uid = api.put(NAMESPACES, {"metadata": {"name": HOME}})["metadata"]["uid"]
 
     def start(self, **values):
         """Begin to lead; returns the tasks."""
         values.setdefault("certificates", {"publishSeconds": 0})
-        self.process = Process(
+        self.runtime = Runtime(
             msgspec.convert(values, ControllerSettings),
             self.client,
             HOME,
@@ -106,7 +106,7 @@ class Registration:
             metrics=self.metrics,
             now=lambda: self.now,
         )
-        self.controller = controller = RegistrationController(self.process).controller
+        self.controller = controller = RegistrationController(self.runtime).controller
         tasks = [self.background(reflector.run()) for reflector in controller.reflectors]
         return [*tasks, self.background(controller.lead())]
 

@@ -16,12 +16,12 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.query_service import QueryService
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.controller import PlacementController
 from harbourmaster.controller.placement.samples import Sampler
 from harbourmaster.controller.placement.scheduler import Scheduler
 from harbourmaster.controller.placement.settings import PlacementSettings
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.errors import ConflictError, NotFoundError
 from harbourmaster.providers.model import Answer, Sample
@@ -72,7 +72,7 @@ class Stage:
         self.connection = None
         self.settings = PlacementSettings(**settings)
         self.metrics = create_controller_metrics("0", ["placement"])
-        process = Process(
+        runtime = Runtime(
             ControllerSettings(placement=self.settings),
             self,
             HOME,
@@ -81,8 +81,8 @@ class Stage:
             now=lambda: NOW + timedelta(seconds=self.time),
             clock=lambda: self.time,
         )
-        process.questions = self.answers
-        self.controller = PlacementController(process)
+        runtime.questions = self.answers
+        self.controller = PlacementController(runtime)
         self.caches = self.controller.caches
         self.begin()
 
@@ -200,7 +200,7 @@ class Stage:
 
     async def sample(self):
         """Have asked what is due, and let answer who answers."""
-        keys = [*self.sampler.due(None), *self.sampler._queries]
+        keys = [*self.sampler.map_changes(None), *self.sampler._queries]
         waits = [await self.sampler.reconcile(key) for key in dict.fromkeys(keys)]
         for _ in range(3):
             await asyncio.sleep(0)

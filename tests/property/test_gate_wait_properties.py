@@ -36,10 +36,10 @@ def history(steps):
             told = step.told
             if step.due:
                 sent.append((now, step.due, wait))
-            elif step.wait is None or now + step.wait > end:
+            elif step.requeue_after is None or now + step.requeue_after > end:
                 break
             else:
-                now += step.wait
+                now += step.requeue_after
         now = end
     return sent
 

@@ -111,7 +111,7 @@ class Analyses:
         for key in list(self._runs):
             self._forget(key)
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those without a verdict, and those to be forgotten."""
         for key in list(self._store.keys()) if keys is None else keys:
             found = self._store.get(key)

@@ -19,52 +19,52 @@ from harbourmaster.controller.evaluation.telemetry import (
     MetricSchedule,
 )
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
-from harbourmaster.controller.parts import Part
+from harbourmaster.controller.runtime import Runnables
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
 
 METRICS: Final = "metrics"
 ANALYSES: Final = "analyses"
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start both controllers and the ports."""
-    controller = MetricsController(process)
-    settings = process.settings
+    controller = MetricsController(runtime)
+    settings = runtime.settings
     certificate = None
     if settings.metrics.custom_metrics_api:
-        certificate = process.serving_certificate("custom metrics", CLIENTS)
+        certificate = runtime.serving_certificate("custom metrics", CLIENTS)
     # From the cache, which every replica has, as it has the values.
     results = AnalysisMetrics()
     results.lead(AnalysisMeasures(controller.caches.analyses.store))
     exposure = Exposure(
-        process.client,
+        runtime.client,
         settings.metrics,
-        process.keptn_metrics.store,
+        runtime.keptn_metrics.store,
         host=settings.server.host,
         intervals=settings.lifecycle.stale_after_intervals,
         results=results,
         certificate=certificate,
-        watches=process.metrics.watches,
+        watches=runtime.metrics.watches,
     )
-    return Part(controllers=controller.controllers, background=(exposure.run,))
+    return Runnables(controllers=controller.controllers, background=(exposure.run,))
 
 
 class MetricsController:
     """The two controllers on shared caches, each with its queue."""
 
-    def __init__(self, process: Process) -> None:
-        registry = process.metrics.registry
-        self.caches = MetricCaches(process.client, process.metrics.watches, process.keptn_metrics)
+    def __init__(self, runtime: Runtime) -> None:
+        registry = runtime.metrics.registry
+        self.caches = MetricCaches(runtime.client, runtime.metrics.watches, runtime.keptn_metrics)
         context = MetricContext(
-            client=process.client,
+            client=runtime.client,
             caches=self.caches,
-            settings=process.settings.metrics,
-            questions=process.questions,
-            events=process.events,
-            now=process.now,
-            references=process.settings.cross_namespace_references,
+            settings=runtime.settings.metrics,
+            questions=runtime.questions,
+            events=runtime.events,
+            now=runtime.now,
+            references=runtime.settings.cross_namespace_references,
             schedule=MetricSchedule(registry),
             verdicts=AnalysisMetrics(registry),
         )
@@ -73,15 +73,15 @@ class MetricsController:
             return Controller(
                 name,
                 lambda queue: kind(context, queue.add),
-                process.metrics,
-                workers=process.settings.metrics.workers,
+                runtime.metrics,
+                workers=runtime.settings.metrics.workers,
                 reflectors=self.caches.reflectors,
             )
 
         metrics, analyses = controller(METRICS, MetricReconciler), controller(ANALYSES, Analyses)
         self.controllers = (metrics, analyses)
         self._subscribe(metrics, analyses)
-        process.follow_definitions(self.caches.by_resource)
+        runtime.follow_definitions(self.caches.by_resource)
 
     def _subscribe(self, metrics: Controller, analyses: Controller) -> None:
         """Have each controller look when something changes that it depends on."""

@@ -63,7 +63,7 @@ class Evaluations:
         self._measured: dict[str, _Last] = {}
         self._log = get_logger("evaluations")
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those that have no verdict, or are gone and to be forgotten."""
         for key in list(self._evaluations.keys()) if keys is None else keys:
             evaluation = self._evaluations.get(key)

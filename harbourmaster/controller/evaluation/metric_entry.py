@@ -97,7 +97,7 @@ class MetricEntry:
         count = 1 if self.query is None else len(self.query.members)
         return slots(self.interval, self._question_hash, self._hash, count)
 
-    def wait(self, now: float) -> float | None:
+    def requeue_after(self, now: float) -> float | None:
         """Seconds until it is due; None for: not before it changes."""
         left = self.due - now
         if left > self.interval and math.isfinite(self.slot):

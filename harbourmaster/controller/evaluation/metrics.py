@@ -63,7 +63,7 @@ class MetricReconciler:
         self._entries: dict[str, MetricEntry] = {}
         self._log = get_logger("metrics")
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those that are not known as they are now: our own writes wake nobody."""
         for key in list(self._metrics.keys()) if keys is None else keys:
             found, entry = self._metrics.get(key), self._entries.get(key)
@@ -90,9 +90,9 @@ class MetricReconciler:
             if entry.is_waiting:
                 return None
             now = self._now()
-            wait = entry.wait(now)
-            if wait is None or wait > 0:
-                return wait
+            requeue_after = entry.requeue_after(now)
+            if requeue_after is None or requeue_after > 0:
+                return requeue_after
             self._fetch(key, metric, entry, now)
             if entry.outcome is None:
                 return None
@@ -106,7 +106,7 @@ class MetricReconciler:
         late = entry.settle(outcome, now)
         if math.isfinite(late):
             self._context.schedule.late(late)
-        return entry.wait(now)
+        return entry.requeue_after(now)
 
     async def close(self) -> None:
         """Leave all questions unanswered that are under way."""

@@ -24,7 +24,7 @@ from harbourmaster.controller.extender.answers import (
 )
 from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.controller.extender.rollouts import rollouts_controller
-from harbourmaster.controller.parts import Part
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.certificates import tls_options
 from harbourmaster.serving.http_connection import check_client, connection_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from harbourmaster.controller.extender.answers import SchedulerAnswer
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.caches import Cache
     from harbourmaster.lifecycle.model import WorkloadVersion
     from harbourmaster.serving.certificates import ServingCertificate
@@ -154,35 +154,35 @@ class Extender:
             return failed(verb, DEFECT, _INTERNAL)
 
 
-def start(process: Process, versions: Cache[WorkloadVersion]) -> Part:
+def start(runtime: Runtime, versions: Cache[WorkloadVersion]) -> Runnables:
     """Answer a scheduler from the workload versions, if the settings say so."""
-    settings = process.settings.scheduler
+    settings = runtime.settings.scheduler
     if not settings.enabled:
-        return Part()
+        return Runnables()
     try:
         clients = tls_options(settings.client_ca, settings.client_cn)
     except CertificateError as error:
         raise StartError(f"scheduler: {error}") from None
-    certificate = process.serving_certificate("extender", clients, holds=True)
+    certificate = runtime.serving_certificate("extender", clients, holds=True)
     if certificate is None:
-        return Part()
+        return Runnables()
     answers = Answers(
         versions,
         deadline=settings.pre_check_deadline_seconds,
-        now=process.now,
+        now=runtime.now,
         scheduler=settings.scheduler_name,
     )
     extender = Extender(
         answers,
         certificate,
-        ExtenderMetrics(process.metrics.registry),
+        ExtenderMetrics(runtime.metrics.registry),
         host=settings.extender_host,
         port=settings.extender_port,
         client_cn=settings.client_cn,
     )
     rollouts = (
-        (rollouts_controller(process, certificate, settings.deployment),)
+        (rollouts_controller(runtime, certificate, settings.deployment),)
         if settings.deployment
         else ()
     )
-    return Part(controllers=rollouts, background=(extender.run,))
+    return Runnables(controllers=rollouts, background=(extender.run,))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.serving.certificates import ServingCertificate
 
 NAME: Final = "scheduler"
@@ -79,17 +79,17 @@ def _decide(deployment: _Deployment, mark: str) -> list[dict[str, Any]]:
 class Rollouts:
     """One term of leading; it has one key."""
 
-    def __init__(self, process: Process, certificate: ServingCertificate, name: str) -> None:
-        self._client = process.client
+    def __init__(self, runtime: Runtime, certificate: ServingCertificate, name: str) -> None:
+        self._client = runtime.client
         self._certificate = certificate
         self._name = name
-        self._namespace = process.namespace
-        self._events = process.events
+        self._namespace = runtime.namespace
+        self._events = runtime.events
         # Who takes the annotation away starts the pods anew by that: it is not written twice.
         self._seen = ""
         self._log = get_logger(NAME)
 
-    def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
+    def map_changes(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
         """The one."""
         return (self._name,)
 
@@ -131,10 +131,10 @@ class Rollouts:
         )
 
 
-def rollouts_controller(process: Process, certificate: ServingCertificate, name: str) -> Controller:
+def rollouts_controller(runtime: Runtime, certificate: ServingCertificate, name: str) -> Controller:
     """Make the controller that keeps the Deployment ``name`` in step with the certificate."""
     controller = Controller(
-        NAME, lambda _queue: Rollouts(process, certificate, name), process.metrics
+        NAME, lambda _queue: Rollouts(runtime, certificate, name), runtime.metrics
     )
     certificate.on_change.append(controller.changed_all)
     return controller

@@ -47,7 +47,7 @@ class AppReconciler:
         self._apps = context.caches.apps.store
         self._versions = context.caches.app_versions.store
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All of them: the caches show whether anything is to be done."""
         return list(self._apps.keys()) if keys is None else keys
 

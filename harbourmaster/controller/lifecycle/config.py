@@ -30,7 +30,7 @@ class ConfigReconciler:
         self._store = context.caches.configs.store
         self._namespaces = context.definition_namespaces(context.namespace)
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """After any change, all whose status is outdated."""
         del keys
         choice = self._chosen()

@@ -28,13 +28,13 @@ from harbourmaster.controller.lifecycle.versions import AppVersionReconciler
 from harbourmaster.controller.lifecycle.wait_events import WaitEventReconciler
 from harbourmaster.controller.lifecycle.workload_versions import WorkloadVersionReconciler
 from harbourmaster.controller.lifecycle.workloads import WorkloadReconciler
-from harbourmaster.controller.parts import Part
+from harbourmaster.controller.runtime import Runnables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harbourmaster.controller.controller import Reconciler
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.workqueue import WorkQueue
     from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 
@@ -69,16 +69,16 @@ _SHARED: Final = {
 """What the dashboard calls our caches."""
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start the reconcilers of the lifecycle, and answer a scheduler if the settings say so."""
-    client, metrics = process.client, process.metrics
-    settings, scheduler = process.settings.lifecycle, process.settings.scheduler
-    namespaces = tuple(dict.fromkeys((process.namespace, *settings.definition_namespaces)))
+    client, metrics = runtime.client, runtime.metrics
+    settings, scheduler = runtime.settings.lifecycle, runtime.settings.scheduler
+    namespaces = tuple(dict.fromkeys((runtime.namespace, *settings.definition_namespaces)))
     caches = LifecycleCaches(
-        client, metrics.watches, process.keptn_metrics, scheduler, settings.kinds_to_wait_for
+        client, metrics.watches, runtime.keptn_metrics, scheduler, settings.kinds_to_wait_for
     )
-    namespaces_now = caches.include(process.namespaces).store
-    excluded = frozenset(process.excluded_namespaces)
+    namespaces_now = caches.include(runtime.namespaces).store
+    excluded = frozenset(runtime.excluded_namespaces)
 
     def has_gates(name: str) -> bool:
         found = namespaces_now.get(name)
@@ -92,10 +92,10 @@ def start(process: Process) -> Part:
         configuration,
         metrics,
         keptn_metrics,
-        identity=process.identity,
-        namespace=process.namespace,
+        identity=runtime.identity,
+        namespace=runtime.namespace,
         release=version("harbourmaster"),
-        tracer=process.tracer,
+        tracer=runtime.tracer,
     )
     context = Context(
         client=client,
@@ -103,10 +103,10 @@ def start(process: Process) -> Part:
         settings=settings,
         configuration=configuration,
         signals=Signals(caches, channels, settings.event_vocabulary),
-        now=process.now,
-        namespace=process.namespace,
+        now=runtime.now,
+        namespace=runtime.namespace,
         scheduler=scheduler,
-        references=process.settings.cross_namespace_references,
+        references=runtime.settings.cross_namespace_references,
         has_gates=has_gates,
     )
     by_name = {
@@ -134,9 +134,9 @@ def start(process: Process) -> Part:
         keptn_metrics.lead(measures if leading else None)
 
     configuration.on_change(note_configuration)
-    process.follow_definitions(caches.by_resource)
-    extender = start_extender(process, caches.workload_versions)
-    return Part(
+    runtime.follow_definitions(caches.by_resource)
+    extender = start_extender(runtime, caches.workload_versions)
+    return Runnables(
         controllers=(*by_name.values(), *extender.controllers),
         background=(channels.run, caches.waits.run, *extender.background),
         on_leading=(note_leading,),

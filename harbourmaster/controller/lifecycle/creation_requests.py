@@ -41,7 +41,7 @@ class CreationRequestReconciler:
         self._client = context.client
         self._requests = context.caches.creation_requests.store
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All of them; there are never many."""
         return list(self._requests.keys()) if keys is None else keys
 
@@ -66,9 +66,9 @@ class CreationRequestReconciler:
         # Read live: an app that a person created must not be taken for a missing one.
         app = await fetch(self._client, APPS, App, name, namespace)
         if app is None or is_managed(app):
-            wait = self._remaining(request)
-            if wait > 0:
-                return wait
+            requeue_after = self._remaining(request)
+            if requeue_after > 0:
+                return requeue_after
             try:
                 await self._fulfil(request, app)
             except InvalidError as error:

@@ -57,7 +57,7 @@ class FailedNodeReconciler:
         self._written = OwnWrites()
         self._skip = partial(log_skipped, get_logger("failed-nodes"))
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those that exist: the caches show whether anything is to be done."""
         for key in list(self._versions.keys()) if keys is None else keys:
             if key in self._versions:

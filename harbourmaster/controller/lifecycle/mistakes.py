@@ -40,7 +40,7 @@ class MistakeReconciler(Generic[T]):
         self._find = find
         self._told: dict[str, list[Obstacle]] = {}
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those with a mistake that was not reported."""
         for key in list(self._store.keys()) if keys is None else keys:
             found = self._store.get(key)

@@ -110,7 +110,7 @@ class GatedPodReconciler:
         self._elsewhere: set[str] = set()
         self._log = get_logger("gates")
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the pods that wait."""
         for key in list(self._pods.keys()) if keys is None else keys:
             pod = self._pods.get(key)
@@ -129,10 +129,10 @@ class GatedPodReconciler:
             return None
         if self._gone.get(key) is pod:
             return None
-        again: float | None = None
+        requeue_after: float | None = None
         fault: ApiError | None = None
         try:
-            again = await self._see_to(pod)
+            requeue_after = await self._see_to(pod)
         except ApiError as error:
             if is_end_of_namespace(error):
                 return None
@@ -143,7 +143,7 @@ class GatedPodReconciler:
         age = await self._age(pod)
         if fault is not None and self._gone.get(key) is not pod:
             raise fault
-        waits = [each for each in (again, age) if each is not None]
+        waits = [each for each in (requeue_after, age) if each is not None]
         return min(waits, default=None)
 
     async def _see_to(self, pod: Pod) -> float | None:
@@ -220,12 +220,14 @@ class GatedPodReconciler:
         # A pod whose checks passed does not wait for objects that only others need.
         waits = await self._waits(pod)
         may_run = waits.is_over and may_go(approval(version) if version else None, owner.uid)
-        again = waits.left
+        requeue_after = waits.left
         if waits.is_over and pod.is_in_scheduler and not pod.has_waited:
             await self._mark(pod, MET)
         if pod.is_in_scheduler:
             wait = await self._nudges.settle(pod, version, may_run=may_run)
-            again = min((each for each in (again, wait) if each is not None), default=None)
+            requeue_after = min(
+                (each for each in (requeue_after, wait) if each is not None), default=None
+            )
         elif may_run:
             await self._release(pod)
         if may_run:
@@ -234,7 +236,7 @@ class GatedPodReconciler:
             self._tell(pod, obstacle.obstacle)
             if obstacle.error is not None:
                 raise obstacle.error
-        return LOOK_AGAIN if version is None else again
+        return LOOK_AGAIN if version is None else requeue_after
 
     async def _complete(self, pod: Pod) -> float | None:
         """Decide on a pod that admission could not decide on completely (decision D7)."""

@@ -36,7 +36,7 @@ class TaskDefinitionReconciler:
         self._told: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Definitions with a ConfigMap, or with a status that names one."""
         for key in list(self._store.keys()) if keys is None else keys:
             found = self._store.get(key)

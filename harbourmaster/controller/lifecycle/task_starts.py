@@ -57,14 +57,14 @@ class StartedTask(Struct, frozen=True):
 class TaskWait(Struct, frozen=True):
     """What the task waits for; ``state`` is that of its event.
 
-    A watch event wakes the task; if there is none, ``again`` is the seconds until a retry, or
-    ``error`` its cause.
+    A watch event wakes the task; if there is none, ``requeue_after`` is the seconds until a
+    retry, or ``error`` its cause.
     """
 
     reason: str
     text: str
     state: str = "NotFound"
-    again: float | None = None
+    requeue_after: float | None = None
     error: ApiError | None = None
 
 
@@ -199,7 +199,7 @@ class Starter:
                 return _refused(error)
             return StartedTask(name)
         text = f"Jobs of other owners have all {_NAMES} names that this task's Job can have"
-        return TaskWait("JobClash", text, "Failed", again=_PATIENCE)
+        return TaskWait("JobClash", text, "Failed", requeue_after=_PATIENCE)
 
     async def _place(self, task: Task, program: Function) -> str | TaskWait | None:
         """The ConfigMap with the code, in the task's namespace; empty where a URL has it.
@@ -212,7 +212,7 @@ class Starter:
             return await self._copied(task, program)
         except ClashError as error:
             # The deletion of a ConfigMap that is not ours wakes nobody.
-            return TaskWait("FunctionClash", str(error), "Failed", again=_PATIENCE)
+            return TaskWait("FunctionClash", str(error), "Failed", requeue_after=_PATIENCE)
         except ApiError as error:
             return _refused(error)
 

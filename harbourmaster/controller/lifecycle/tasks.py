@@ -55,7 +55,7 @@ class TaskReconciler:
         self._without_pod: dict[str, datetime] = {}
         self._log = get_logger("tasks")
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Tasks without a result, and those whose finished Job has no time to live yet."""
         store = self._caches.tasks.store
         for key in list(store.keys()) if keys is None else keys:
@@ -212,7 +212,7 @@ class TaskReconciler:
             self._signals.emit(task, "CreateTask", wait.state, status.message)
         if wait.error is not None:
             raise wait.error
-        return wait.again
+        return wait.requeue_after
 
     async def _finish(self, task: Task, outcome: JobResult, job: str) -> None:
         now = self._stamp()

@@ -143,7 +143,7 @@ class Versions(Generic[V]):
         for error in failures.values():
             if not is_end_of_namespace(error):
                 raise error
-        return outcome.wait
+        return outcome.requeue_after
 
     async def note_waiting(self, version: V) -> None:
         """Write a first status to a version whose phases cannot begin yet. Raises ApiError."""
@@ -244,7 +244,7 @@ class AppVersionReconciler:
         self._workloads = caches.workload_versions.store
         self._versions = Versions(context, APP_VERSIONS, caches.app_versions, AppVersion)
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose version is unfinished."""
         return self._versions.unfinished(keys)
 

@@ -52,7 +52,7 @@ class WaitEventReconciler:
         self._told: dict[str, Told] = {}
         self._free_at = 0.0
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """The keys; None stands for those of all waiting pods."""
         if keys is not None:
             return keys
@@ -75,7 +75,7 @@ class WaitEventReconciler:
         self._told.pop(key, None)
         if step.told is not None:
             self._told[key] = step.told
-        return 0.0 if step.due else step.wait
+        return 0.0 if step.due else step.requeue_after
 
     def _look(self, key: str, now: float) -> tuple[GateWait | None, _Subjects, EventStep]:
         """Why pods wait, the objects to tell by UID (an owner has no Pod), and what is due."""

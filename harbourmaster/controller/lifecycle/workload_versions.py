@@ -181,7 +181,7 @@ class WorkloadVersionReconciler:
             context, WORKLOAD_VERSIONS, caches.workload_versions, WorkloadVersion
         )
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose version is unfinished."""
         return self._versions.unfinished(keys)
 

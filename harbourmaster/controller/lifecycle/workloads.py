@@ -50,7 +50,7 @@ class WorkloadReconciler:
         self._workloads = context.caches.workloads.store
         self._versions = context.caches.workload_versions.store
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All of them: the caches show whether anything is to be done."""
         return list(self._workloads.keys()) if keys is None else keys
 

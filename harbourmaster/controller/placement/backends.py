@@ -149,9 +149,9 @@ class CloudScheduler(Deciding[ReportedCluster]):
                 self._tell(decision, found, status.conditions)
         # What was not written counts as well.
         status = replace(status, next_retry_time=decided.next_retry_time)
-        return self._wait(replace(found, status=status), seen)
+        return self._requeue_after(replace(found, status=status), seen)
 
-    def _wait(self, found: ReportedCluster, seen: Pass) -> float | None:
+    def _requeue_after(self, found: ReportedCluster, seen: Pass) -> float | None:
         again = moment(found.status.next_retry_time)
         if again is not None and again > seen.now and cluster_is_settled(found, seen.now):
             return self._context.seconds_until(again)
@@ -177,9 +177,9 @@ class ProjectScheduler(Deciding[MagnumCluster]):
     def __init__(self, context: SchedulingContext) -> None:
         super().__init__(context, context.caches.magnum_clusters)
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """Those that have no project."""
-        for key in super().due(keys):
+        for key in super().map_changes(keys):
             found = self._store.get(key)
             if found is None or found.status.project is None:
                 yield key

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.parts import Part
 from harbourmaster.controller.placement.backends import CloudScheduler, ProjectScheduler
 from harbourmaster.controller.placement.caches import BY_NAMESPACE, PlacementCaches
 from harbourmaster.controller.placement.deployment import DeploymentControllers
@@ -15,11 +14,12 @@ from harbourmaster.controller.placement.metrics import PlacementMetrics, Placeme
 from harbourmaster.controller.placement.samples import Sampler, Samples
 from harbourmaster.controller.placement.scheduler import Scheduler, SchedulingContext
 from harbourmaster.controller.placement.snapshots import Snapshots
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.placement.candidates import unready
 
 if TYPE_CHECKING:
     from harbourmaster.controller.controller import Reconciler
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.workqueue import WorkQueue
 
 SCHEDULER: Final = "scheduler"
@@ -32,10 +32,10 @@ _WORKERS: Final = 16
 """Decisions that are being written at the same time; deciding itself is one at a time."""
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start what places applications."""
-    controller = PlacementController(process)
-    return Part(
+    controller = PlacementController(runtime)
+    return Runnables(
         controllers=(*controller.deciding, *controller.deployment.controllers),
         shared_caches=controller.caches.shared(
             {"applications": "applications", "clusters": "clusters"}
@@ -46,21 +46,21 @@ def start(process: Process) -> Part:
 class PlacementController:
     """What decides, samples metrics and deploys, on shared caches."""
 
-    def __init__(self, process: Process) -> None:
-        client, metrics, settings = process.client, process.metrics, process.settings.placement
+    def __init__(self, runtime: Runtime) -> None:
+        client, metrics, settings = runtime.client, runtime.metrics, runtime.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
         self.deployment = DeploymentControllers(
             client,
             settings.members,
-            events=process.events,
+            events=runtime.events,
             metrics=metrics,
-            now=process.now,
-            since=lambda: process.placement_since,
+            now=runtime.now,
+            since=lambda: runtime.placement_since,
         )
-        self._process = process
-        self._samples = Samples(self.caches, max_age=settings.max_age, clock=process.clock)
+        self._runtime = runtime
+        self._samples = Samples(self.caches, max_age=settings.max_age, clock=runtime.clock)
         self._snapshots = Snapshots(
-            self.caches, self._samples, settings, now=process.now, clock=process.clock
+            self.caches, self._samples, settings, now=runtime.now, clock=runtime.clock
         )
         shown = PlacementMetrics(metrics.registry)
         shown.follow(self._samples.count_without_value)
@@ -73,12 +73,12 @@ class PlacementController:
             caches=self.caches,
             settings=settings,
             snapshots=self._snapshots,
-            events=process.events,
+            events=runtime.events,
             metrics=shown,
-            now=process.now,
-            clock=process.clock,
-            references=process.settings.cross_namespace_references,
-            since=lambda: process.placement_since,
+            now=runtime.now,
+            clock=runtime.clock,
+            references=runtime.settings.cross_namespace_references,
+            since=lambda: runtime.placement_since,
         )
         made = partial(Controller, metrics=metrics, reflectors=self.caches.reflectors)
         self._sampler = made(SAMPLER, self._start_sampler)
@@ -92,8 +92,8 @@ class PlacementController:
         self._changed: set[str] = set()
         """Where readings have changed."""
         self._subscribe()
-        process.follow_definitions(self.caches.by_resource)
-        process.follow_definitions(self.deployment.caches.by_resource)
+        runtime.follow_definitions(self.caches.by_resource)
+        runtime.follow_definitions(self.deployment.caches.by_resource)
 
     def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
         self._snapshots.begin()
@@ -104,9 +104,9 @@ class PlacementController:
         self._snapshots.outdate()
         return Sampler(
             self._samples,
-            self._process.questions,
-            home=self._process.namespace,
-            interval=self._process.settings.placement.sample_interval_seconds,
+            self._runtime.questions,
+            home=self._runtime.namespace,
+            interval=self._runtime.settings.placement.sample_interval_seconds,
             wake=queue.add,
             tell=self._sampled_soon,
         )

@@ -49,7 +49,7 @@ class Deployer:
         """The versions that our writes have replaced, until the watch shows a later one."""
         self._memories: dict[str, Memory] = {}
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All: what is to be done stands in no single field."""
         return list(self._applications.keys()) if keys is None else keys
 
@@ -88,9 +88,9 @@ class Deployer:
             return None
         finally:
             self._replaced[key] = frozenset(one_pass.writer.replaced)
-        return self._wait(rest, one_pass, memory)
+        return self._requeue_after(rest, one_pass, memory)
 
-    def _wait(self, rest: Rest, one_pass: DeploymentPass, memory: Memory) -> float | None:
+    def _requeue_after(self, rest: Rest, one_pass: DeploymentPass, memory: Memory) -> float | None:
         """Seconds until a look that no change asks for."""
         if not one_pass.is_unfinished:
             memory.attempts = 0

@@ -39,7 +39,7 @@ class Monitor:
         self._applications = context.caches.applications.store
         self._ending: set[str] = set()
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All: each has a session to be kept."""
         return list(self._clusters.keys()) if keys is None else keys
 

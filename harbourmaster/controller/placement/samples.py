@@ -195,7 +195,7 @@ class Sampler:
         self._log = get_logger("sampler")
         samples.clear()
 
-    def due(self, _keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, _keys: Iterable[str] | None) -> Iterator[str]:
         """What is not asked as it is to be asked now."""
         wanted, held = self._samples.wanted(), self._samples.held
         self._wanted = wanted

@@ -92,7 +92,7 @@ class Deciding(Generic[T]):
         self._store: Store[T] = cache.store
         self._own_writes = OwnWrites()
 
-    def due(self, keys: Iterable[str] | None) -> Iterable[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
         """All: what is to be decided stands in no single field."""
         return list(self._store.keys()) if keys is None else keys
 
@@ -106,8 +106,8 @@ class Deciding(Generic[T]):
             return None
         snapshot = context.snapshots.current()
         namespace = "" if self.is_global else found.metadata.namespace
-        wait = snapshot.wait(namespace, context.clock())
-        return await self._decide(found, snapshot) if wait is None else wait
+        requeue_after = snapshot.requeue_after(namespace, context.clock())
+        return await self._decide(found, snapshot) if requeue_after is None else requeue_after
 
     async def _decide(self, found: T, snapshot: TimedPass) -> float | None:
         raise NotImplementedError

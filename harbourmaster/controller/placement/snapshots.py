@@ -37,7 +37,7 @@ class TimedPass(NamedTuple):
     waits: dict[str, float]
     at: float
 
-    def wait(self, namespace: str, now: float) -> float | None:
+    def requeue_after(self, namespace: str, now: float) -> float | None:
         """Seconds until decisions of a namespace need wait no more; None where they need not."""
         waits = (self.waits.get(namespace, 0.0), self.waits.get("", 0.0))
         left = max(waits) - now

@@ -27,8 +27,8 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.registration.configurations import Configurations
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.caches import Cache
 
 
@@ -67,7 +67,7 @@ class Carried:
 
     def __init__(
         self,
-        process: Process,
+        runtime: Runtime,
         place: BundleField,
         service: str,
         caches: Mapping[str, Cache[Carrier]],
@@ -77,14 +77,14 @@ class Carried:
 
         ``ca_bundle`` gives the PEM, empty for none yet.
         """
-        self._client = process.client
+        self._client = runtime.client
         self._place = place
-        home = process.settings.webhook.service_namespace or process.namespace
+        home = runtime.settings.webhook.service_namespace or runtime.namespace
         self._service = ServiceReference(service, home)
         self._caches = caches
         self._ca_bundle = ca_bundle
-        self._events = process.events
-        self._metrics = process.metrics.registration
+        self._events = runtime.events
+        self._metrics = runtime.metrics.registration
         self._limiter = RepairLimiter()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[str, str] = {}

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harbourmaster.certs.overlap import Action
-    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.registration.carried import Carriers
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.registration.trust import Trust
 
 PUBLISHED: Final = "certs.harbourmaster.dev/next-ca-published"
@@ -52,7 +52,7 @@ class Certificates:
 
     def __init__(
         self,
-        process: Process,
+        runtime: Runtime,
         names: tuple[tuple[str, ...], tuple[str, ...]],
         trust: Trust,
         carriers: Carriers,
@@ -62,16 +62,16 @@ class Certificates:
 
         ``on_announcement`` is called when the carriers must carry more at once.
         """
-        self._client = process.client
-        self._settings = settings = process.settings.certificates
-        self._namespace = process.namespace
+        self._client = runtime.client
+        self._settings = settings = runtime.settings.certificates
+        self._namespace = runtime.namespace
         self._names, self._permitted = names
-        self._store = process.secret.store
+        self._store = runtime.secret.store
         self._trust = trust
         self._carriers = carriers
         self._on_announcement = on_announcement
-        self._events = process.events
-        self._clock = process.now
+        self._events = runtime.events
+        self._clock = runtime.now
         self._lifetimes = Lifetimes(
             authority=timedelta(seconds=settings.ca_lifetime_seconds),
             serving=timedelta(seconds=settings.leaf_lifetime_seconds),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.event_series import ObjectReference
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
@@ -46,19 +46,19 @@ class Configurations:
 
     def __init__(
         self,
-        process: Process,
+        runtime: Runtime,
         stores: Mapping[Resource, Store[dict[str, Any]]],
         ca_bundle: Callable[[], bytes],
     ) -> None:
         """``ca_bundle`` gives the PEM wanted now; empty where there is none yet."""
-        self._client = process.client
-        self._settings = process.settings.webhook
+        self._client = runtime.client
+        self._settings = runtime.settings.webhook
         self._name = name_of(self._settings)
-        self._home = Home(process.namespace)
+        self._home = Home(runtime.namespace)
         self._stores = stores
         self._ca_bundle = ca_bundle
-        self._events = process.events
-        self._metrics = process.metrics.registration
+        self._events = runtime.events
+        self._metrics = runtime.metrics.registration
         self._limiter = RepairLimiter()
         # What was wanted when it was last seen or written so: a change of it is not ours.
         self._agreed: dict[Resource, dict[str, Any]] = {}

@@ -17,7 +17,6 @@ from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_ce
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.objects import decode_object
-from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registration import api_services, conversions
 from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
 from harbourmaster.controller.registration.carried import Carried, Carriers
@@ -25,6 +24,7 @@ from harbourmaster.controller.registration.certificates import Certificates
 from harbourmaster.controller.registration.configurations import RESOURCES, RESYNC, Configurations
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
 from harbourmaster.controller.registry import REGISTRATION
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.errors import ApiError, NotFoundError
 from harbourmaster.registration import break_glass
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import msgspec
 
     from harbourmaster.api.resources import Resource
-    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.registration.carried import Carrier
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.workqueue import WorkQueue
@@ -60,10 +60,10 @@ class Mounts:
     and the others without it within that time: an error is logged and stops nothing.
     """
 
-    def __init__(self, process: Process) -> None:
-        self._client = process.client
-        self._namespace = process.namespace
-        self._data = process.secret_data
+    def __init__(self, runtime: Runtime) -> None:
+        self._client = runtime.client
+        self._namespace = runtime.namespace
+        self._data = runtime.secret_data
         self._seen = ""
         self._reported = ""
         self._log = get_logger("certificates")
@@ -122,24 +122,24 @@ _ROLES: Final = {"authority": CA_CERTIFICATE, "leaf": TLS_CERTIFICATE}
 """The certificates of the Secret by what the metric calls them."""
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
     for role, key in _ROLES.items():
-        process.metrics.certificate_expiry.labels(role).set_function(
-            partial(_seconds_left, process.secret_data, key)
+        runtime.metrics.certificate_expiry.labels(role).set_function(
+            partial(_seconds_left, runtime.secret_data, key)
         )
-    return Part(controllers=(RegistrationController(process).controller,))
+    return Runnables(controllers=(RegistrationController(runtime).controller,))
 
 
 class RegistrationController:
     """The controller and its caches."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._caches = caches = Caches(process.client, process.metrics.watches)
-        caches.include(process.secret)
-        shadow = process.settings.webhook.shadow
-        self._name = name_of(process.settings.webhook)
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._caches = caches = Caches(runtime.client, runtime.metrics.watches)
+        caches.include(runtime.secret)
+        shadow = runtime.settings.webhook.shadow
+        self._name = name_of(runtime.settings.webhook)
         self._configurations = {
             resource: caches.cache(
                 resource,
@@ -150,10 +150,10 @@ class RegistrationController:
         }
         converted = () if shadow else CONVERTED
         self._definitions = self._named(DEFINITIONS, converted, decode_converted, "conversion of")
-        served = SERVED if process.settings.metrics.custom_metrics_api and not shadow else ()
+        served = SERVED if runtime.settings.metrics.custom_metrics_api and not shadow else ()
         self._api_services = self._named(API_SERVICES, served, decode_api_service, "apiservice")
         self.controller = Controller(
-            REGISTRATION, self._start, process.metrics, reflectors=caches.reflectors
+            REGISTRATION, self._start, runtime.metrics, reflectors=caches.reflectors
         )
         for reflector in caches.reflectors:
             reflector.subscribe(self.controller.changed)
@@ -161,24 +161,24 @@ class RegistrationController:
             configuration.subscribe(self._note_break_glass)
 
     def _start(self, queue: WorkQueue) -> _Work:
-        process, settings, trust = self._process, self._process.settings, Trust()
+        runtime, settings, trust = self._runtime, self._runtime.settings, Trust()
 
         def ca_bundle() -> bytes:
-            return trust.bundle(process.secret_data(), process.now())
+            return trust.bundle(runtime.secret_data(), runtime.now())
 
         stores = {resource: each.store for resource, each in self._configurations.items()}
-        configurations = Configurations(process, stores, ca_bundle)
+        configurations = Configurations(runtime, stores, ca_bundle)
         carriers = Carriers(
             configurations,
             Carried(
-                process,
+                runtime,
                 conversions.PLACE,
                 settings.webhook.service_name,
                 self._definitions,
                 ca_bundle,
             ),
             Carried(
-                process,
+                runtime,
                 api_services.PLACE,
                 settings.metrics.service_name,
                 self._api_services,
@@ -186,23 +186,23 @@ class RegistrationController:
             ),
         )
         # A leader before us may have trusted what the Secret has lost since.
-        trust.remember(configurations.present_bundles(), process.now())
-        names = names_of(settings, process.namespace)
-        permitted = names_of(settings, process.namespace, enabled=False)
+        trust.remember(configurations.present_bundles(), runtime.now())
+        names = names_of(settings, runtime.namespace)
+        permitted = names_of(settings, runtime.namespace, enabled=False)
         certificates = Certificates(
-            process,
+            runtime,
             (names, permitted),
             trust,
             carriers,
             on_announcement=lambda: queue.add(CARRIERS),
         )
-        return _Work(certificates, carriers, Mounts(process))
+        return _Work(certificates, carriers, Mounts(runtime))
 
     def _note_break_glass(self, _keys: frozenset[str]) -> None:
         # On every replica: another may lead next, and break-glass mode stays on.
         for resource, cache in self._configurations.items():
             is_on = break_glass.standing(cache.store.get(self._name)) is not None
-            gauge = self._process.metrics.registration.break_glass
+            gauge = self._runtime.metrics.registration.break_glass
             gauge.labels(resource.kind).set(is_on)
 
     def _named(
@@ -235,7 +235,7 @@ class _Work:
             MOUNTS: mounts,
         }
 
-    def due(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
+    def map_changes(self, _keys: Iterable[str] | None) -> tuple[str, ...]:
         """All: each depends on all that is watched, and a look that finds nothing costs little."""
         self._certificates.observe()
         return tuple(self._parts)

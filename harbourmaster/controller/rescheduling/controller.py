@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
 from harbourmaster.controller.rescheduling.context import History, ReschedulingContext
@@ -17,12 +16,13 @@ from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH,
 from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
 from harbourmaster.controller.rescheduling.notices import Notices
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.deadline import elapsed
 from harbourmaster.kube.event_series import Allowance
 from harbourmaster.kube.events import EventRecorder
 
 if TYPE_CHECKING:
-    from harbourmaster.controller.parts import Process
+    from harbourmaster.controller.runtime import Runtime
 
 REPORTER: Final = "rescheduler"
 """Ends the name of who tells events, and begins theirs."""
@@ -34,14 +34,14 @@ _OVERALL: Final = Allowance(burst=500, period=0.1)
 _LANES: Final = 4
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start the controller."""
-    settings, client, metrics = process.settings.rescheduling, process.client, process.metrics
+    settings, client, metrics = runtime.settings.rescheduling, runtime.client, runtime.metrics
     events = EventRecorder(
         client,
         controller=REPORTER,
-        instance=process.identity,
-        namespace=process.namespace,
+        instance=runtime.identity,
+        namespace=runtime.namespace,
         queue_size=_QUEUE,
         overall=_OVERALL,
         lanes=_LANES,
@@ -52,7 +52,7 @@ def start(process: Process) -> Part:
         client,
         criteria,
         metrics.watches,
-        namespace=process.namespace,
+        namespace=runtime.namespace,
         switch=settings.kill_switch,
     )
     notices = Notices(
@@ -60,11 +60,11 @@ def start(process: Process) -> Part:
     )
     context = ReschedulingContext(
         client=client,
-        lease=(process.settings.leader_election.lease_name, process.namespace),
+        lease=(runtime.settings.leader_election.lease_name, runtime.namespace),
         settings=settings,
         caches=caches,
         criteria=criteria,
-        planning=planner_settings(settings, process.namespace),
+        planning=planner_settings(settings, runtime.namespace),
         notices=notices,
         history=History(settings),
         clock=elapsed,
@@ -82,7 +82,7 @@ def start(process: Process) -> Part:
     )
     for cache, kind in ((caches.pods, POD), (caches.nodes, NODE), (caches.switch, SWITCH)):
         cache.subscribe(partial(_changed, controller, kind))
-    return Part(
+    return Runnables(
         controllers=(controller,),
         background=(events.run,),
         on_leading=(notices.leading,),

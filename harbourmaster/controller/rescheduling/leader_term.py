@@ -82,7 +82,7 @@ class LeaderTerm:
         self._counted: set[str] = set()
         """The uids of the pods that were counted as unschedulable."""
 
-    def due(self, keys: Iterable[str] | None) -> Iterator[str]:
+    def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """What to look at; at the beginning, all that an earlier leader has left comes first."""
         if keys is None:
             yield from self._everything()
@@ -185,10 +185,10 @@ class LeaderTerm:
                 self._flows.put(following.flow)
                 if following.action is Action.WAIT:
                     await self._shorten(following.flow)
-                    return following.wait
-                wait = await self._act(following)
-                if wait is not None:
-                    return wait
+                    return following.requeue_after
+                requeue_after = await self._act(following)
+                if requeue_after is not None:
+                    return requeue_after
         finally:
             if self._context.clock() - self._reported_at >= REPORT_SECONDS:
                 self._report_totals()
@@ -215,10 +215,10 @@ class LeaderTerm:
         pending = self._context.caches.pending(flow.key)
         match following.action:
             case Action.QUALIFY if pending is not None:
-                wait = await self._qualifying.wait(flow, pending)
-                if wait is None and self._flows.is_current(flow):
+                requeue_after = await self._qualifying.wait(flow, pending)
+                if requeue_after is None and self._flows.is_current(flow):
                     self._flows.put(flow.at(FlowState.PLAN, now))
-                return wait
+                return requeue_after
             case Action.PLAN:
                 self._queue.add(key_of(PLANS))
                 return self._context.settings.housekeeping_interval_seconds

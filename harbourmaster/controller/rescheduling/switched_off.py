@@ -12,10 +12,10 @@ import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.parts import Part
 from harbourmaster.controller.registry import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.rescheduling.reservations import NodeWrites, WriteResult
+from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.reservation import arrange, decode_held
@@ -24,8 +24,8 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harbourmaster.controller.parts import Process
     from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
+    from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.client import Client
     from harbourmaster.rescheduling.reservation import Held
 
@@ -44,10 +44,10 @@ class _Review(msgspec.Struct, frozen=True):
 _decode_review: Final = msgspec.json.Decoder(_Review).decode
 
 
-def start(process: Process) -> Part:
+def start(runtime: Runtime) -> Runnables:
     """Start a controller that only releases what rescheduling may have reserved."""
-    off = SwitchedOff(process.client, process.settings.rescheduling)
-    return Part(controllers=(Controller(RESCHEDULING, lambda _queue: off, process.metrics),))
+    off = SwitchedOff(runtime.client, runtime.settings.rescheduling)
+    return Runnables(controllers=(Controller(RESCHEDULING, lambda _queue: off, runtime.metrics),))
 
 
 class SwitchedOff:
@@ -59,7 +59,7 @@ class SwitchedOff:
         self._reservations = NodeWrites(client)
         self._log = get_logger(RESCHEDULING)
 
-    def due(self, keys: Iterable[str] | None) -> tuple[str, ...]:
+    def map_changes(self, keys: Iterable[str] | None) -> tuple[str, ...]:
         """All nodes, once."""
         return (_ALL,) if keys is None else ()
 

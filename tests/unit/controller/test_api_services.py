@@ -158,7 +158,7 @@ async def test_a_secret_of_an_older_version_gets_a_leaf_with_the_new_names(setti
 async def test_every_replica_hears_of_a_new_leaf(setting):
     heard = asyncio.Event()
     setting.start()
-    setting.process.secret.subscribe(lambda _keys: heard.set())
+    setting.runtime.secret.subscribe(lambda _keys: heard.set())
     async with asyncio.timeout(PATIENCE):
         await heard.wait()
-    assert setting.process.secret_data()["tls.crt"]
+    assert setting.runtime.secret_data()["tls.crt"]

@@ -20,7 +20,7 @@ class Recorder:
         self.faults = []
         self.came = asyncio.Event()
 
-    def due(self, keys):
+    def map_changes(self, keys):
         return ["all"] if keys is None else [f"due {key}" for key in keys]
 
     async def reconcile(self, key):

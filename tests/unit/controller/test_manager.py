@@ -170,7 +170,9 @@ async def test_one_controller_s_missing_rights_do_not_stop_the_other(start, api,
 
 
 async def test_a_crash_of_one_controller_does_not_stop_the_other(start, api, monkeypatch):
-    monkeypatch.setattr("harbourmaster.controller.namespaces.NamespaceLabels.due", lambda *_: 1 / 0)
+    monkeypatch.setattr(
+        "harbourmaster.controller.namespaces.NamespaceLabels.map_changes", lambda *_: 1 / 0
+    )
     found = await start()
     await until_registered(api)
     zero = 'harbourmaster_controller_restarts_total{controller="namespaces"} 0.0'
@@ -189,7 +191,7 @@ async def test_the_lease_says_since_when_placement_is_on(start, api):
         found = await start(**values)
         await found.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
         marks = api.get(LEASES, LEASE, HOME)["metadata"].get("annotations") or {}
-        since = found.manager._process.placement_since
+        since = found.manager._runtime.placement_since
         await found.end()
         return marks.get(PLACEMENT_SINCE, ""), since
 
@@ -207,7 +209,7 @@ async def test_without_an_election_placement_counts_from_the_start_of_the_proces
     on = {"controllers": ["placement"], "placement": {"enabled": True}}
     found = await start(leaderElection={"enabled": False}, **on)
     await found.until("/metrics", lambda answer: "harbourmaster_leader 1.0" in answer[1])
-    assert moment(found.manager._process.placement_since) is not None
+    assert moment(found.manager._runtime.placement_since) is not None
 
 
 async def test_without_registration_nothing_of_it_is_read_or_written(start, api):

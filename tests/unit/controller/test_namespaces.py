@@ -9,7 +9,7 @@ import pytest
 
 from harbourmaster.api.resources import NAMESPACES
 from harbourmaster.controller.namespaces import agrees, decide, decode, start
-from harbourmaster.controller.parts import Process
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 
 LABEL = "gates.harbourmaster.dev/enabled"
@@ -82,8 +82,8 @@ def test_a_namespace_that_ends_is_left_alone():
 
 def controller_of(client, events, metrics, excluded):
     settings = msgspec.convert({"webhook": {"excludedNamespaces": excluded}}, ControllerSettings)
-    process = Process(settings, client, "harbour", events=events, metrics=metrics)
-    (controller,) = start(process).controllers
+    runtime = Runtime(settings, client, "harbour", events=events, metrics=metrics)
+    (controller,) = start(runtime).controllers
     return controller
 
 

@@ -94,7 +94,7 @@ async def test_a_controller_traces_what_its_queue_brings(tracer, memory, metrics
         def __init__(self):
             self.done = asyncio.Event()
 
-        def due(self, _keys):
+        def map_changes(self, _keys):
             return ["all"]
 
         async def reconcile(self, _key):

@@ -75,9 +75,9 @@ def test_a_workload_notes_when_its_deployment_began():
     outcome = walk.go()
     assert walk.status.deployment_start_time == STAMP
     assert walk.status.deployment_status == "Progressing"
-    assert outcome.wait == 300
+    assert outcome.requeue_after == 300
     walk.later(100)
-    assert walk.go().wait == 200
+    assert walk.go().requeue_after == 200
     assert walk.status.deployment_start_time == STAMP
 
 
@@ -86,7 +86,7 @@ def test_the_timeout_is_that_of_now():
     walk.go()
     walk.later(20)
     walk.rules = Rules(observability_timeout=21.5)
-    assert walk.go().wait == 1.5
+    assert walk.go().requeue_after == 1.5
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(9.9, "Progressing"), (10, "Failed")])

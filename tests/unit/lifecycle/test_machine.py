@@ -87,7 +87,7 @@ def test_an_app_without_checks_goes_through_all_phases_in_one_pass():
     assert walk.status.current_phase == "Completed"
     assert walk.status.status == "Succeeded"
     assert (walk.status.start_time, walk.status.end_time) == (STAMP, STAMP)
-    assert outcome.wait is None
+    assert outcome.requeue_after is None
 
 
 def test_a_workload_without_checks_waits_for_its_pods_only():

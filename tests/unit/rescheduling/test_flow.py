@@ -64,7 +64,7 @@ def test_a_flow_ends_with_its_reason(state, found):
 
 def test_the_delay_counts_from_our_own_first_sight():
     first = advance(flow(FlowState.DETECTED, settled_from=None), seen(), 50.0, TIMES)
-    assert (first.action, first.wait, first.flow.settled_from) == (Action.WAIT, 10, 50)
+    assert (first.action, first.requeue_after, first.flow.settled_from) == (Action.WAIT, 10, 50)
     assert advance(first.flow, seen(), 59.9, TIMES).action is Action.WAIT
     assert advance(first.flow, seen(), 60.0, TIMES).action is Action.QUALIFY
 
@@ -75,7 +75,7 @@ def test_the_delay_begins_anew_when_the_scheduler_does_something(state, found):
     before = advance(flow(state), seen(found), 100.0, TIMES)
     assert before.action is Action.WAIT
     assert (before.flow.state, before.flow.settled_from) == (FlowState.DETECTED, None)
-    assert advance(before.flow, seen(), 101.0, TIMES).wait == 10
+    assert advance(before.flow, seen(), 101.0, TIMES).requeue_after == 10
 
 
 def test_a_stuck_preemption_is_ignored():
@@ -108,8 +108,8 @@ def test_nothing_lasts_longer_than_the_deadline(state):
     assert action(state, found, now=600.0, accepted=frozenset("a")) is Action.TIMEOUT
     before = advance(flow(state, since=599.5, accepted=frozenset("a")), found, 599.5, TIMES)
     if before.action is Action.WAIT:
-        assert before.wait is not None
-        assert before.wait <= 0.5
+        assert before.requeue_after is not None
+        assert before.requeue_after <= 0.5
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_each_state_has_its_next_action(state, changes, expected):
 def test_those_that_were_evicted_are_waited_for():
     draining = flow(FlowState.DRAIN, accepted=frozenset("ab"), since=0.0)
     waiting = advance(draining, seen(leaving=frozenset("a")), 39.0, TIMES)
-    assert (waiting.action, waiting.wait) == (Action.WAIT, 1)
+    assert (waiting.action, waiting.requeue_after) == (Action.WAIT, 1)
     assert advance(draining, seen(leaving=frozenset("a")), 40.0, TIMES).action is Action.MOVE
     gone = advance(draining, seen(), 39.0, TIMES)
     assert (gone.action, gone.flow.state, gone.flow.since) == (Action.WAIT, FlowState.BIND, 39)
@@ -160,7 +160,7 @@ def test_lost_room_is_made_again_at_most_twice():
     at, now = flow(FlowState.BIND, accepted=frozenset("ab")), 0.0
     for replans in (1, 2):
         early = advance(at, seen(has_room=False), now + 0.5, TIMES)
-        assert (early.action, early.wait) == (Action.WAIT, 0.5)
+        assert (early.action, early.requeue_after) == (Action.WAIT, 0.5)
         again = advance(at, seen(has_room=False), now + 1.0, TIMES)
         assert (again.flow.state, again.flow.replans) == (FlowState.VERIFY, replans)
         now += 5.0
@@ -170,7 +170,7 @@ def test_lost_room_is_made_again_at_most_twice():
 
 def test_unused_room_is_given_up():
     binding = flow(FlowState.BIND, accepted=frozenset("ab"))
-    assert advance(binding, seen(has_room=True), 59.0, TIMES).wait == 1
+    assert advance(binding, seen(has_room=True), 59.0, TIMES).requeue_after == 1
     assert advance(binding, seen(has_room=True), 60.0, TIMES).action is Action.FAIL
 
 
@@ -245,8 +245,8 @@ def test_nothing_is_evicted_but_for_a_pod_that_waits(  # noqa: PLR0913, PLR0917 
     if after.action in {Action.PLAN, Action.QUALIFY}:
         assert found is Observation.WAITING
     if after.action is Action.WAIT and after.flow.is_live:
-        assert after.wait is not None
-        assert 0 < after.wait <= 600
+        assert after.requeue_after is not None
+        assert 0 < after.requeue_after <= 600
     assert after.flow.accepted == at.accepted
     # To look again at the same moment changes nothing more.
     if after.action is Action.WAIT:

@@ -46,7 +46,7 @@ async def test_a_verdict_is_never_touched_again(ready):
     ready.definition(objective("other"))
     ready.questions.answers["sum(up)"] = "0"
     ready.sync()
-    assert list(ready.analyses.due(None)) == []
+    assert list(ready.analyses.map_changes(None)) == []
     assert await ready.settle(1000) is None
     ready.restart()
     assert await ready.settle(1000) is None
@@ -205,11 +205,11 @@ async def test_an_analysis_that_is_deleted_is_forgotten(ready):
     await asyncio.sleep(0)
     ready.api.objects.delete(ANALYSES, "prod", "release")
     ready.sync()
-    assert list(ready.analyses.due(["prod/release"])) == ["prod/release"]
+    assert list(ready.analyses.map_changes(["prod/release"])) == ["prod/release"]
     assert await ready.look() is None
     await asyncio.sleep(0)
     assert hanging.cancelled()
-    assert list(ready.analyses.due(None)) == []
+    assert list(ready.analyses.map_changes(None)) == []
 
 
 @pytest.mark.parametrize("first", [answer("9", END), NoValuesError("no values in query result")])

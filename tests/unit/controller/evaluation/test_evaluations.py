@@ -268,7 +268,7 @@ async def test_c77_a_success_on_the_last_try_stays_one_after_a_restart(evaluated
     assert (before["retryCount"], before["overallStatus"]) == (2, "Succeeded")
     evaluated.restart()
     evaluated.metric("cpus", "3")
-    assert list(evaluated.evaluations.due(None)) == []
+    assert list(evaluated.evaluations.map_changes(None)) == []
     assert await evaluated.look(60) is None
     assert evaluated.status == before
     assert evaluated.signals.reasons == []
@@ -441,14 +441,16 @@ async def test_due_are_those_without_a_verdict_and_those_to_be_forgotten(world):
     world.evaluation("other", status={**PROGRESSING, "overallStatus": "Failed"})
     world.definition(("cpus", ">5"))
     world.sync()
-    assert list(world.evaluations.due(None)) == ["prod/pre-eval-checks-1"]
-    assert list(world.evaluations.due(["prod/other", "prod/none"])) == []
+    assert list(world.evaluations.map_changes(None)) == ["prod/pre-eval-checks-1"]
+    assert list(world.evaluations.map_changes(["prod/other", "prod/none"])) == []
     await world.look()
     world.api.remove(EVALUATIONS, "pre-eval-checks-1", "prod")
     world.sync()
-    assert list(world.evaluations.due(["prod/pre-eval-checks-1"])) == ["prod/pre-eval-checks-1"]
+    assert list(world.evaluations.map_changes(["prod/pre-eval-checks-1"])) == [
+        "prod/pre-eval-checks-1"
+    ]
     await world.evaluations.reconcile("prod/pre-eval-checks-1")
-    assert list(world.evaluations.due(["prod/pre-eval-checks-1"])) == []
+    assert list(world.evaluations.map_changes(["prod/pre-eval-checks-1"])) == []
 
 
 async def test_a_stale_value_never_passes(evaluated):

@@ -27,13 +27,13 @@ from helpers.metric_controller import NAME, START, answer, settle
 
 async def test_our_own_writes_wake_nobody(metered):
     await metered.look()
-    assert list(metered.metrics.due(["prod/cpus"])) == []
+    assert list(metered.metrics.map_changes(["prod/cpus"])) == []
     metered.metric(labels={"a": "b"})
     metered.sync()
-    assert list(metered.metrics.due(["prod/cpus"])) == []
+    assert list(metered.metrics.map_changes(["prod/cpus"])) == []
     metered.edit(query="more")
     metered.sync()
-    assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
+    assert list(metered.metrics.map_changes(["prod/cpus"])) == ["prod/cpus"]
 
 
 async def test_nothing_is_asked_any_more_when_the_term_is_over(metered):
@@ -135,7 +135,7 @@ async def test_a_provider_that_comes_is_asked_at_once(metered):
     assert metered.status()["errMsg"] == "KeptnMetricsProvider prod/prometheus not found"
     metered.provider()
     metered.sync()
-    assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
+    assert list(metered.metrics.map_changes(["prod/cpus"])) == ["prod/cpus"]
     await metered.look(1)
     assert metered.status()["value"] == "4"
 
@@ -265,11 +265,11 @@ async def test_a_metric_that_is_gone_is_forgotten(metered):
     await metered.look()
     metered.api.remove(KEPTN_METRICS, "cpus", "prod")
     metered.sync()
-    assert list(metered.metrics.due(["prod/cpus"])) == ["prod/cpus"]
+    assert list(metered.metrics.map_changes(["prod/cpus"])) == ["prod/cpus"]
     assert await metered.look() is None
     await settle()
     assert hanging.cancelled()
-    assert list(metered.metrics.due(["prod/cpus"])) == []
+    assert list(metered.metrics.map_changes(["prod/cpus"])) == []
     assert metered.writes == 0
 
 

@@ -14,7 +14,7 @@ from harbourmaster.certs.errors import UnreadableError
 from harbourmaster.certs.handover import mark_of
 from harbourmaster.certs.reload import TlsOptions
 from harbourmaster.controller.extender.rollouts import MARK, Rollouts, rollouts_controller
-from harbourmaster.controller.parts import Process
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.certificates import MountedCertificate
 from helpers.patience import PATIENCE
@@ -61,14 +61,14 @@ def leaf():
 
 
 @pytest.fixture
-def process(client, events, metrics):
-    return Process(ControllerSettings(), client, HOME, events=events, metrics=metrics)
+def runtime(client, events, metrics):
+    return Runtime(ControllerSettings(), client, HOME, events=events, metrics=metrics)
 
 
 @pytest.fixture
-def rollouts(api, process, leaf):
+def rollouts(api, runtime, leaf):
     api.define(DEPLOYMENTS)
-    return Rollouts(process, leaf, NAME)
+    return Rollouts(runtime, leaf, NAME)
 
 
 def deploy(api, name=NAME, annotations=OTHERS):
@@ -143,12 +143,12 @@ async def test_without_the_right_it_is_said_once(api, rollouts, events):
 
 
 async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
-    api, process, leaf, events, lead
+    api, runtime, leaf, events, lead
 ):
     api.define(DEPLOYMENTS)
     deploy(api)
     api.fail_next("patch", status=500)
-    lead(rollouts_controller(process, leaf, NAME))
+    lead(rollouts_controller(runtime, leaf, NAME))
     async with asyncio.timeout(PATIENCE):
         await events.until("AuthorityChanged")
         leaf.become(AFTER)
@@ -156,11 +156,11 @@ async def test_a_failed_attempt_is_made_again_and_a_new_authority_calls(
     assert template(api)["metadata"]["annotations"][MARK] == mark_of(AFTER)
 
 
-async def test_a_mounted_certificate_calls_too(api, process, events, lead, background, tmp_path):
+async def test_a_mounted_certificate_calls_too(api, runtime, events, lead, background, tmp_path):
     api.define(DEPLOYMENTS)
     deploy(api)
     leaf = MountedCertificate("extender", TlsOptions(), str(tmp_path))
-    lead(rollouts_controller(process, leaf, NAME))
+    lead(rollouts_controller(runtime, leaf, NAME))
     # It looks, and there is nothing yet.
     await asyncio.sleep(0.05)
     mount(tmp_path, BEFORE)

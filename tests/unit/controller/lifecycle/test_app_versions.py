@@ -357,7 +357,7 @@ async def test_a_version_that_vanishes_is_no_fault(begin, server):
     assert life.signals.kept == []
     life.sync()
     assert await reconciler.reconcile(KEY) is None
-    assert list(reconciler.due([KEY])) == []
+    assert list(reconciler.map_changes([KEY])) == []
 
 
 async def test_a_version_that_is_being_deleted_is_left_alone(begin, server):
@@ -365,7 +365,7 @@ async def test_a_version_that_is_being_deleted_is_left_alone(begin, server):
     ending = replace(version.metadata, deletion_timestamp="2026-11-21T18:00:00Z")
     life = begin(replace(version, metadata=ending))
     (reconciler,) = life.reconcilers
-    assert list(reconciler.due(None)) == list(reconciler.due([KEY])) == []
+    assert list(reconciler.map_changes(None)) == list(reconciler.map_changes([KEY])) == []
     await reconciler.reconcile(KEY)
     assert server.requests == []
 
@@ -377,7 +377,7 @@ async def test_thousands_of_finished_versions_cost_no_request(begin, server, sta
         server.put(APP_VERSIONS, version)
     life = begin()
     (reconciler,) = life.reconcilers
-    assert list(reconciler.due(None)) == []
+    assert list(reconciler.map_changes(None)) == []
     await reconciler.reconcile("prod/shop-1")
     assert server.requests == []
     assert life.signals.kept == []

@@ -89,7 +89,7 @@ async def life(server, signals):
     for _ in range(60):
         before = (len(server.requests), server.objects.version)
         for reconciler in both.reconcilers:
-            for key in sorted(reconciler.due(None)):
+            for key in sorted(reconciler.map_changes(None)):
                 # What fails is tried again, as the queue does.
                 with contextlib.suppress(ApiError):
                     await reconciler.reconcile(key)

@@ -299,6 +299,6 @@ async def test_a_new_leader_looks_at_the_versions_of_all_waiting_pods():
     waits.wait("waiter-1", "waiter-2")
     waits.wait("free", gates=())
     waits.wait("next", annotations=keptn(version="2.0"))
-    assert set(waits.reconciler.due(None)) == {KEY, "prod/shop-waiter-2.0"}
-    assert set(waits.reconciler.due(["prod/one"])) == {"prod/one"}
+    assert set(waits.reconciler.map_changes(None)) == {KEY, "prod/shop-waiter-2.0"}
+    assert set(waits.reconciler.map_changes(["prod/one"])) == {"prod/one"}
     assert GATE in waits.caches.pods.store.get("prod/next").gates

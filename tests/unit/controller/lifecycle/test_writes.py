@@ -85,5 +85,5 @@ async def test_a_watch_that_is_behind_lets_nothing_be_made_twice(api, client, mo
         stored = put(api, PODS, pod(f"waiter-{number}"))
         found = decode_pod(msgspec.json.encode(stored))
         context.caches.pods.store.put(found.key, found)
-    await asyncio.gather(*(pods.reconcile(key) for key in pods.due(None)))
+    await asyncio.gather(*(pods.reconcile(key) for key in pods.map_changes(None)))
     assert len(api.seen("create")) == 2

@@ -159,7 +159,7 @@ def test_a_magnum_cluster_wakes_itself(stage):
 
 def test_both_mirrors_of_a_kind_are_woken_when_it_comes(stage):
     name = f"{CLUSTERS.plural}.{CLUSTERS.group}"
-    found = stage.controller._process._definitions._mirrors[name]
+    found = stage.controller._runtime._definitions._mirrors[name]
     deployment = stage.controller.deployment.caches.clusters
     assert found == [stage.caches.clusters, deployment]
 

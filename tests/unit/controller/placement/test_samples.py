@@ -139,7 +139,7 @@ async def test_a_value_counts_until_it_is_too_old(measured):
 
 
 async def test_the_look_at_which_a_value_gets_too_old_comes_by_itself(measured):
-    (key,) = measured.sampler.due(None)
+    (key,) = measured.sampler.map_changes(None)
     await measured.sampler.reconcile(key)
     await asyncio.sleep(0)
     await asyncio.sleep(0)

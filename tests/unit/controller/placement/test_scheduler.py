@@ -99,7 +99,7 @@ async def test_the_hold_off_has_a_fixed_end_that_no_event_puts_off():
 
 async def test_one_that_waits_for_a_person_gets_a_condition_once_and_is_placed_when_confirmed():
     stage = two_berths()
-    stage.controller._process.placement_since = "2026-03-01T12:00:00Z"
+    stage.controller._runtime.placement_since = "2026-03-01T12:00:00Z"
     old = {"creationTimestamp": "2026-03-01T11:59:59Z"}
     stage.put(APPLICATIONS, "app", **old)
     assert await stage.look() is None
@@ -239,7 +239,7 @@ async def test_one_that_cannot_be_written_or_read_harms_no_other():
     stage.faults["cursed"] = InvalidError("status is refused", status=422)
     queue = WorkQueue("scheduler")
     scheduler = stage.schedulers[APPLICATIONS]
-    for key in scheduler.due(None):
+    for key in scheduler.map_changes(None):
         queue.add(key)
     errors = []
     working = work(

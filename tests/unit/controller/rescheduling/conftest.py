@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.registry import CONTROLLERS
 from harbourmaster.controller.rescheduling.context import ReschedulingContext
 from harbourmaster.controller.rescheduling.controller import start
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.evicting import HOME, QUICK, EvictingApi, full
@@ -61,7 +61,7 @@ def controlled(client, monkeypatch):
         monkeypatch.setattr(f"{module}.ReschedulingContext", context)
         settings = msgspec.convert({"rescheduling": {**QUICK, **changed}}, ControllerSettings)
         metrics = create_controller_metrics("0", CONTROLLERS)
-        return start(Process(settings, client, HOME, events=None, metrics=metrics, identity="one"))
+        return start(Runtime(settings, client, HOME, events=None, metrics=metrics, identity="one"))
 
     make.contexts = []
     return make

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from harbourmaster.api.resources import SELF_ACCESS_REVIEWS
-from harbourmaster.controller.parts import Process
 from harbourmaster.controller.rescheduling.switched_off import start
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.evicting import ANNOTATION, HOME, KEY, EvictingApi, until
 
@@ -30,8 +30,8 @@ async def switched_off(api, metrics, *, allowed):
     path = SELF_ACCESS_REVIEWS.path()
     api.fail_next("POST", path, count=None, status=201, body=body)
     async with api.client() as client:
-        process = Process(ControllerSettings(), client, HOME, events=None, metrics=metrics)
-        (controller,) = start(process).controllers
+        runtime = Runtime(ControllerSettings(), client, HOME, events=None, metrics=metrics)
+        (controller,) = start(runtime).controllers
         task = asyncio.create_task(controller.lead())
         try:
             yield

@@ -41,7 +41,7 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 """Works until cancelled."""
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class Runnables(Struct, frozen=True, kw_only=True):
     """What a controller contributes to its process."""
 
     controllers: tuple[Controller, ...] = ()
@@ -54,7 +54,7 @@ class Part(Struct, frozen=True, kw_only=True):
     """The caches that the dashboard reads, by its names for them."""
 
 
-class Process:
+class Runtime:
     """What the controllers of one process get.
 
     What several of them share is made when the first of them asks for it, so they may start in any
@@ -122,7 +122,7 @@ class Process:
     @cached_property
     def namespaces(self) -> Cache[LabelledNamespace]:
         """The Namespaces."""
-        # It makes a Part itself.
+        # The module imports this one.
         from harbourmaster.controller.namespaces import decode  # noqa: PLC0415
 
         return Cache(
