@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "harbourmaster"
 REMAINING: Final = [
-    ["controller.namespaces", "controller.parts"],
+    ["controller.namespaces", "controller.runtime"],
     ["kube.connection", "kube.kubeconfig"],
     ["telemetry.span_export", "telemetry.spans", "telemetry.tracing"],
 ]
