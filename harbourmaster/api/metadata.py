@@ -5,14 +5,19 @@ Empty fields are not written, as by Go programs (``omitempty``). Times are RFC 3
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MAX_ANNOTATIONS: Final = 16 * 1024
 """Characters of annotations that a cache keeps of an object."""
+NO_OVERRIDE: Final = "gates.harbourmaster.dev/no-override"
+"""Annotation of a shared definition: one of the same name in a namespace does not hide it."""
 
 
 class _Wire(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
@@ -104,3 +109,24 @@ def compact(metadata: Metadata) -> Metadata:
             break
         kept[key] = annotations[key]
     return replace(metadata, annotations=kept)
+
+
+class HasMetadata(Protocol):
+    """An object with all its metadata."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Name, namespace, annotations and so on."""
+
+
+D = TypeVar("D", bound=HasMetadata)
+
+
+def choose_definition(candidates: Iterable[D | None]) -> D | None:
+    """Return the definition that counts, of those of one name in the namespaces that are searched.
+
+    It is the first that exists, unless one is marked with NO_OVERRIDE.
+    """
+    existing = [candidate for candidate in candidates if candidate is not None]
+    marked = (each for each in existing if each.metadata.annotations.get(NO_OVERRIDE))
+    return next(marked, existing[0] if existing else None)

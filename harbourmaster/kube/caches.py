@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import compact
+from harbourmaster.api.metadata import HasMetadata, choose_definition, compact
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.kube.store import Store
 from harbourmaster.telemetry.logging import get_logger
@@ -16,27 +16,15 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from harbourmaster.api.metadata import Metadata
     from harbourmaster.api.resources import Resource
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
-
-
-class HasMetadata(Protocol):
-    """An object with all its metadata."""
-
-    @property
-    def metadata(self) -> Metadata:
-        """Name, namespace, annotations and so on."""
 
 
 T = TypeVar("T")
 D = TypeVar("D", bound=HasMetadata)
 Listener = Callable[[frozenset[str]], None]
 """Takes the keys that changed."""
-
-NO_OVERRIDE: Final = "gates.harbourmaster.dev/no-override"
-"""Annotation of a shared definition: one of the same name in a namespace does not hide it."""
 
 _log = get_logger("caches")
 
@@ -93,14 +81,8 @@ class Caches:
         return {source: getattr(self, name) for source, name in sources.items()}
 
     def definition(self, cache: Reflector[D], name: str, namespaces: Iterable[str]) -> D | None:
-        """The object of that name in the first of the namespaces that has it.
-
-        One that is marked with ``NO_OVERRIDE`` comes before those of earlier namespaces.
-        """
-        found = [cache.store.get(f"{namespace}/{name}") for namespace in namespaces]
-        there = [each for each in found if each is not None]
-        marked = (each for each in there if each.metadata.annotations.get(NO_OVERRIDE))
-        return next(marked, there[0] if there else None)
+        """Return the object of that name that counts, by ``choose_definition``."""
+        return choose_definition(cache.store.get(f"{place}/{name}") for place in namespaces)
 
     def cache(
         self,

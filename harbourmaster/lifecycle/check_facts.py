@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harbourmaster.api.metadata import choose_definition
+from harbourmaster.api.resources import (
+    EVALUATION_DEFINITIONS,
+    EVALUATIONS,
+    KEPTN_METRICS,
+    TASK_DEFINITIONS,
+    TASKS,
+    WORKLOADS,
+    Resource,
+)
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.evaluation.freshness import newest, read
 from harbourmaster.evaluation.metric_status import value_time
@@ -32,6 +42,7 @@ from harbourmaster.lifecycle.model import (
 )
 from harbourmaster.lifecycle.phases import TASK, phases_of
 from harbourmaster.lifecycle.wait_items import ItemReport
+from harbourmaster.lifecycle.waiting import app_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,6 +54,10 @@ _BEFORE: Final = 2
 STALE_AFTER: Final = 2.0
 """As ``staleAfterIntervals`` by default."""
 Kind: TypeAlias = Literal["task", "evaluation"]
+Find: TypeAlias = Callable[[Resource, str], Any]
+"""Returns the object of a kind by its key ``namespace/name``, or None."""
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -68,6 +83,66 @@ class Facts(Struct, frozen=True, kw_only=True):
     """A cycle of waits that the pod is part of; empty for none."""
     unread: Collection[str] = ()
     """Kinds such as KeptnAppVersion."""
+
+
+class Lookup(Mapping[K, T], Generic[K, T]):
+    """A mapping whose values are found when they are read; it has no list of keys."""
+
+    def __init__(self, find: Callable[[K], T | None]) -> None:
+        self._find = find
+
+    def __getitem__(self, key: K) -> T:
+        value = self._find(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def facts_in(namespace: str, places: Collection[str], find: Find) -> Facts:
+    """Return the facts about all checks in a namespace, each found when it is read.
+
+    Definitions and metrics are searched in the namespaces ``places``, in their order.
+    """
+
+    def child(kind: Resource) -> Lookup[str, Any]:
+        return Lookup(lambda name: find(kind, f"{namespace}/{name}"))
+
+    def definition(kind: Resource) -> Lookup[str, Any]:
+        return Lookup(
+            lambda name: choose_definition(find(kind, f"{place}/{name}") for place in places)
+        )
+
+    shared_metrics = definition(KEPTN_METRICS)
+
+    def metric(reference: MetricReference) -> Metric | None:
+        if not reference.namespace:
+            return shared_metrics.get(reference.name)
+        found: Metric | None = find(KEPTN_METRICS, f"{reference.namespace}/{reference.name}")
+        return found
+
+    return Facts(
+        tasks=child(TASKS),
+        evaluations=child(EVALUATIONS),
+        task_definitions=definition(TASK_DEFINITIONS),
+        definitions=definition(EVALUATION_DEFINITIONS),
+        metrics=Lookup(metric),
+    )
+
+
+def with_version(
+    facts: Facts, version: WorkloadVersion | None, apps: Iterable[AppVersion], find: Find
+) -> Facts:
+    """Return the facts with those about one version; ``apps`` are the versions of its app."""
+    if version is None:
+        return facts
+    workload = find(WORKLOADS, f"{version.metadata.namespace}/{version.spec.workload_name}")
+    return replace(facts, workload=workload, version=version, app=app_version_of(version, apps))
 
 
 class ObjectiveReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.json import Decoder
 
-from harbourmaster.api.metadata import OwnerReference
+from harbourmaster.api.metadata import HasMetadata, OwnerReference, choose_definition
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     EVALUATION_DEFINITIONS,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 MOST: Final = 100
 """Checks of one kind, and metrics, that are asked for: nobody reads more."""
 
+D = TypeVar("D", bound=HasMetadata)
 T = TypeVar("T")
 K = TypeVar("K", bound="Hashable")
 _decode_app: Final = Decoder(AppVersion).decode
@@ -157,29 +158,31 @@ class GateFacts:
         return await self._read(EVALUATIONS, name, decode, self._namespace)
 
     async def _task_definition(self, name: str) -> TaskDefinition | None:
-        return await self._read(TASK_DEFINITIONS, name, Decoder(TaskDefinition).decode)
+        return await self._shared(TASK_DEFINITIONS, name, Decoder(TaskDefinition).decode)
 
     async def _definition(self, name: str) -> EvaluationDefinition | None:
         decode = Decoder(EvaluationDefinition).decode
-        return await self._read(EVALUATION_DEFINITIONS, name, decode)
+        return await self._shared(EVALUATION_DEFINITIONS, name, decode)
 
     async def _metric(self, reference: MetricReference) -> Metric | None:
-        places = filter(None, (reference.namespace,))
-        return await self._read(KEPTN_METRICS, reference.name, Decoder(Metric).decode, *places)
+        places = (reference.namespace,) if reference.namespace else ()
+        return await self._shared(KEPTN_METRICS, reference.name, Decoder(Metric).decode, *places)
+
+    async def _shared(
+        self, resource: Resource, name: str, decode: Callable[[bytes], D], *places: str
+    ) -> D | None:
+        """Read what counts of this name in ``places``, by default where the controller searches."""
+        reads = (self._read(resource, name, decode, place) for place in places or self._places)
+        return choose_definition(await asyncio.gather(*reads))
 
     async def _read(
-        self, resource: Resource, name: str, decode: Callable[[bytes], T], *places: str
+        self, resource: Resource, name: str, decode: Callable[[bytes], T], place: str
     ) -> T | None:
-        """The first of this name in ``places``, by default where the controller looks."""
-        for place in places or self._places:
-            try:
-                found = await self._live.read(resource, name, decode, place)
-            except (ApiError, ValueError) as error:
-                self._note(resource, error)
-            else:
-                if found is not None:
-                    return found
-        return None
+        try:
+            return await self._live.read(resource, name, decode, place)
+        except (ApiError, ValueError) as error:
+            self._note(resource, error)
+            return None
 
     async def _each(
         self, resource: Resource, wanted: Iterable[K], read: Callable[[K], Awaitable[T | None]]

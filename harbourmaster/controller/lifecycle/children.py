@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from harbourmaster.api.metadata import NO_OVERRIDE
 from harbourmaster.api.resources import EVALUATIONS, TASKS
-from harbourmaster.kube.caches import NO_OVERRIDE
 from harbourmaster.kube.errors import AlreadyExistsError, NotFoundError
 from harbourmaster.lifecycle.evaluations import evaluation_for
 from harbourmaster.lifecycle.model import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from harbourmaster.api.metadata import HasMetadata
 from harbourmaster.controller.lifecycle.pod_workloads import Obstacle
 from harbourmaster.controller.lifecycle.signals import Reference
-from harbourmaster.kube.caches import HasMetadata
 from harbourmaster.lifecycle.evaluations import target_errors
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from harbourmaster.telemetry.text import clean
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from harbourmaster.api.metadata import HasMetadata
     from harbourmaster.controller.lifecycle.caches import LifecycleCaches
     from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
     from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
-    from harbourmaster.kube.caches import HasMetadata
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.event_series import EventType, ObjectReference
     from harbourmaster.lifecycle.gate_waits import GateWait

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -21,17 +21,17 @@ from harbourmaster.gates.owners import REPLICA_SET, parent_of, shown_owner, supp
 from harbourmaster.gates.release import HELD_BY_KEY, nudge
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.kube.event_series import ObjectReference
-from harbourmaster.lifecycle.check_facts import Facts
+from harbourmaster.lifecycle.check_facts import Facts, facts_in, with_version
 from harbourmaster.lifecycle.gate_report import gate_report
 from harbourmaster.lifecycle.gate_waits import EventStep, gate_wait, next_event
 from harbourmaster.lifecycle.gated_pods import versions_of_pod
 from harbourmaster.lifecycle.wait_cycles import workload_of_pod
-from harbourmaster.lifecycle.waiting import app_version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from harbourmaster.api.metadata import OwnerReference
+    from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.context import Context
     from harbourmaster.lifecycle.gate_waits import GateWait, Told
     from harbourmaster.lifecycle.gated_pods import Pod
@@ -115,26 +115,15 @@ class WaitEventReconciler:
     def _facts(self, version: WorkloadVersion) -> Facts:
         """What is cached of the version's checks and those of its app."""
         caches, namespace = self._caches, version.metadata.namespace
-        places = self._context.definition_namespaces(namespace)
         apps = caches.app_versions.store.by_index(BY_APP, (namespace, version.spec.app))
 
-        def child(cache: Any) -> Any:  # noqa: ANN401 - of either kind
-            return _ByName(lambda name: cache.store.get(f"{namespace}/{name}"))
+        def find(resource: Resource, key: str) -> object:
+            return caches.by_resource[resource].store.get(key)
 
-        def definition(cache: Any) -> Any:  # noqa: ANN401 - of either kind
-            return _ByName(lambda name: caches.definition(cache, name, places))
-
-        return Facts(
-            workload=caches.workloads.store.get(f"{namespace}/{version.spec.workload_name}"),
-            version=version,
-            app=app_version_of(version, apps),
-            tasks=child(caches.tasks),
-            evaluations=child(caches.evaluations),
-            task_definitions=definition(caches.task_definitions),
-            definitions=definition(caches.evaluation_definitions),
-            # An evaluation itself says what was wrong with its metrics.
-            unread=("KeptnMetric",),
-        )
+        facts = facts_in(namespace, self._context.definition_namespaces(namespace), find)
+        # An evaluation itself says what was wrong with its metrics.
+        facts = replace(facts, metrics={}, unread=("KeptnMetric",))
+        return with_version(facts, version, apps, find)
 
     async def _annotate(self, pod: Pod, version: str) -> None:
         annotations, held = pod.annotations if pod.has_annotations else None, {HELD_BY_KEY: version}
@@ -142,16 +131,6 @@ class WaitEventReconciler:
         # A pod that goes needs none, and an event is sent without the permission, too.
         with contextlib.suppress(NotFoundError, ForbiddenError):
             await self._context.client.patch(PODS, pod.name, JsonPatch(operations), pod.namespace)
-
-
-class _ByName:
-    """As much of a Mapping as reports need."""
-
-    def __init__(self, get: Callable[[str], Any]) -> None:
-        self.get = get
-
-    def __contains__(self, name: str) -> bool:
-        return self.get(name) is not None
 
 
 def _is_held(pod: Pod) -> bool:

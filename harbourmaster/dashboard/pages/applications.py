@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import APP_VERSIONS, WORKLOAD_VERSIONS
 from harbourmaster.api.times import format_rfc3339, moment
-from harbourmaster.dashboard.pages.gate_facts import Gatherer
+from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
 from harbourmaster.dashboard.pages.phases import (
     Failure,
     PhaseRow,
@@ -240,7 +240,7 @@ def application(
     ]
     known: list[Version] = [version, *(each for _, _, each in workloads if each is not None)]
     start, end = _range(known, now)
-    facts = Gatherer(sources, visible).facts_in(namespace)
+    facts = GateFactsReader(sources, visible).facts_in(namespace)
 
     def release(each: AppVersion) -> Release:
         return Release(

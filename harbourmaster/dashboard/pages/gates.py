@@ -12,7 +12,7 @@ from harbourmaster.api.resources import (
     PODS,
     WORKLOAD_VERSIONS,
 )
-from harbourmaster.dashboard.pages.gate_facts import Gatherer
+from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
 from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, Tone, Topic
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import found, values
@@ -121,7 +121,7 @@ def gate_of(sources: PageSources, visible: Visibility, key: str, now: datetime) 
         return None
     if not all(visible.sees(each, pod.namespace) for each in NEEDED):
         return None
-    facts = Gatherer(sources, visible).facts(pod)
+    facts = GateFactsReader(sources, visible).facts(pod)
     return _row(_judged(pod, facts, sources.rules, now), sources.rules, now)
 
 
@@ -153,7 +153,7 @@ def _notice(waiting: _Waiting) -> Notice:
 
 def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:
     scopes = [visible.of(each) for each in NEEDED]
-    gatherer = Gatherer(sources, visible)
+    gatherer = GateFactsReader(sources, visible)
     waiting = []
     for number, pod in enumerate(values(sources.gated_pods), 1):
         if not number % _SLICE:

@@ -14,7 +14,7 @@ from harbourmaster.dashboard.pages import (
     policies,
     reservations,
 )
-from harbourmaster.dashboard.pages.gate_facts import Gatherer
+from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
 from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally, Topic
 from harbourmaster.dashboard.sources import values
 from harbourmaster.evaluation.freshness import read
@@ -73,7 +73,7 @@ def overview(
 
 def _checks(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[Tally]:
     """Definitions that versions under way lack, each once, and providers without answers."""
-    gatherer = Gatherer(sources, visible)
+    gatherer = GateFactsReader(sources, visible)
     found: dict[str, Notice] = {}
     versions: list[Version] = [*values(sources.app_versions), *values(sources.workload_versions)]
     for number, version in enumerate(versions, 1):

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.api.metadata import Metadata
+from harbourmaster.api.metadata import NO_OVERRIDE, Metadata
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
-from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected
+from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected, facts_in
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     Evaluation,
@@ -342,3 +342,15 @@ def test_an_interval_that_nobody_can_read_is_the_one_that_is_used_instead():
 def test_a_pod_names_its_checks_before_there_is_a_version():
     (found,) = expected(("warm",), "task", "WorkloadPreDeployTasks")
     assert (found.name, found.state, found.is_open) == ("warm", "Pending", True)
+
+
+@pytest.mark.parametrize(("marked", "target"), [({}, "<1"), ({NO_OVERRIDE: "true"}, "<2")])
+def test_the_definition_that_counts_is_the_one_that_is_reported(marked, target):
+    shared = definition("<2")
+    objects = {
+        "prod/rate": definition("<1"),
+        "home/rate": replace(shared, metadata=replace(shared.metadata, annotations=marked)),
+    }
+    facts = facts_in("prod", ("prod", "home"), lambda _, key: objects.get(key))
+    assert facts.definitions["rate"].spec.objectives[0].evaluation_target == target
+    assert (facts.definitions.get("other"), list(facts.tasks)) == (None, [])

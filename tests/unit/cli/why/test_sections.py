@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from harbourmaster.api.metadata import NO_OVERRIDE
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPLICATIONS,
@@ -158,6 +159,10 @@ async def test_the_first_definition_in_the_order_of_namespaces_counts(api, ask):
     found = await ask(gate, pod())
     (check,) = found.detail.report.checks
     assert check.threshold == "<1"
+    marked = api.get(EVALUATION_DEFINITIONS, "rate", HOME)
+    marked["metadata"]["annotations"] = {NO_OVERRIDE: "true"}
+    (check,) = (await ask(gate, pod())).detail.report.checks
+    assert check.threshold == "<2"
 
 
 @pytest.mark.parametrize(
