@@ -13,7 +13,7 @@ from harbourmaster.api.resources import (
     ANALYSIS_VALUE_TEMPLATES,
     METRICS_PROVIDERS,
 )
-from harbourmaster.controller.evaluation.analyses import Analyses
+from harbourmaster.controller.evaluation.analysis_reconciler import AnalysisReconciler
 from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.evaluation.model import (
@@ -78,7 +78,7 @@ class ControllerProcess:
         """Forget all that a process knows."""
         self.caches = MetricCaches(self.client)
         self.woken = asyncio.Event()
-        self.analyses = Analyses(
+        self.analyses = AnalysisReconciler(
             MetricContext(
                 client=self.client,
                 caches=self.caches,

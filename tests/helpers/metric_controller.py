@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.controller.evaluation.caches import MetricCaches, MetricContext
-from harbourmaster.controller.evaluation.metrics import MetricReconciler
+from harbourmaster.controller.evaluation.collectors import create_lateness
+from harbourmaster.controller.evaluation.metric_reconciler import MetricReconciler
 from harbourmaster.controller.evaluation.settings import MetricsSettings
-from harbourmaster.controller.evaluation.telemetry import MetricSchedule
 from harbourmaster.evaluation.model import Metric, Provider
 from harbourmaster.evaluation.schedule import slots, stable_hash
 from harbourmaster.providers.model import Answer, Sample
@@ -54,7 +54,7 @@ class World:
         self.now = START
         self.questions = Asked()
         self.registry = CollectorRegistry()
-        self.schedule = MetricSchedule(self.registry)
+        self.lateness = create_lateness(self.registry)
         self.restart()
 
     def restart(self):
@@ -68,7 +68,7 @@ class World:
             questions=self.questions,
             events=self.events,
             now=lambda: self.now,
-            schedule=self.schedule,
+            lateness=self.lateness,
         )
         self.metrics = MetricReconciler(context, self.woken.append)
         self.sync()

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from harbourmaster.controller.evaluation.telemetry import QueryMetrics
+from harbourmaster.controller.evaluation.collectors import QueryMetrics
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,

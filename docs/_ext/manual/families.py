@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.evaluation.telemetry import (
+from harbourmaster.controller.evaluation.collectors import (
     ANALYSIS,
     OBJECTIVE,
-    AnalysisMetrics,
-    MetricSchedule,
+    AnalysisCollector,
+    AnalysisResults,
     QueryMetrics,
-    Results,
+    create_lateness,
 )
 from harbourmaster.controller.extender.metrics import ExtenderMetrics
 from harbourmaster.controller.lifecycle.metrics import (
@@ -102,22 +102,15 @@ def lifecycle_families() -> list[Metric]:
     return own_families(registry)
 
 
-class Verdicts:
-    """What the metrics of analyses look at: one of each kind."""
-
-    def results(self) -> Results:
-        """The current verdicts."""
-        return Results({("a",) * len(ANALYSIS): 1.0}, {("a",) * len(OBJECTIVE): 1.0})
-
-
 def measuring_families() -> list[Metric]:
     """What it tells of metrics and analyses."""
     # As the maker of the controller's other metrics has done by then.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     QueryMetrics(registry).answered("prometheus", "Answered", 0.1)
-    MetricSchedule(registry).late(0.1)
-    AnalysisMetrics(registry).lead(Verdicts())
+    create_lateness(registry).observe(0.1)
+    results = AnalysisResults({("a",) * len(ANALYSIS): 1.0}, {("a",) * len(OBJECTIVE): 1.0})
+    AnalysisCollector(registry).set_source(lambda: results)
     return own_families(registry)
 
 

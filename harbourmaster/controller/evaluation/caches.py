@@ -15,7 +15,7 @@ from harbourmaster.api.resources import (
     KEPTN_METRICS,
     METRICS_PROVIDERS,
 )
-from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, MetricSchedule
+from harbourmaster.controller.evaluation.collectors import AnalysisCollector, create_lateness
 from harbourmaster.evaluation.metric_status import without_raw
 from harbourmaster.evaluation.model import (
     COMPLETED,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from prometheus_client import Histogram
+
     from harbourmaster.api.references import ReferenceMode
     from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.evaluation.settings import MetricsSettings
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
 
 
 BY_PROVIDER: Final = "provider"
-"""Of metrics: (namespace, provider's name)."""
+"""The index of metrics by namespace and provider name."""
 UNFINISHED: Final = "unfinished"
-"""Of analyses: True for those without a verdict."""
+"""The index of analyses, with True for those that are not completed."""
 
 _decode_metric: Final = decoder(Metric)
 
@@ -65,7 +67,7 @@ class MetricCaches(Caches):
 
 
 def metric_cache(client: Client, metrics: WatchMetrics | None = None) -> Cache[Metric]:
-    """Make the cache of KeptnMetrics; it keeps no raw values."""
+    """Create the cache of KeptnMetrics; it keeps no raw values."""
     return Cache(client, KEPTN_METRICS, _metric, {BY_PROVIDER: _provider}, metrics=metrics)
 
 
@@ -75,17 +77,17 @@ def _metric(raw: msgspec.Raw) -> Metric:
     return metric if status is metric.status else msgspec.structs.replace(metric, status=status)
 
 
-def _provider(found: Metric) -> list[tuple[str, str]]:
-    return [(found.metadata.namespace, found.spec.provider.name)]
+def _provider(metric: Metric) -> list[tuple[str, str]]:
+    return [(metric.metadata.namespace, metric.spec.provider.name)]
 
 
-def _unfinished(found: Analysis) -> list[bool]:
-    return [] if found.status.state == COMPLETED else [True]
+def _unfinished(analysis: Analysis) -> list[bool]:
+    return [] if analysis.status.state == COMPLETED else [True]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MetricContext:
-    """What a reconciler works with; ``now`` gives the time in UTC."""
+    """The dependencies of the reconcilers; ``now`` returns the time in UTC."""
 
     client: Client
     caches: MetricCaches
@@ -94,5 +96,5 @@ class MetricContext:
     events: EventRecorder
     now: Callable[[], datetime]
     references: ReferenceMode = DEFAULT_MODE
-    schedule: MetricSchedule = field(default_factory=MetricSchedule)
-    verdicts: AnalysisMetrics = field(default_factory=AnalysisMetrics)
+    lateness: Histogram = field(default_factory=create_lateness)
+    results: AnalysisCollector = field(default_factory=AnalysisCollector)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.evaluation.analyses import Analyses
+from harbourmaster.controller.evaluation.analysis_reconciler import AnalysisReconciler
 from harbourmaster.controller.evaluation.caches import (
     BY_PROVIDER,
     UNFINISHED,
     MetricCaches,
     MetricContext,
 )
-from harbourmaster.controller.evaluation.metrics import MetricReconciler
-from harbourmaster.controller.evaluation.telemetry import (
-    AnalysisMeasures,
-    AnalysisMetrics,
-    MetricSchedule,
+from harbourmaster.controller.evaluation.collectors import (
+    AnalysisCollector,
+    AnalysisMetricValues,
+    create_lateness,
 )
+from harbourmaster.controller.evaluation.metric_reconciler import MetricReconciler
 from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.runtime import Runnables
 
@@ -35,9 +35,9 @@ def start(runtime: Runtime) -> Runnables:
     certificate = None
     if settings.metrics.custom_metrics_api:
         certificate = runtime.serving_certificate("custom metrics", CLIENTS)
-    # From the cache, which every replica has, as it has the values.
-    results = AnalysisMetrics()
-    results.lead(AnalysisMeasures(controller.caches.analyses.store))
+    # Every replica serves them from its cache, as it does metric values.
+    results = AnalysisCollector()
+    results.set_source(AnalysisMetricValues(controller.caches.analyses.store).read)
     exposure = Exposure(
         runtime.client,
         settings.metrics,
@@ -65,11 +65,11 @@ class MetricsController:
             events=runtime.events,
             now=runtime.now,
             references=runtime.settings.cross_namespace_references,
-            schedule=MetricSchedule(registry),
-            verdicts=AnalysisMetrics(registry),
+            lateness=create_lateness(registry),
+            results=AnalysisCollector(registry),
         )
 
-        def controller(name: str, kind: type[MetricReconciler | Analyses]) -> Controller:
+        def controller(name: str, kind: type[MetricReconciler | AnalysisReconciler]) -> Controller:
             return Controller(
                 name,
                 lambda queue: kind(context, queue.add),
@@ -78,13 +78,16 @@ class MetricsController:
                 reflectors=self.caches.reflectors,
             )
 
-        metrics, analyses = controller(METRICS, MetricReconciler), controller(ANALYSES, Analyses)
+        metrics, analyses = (
+            controller(METRICS, MetricReconciler),
+            controller(ANALYSES, AnalysisReconciler),
+        )
         self.controllers = (metrics, analyses)
         self._subscribe(metrics, analyses)
         runtime.follow_definitions(self.caches.by_resource)
 
     def _subscribe(self, metrics: Controller, analyses: Controller) -> None:
-        """Have each controller look when something changes that it depends on."""
+        """Wake each controller for changes of the objects that it depends on."""
         caches = self.caches
         caches.metrics.subscribe(metrics.changed)
         caches.analyses.subscribe(analyses.changed)
@@ -99,7 +102,7 @@ class MetricsController:
 
         def definitions_changed(_keys: frozenset[str]) -> None:
             unfinished = caches.analyses.store.by_index(UNFINISHED, True)
-            analyses.changed([found.metadata.key for found in unfinished])
+            analyses.changed([analysis.metadata.key for analysis in unfinished])
 
         caches.providers.subscribe(definitions_changed)
         caches.definitions.subscribe(definitions_changed)

@@ -21,7 +21,7 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.api.names import dns_subdomain
 from harbourmaster.api.resources import SECRETS
 from harbourmaster.api.urls import with_scheme
-from harbourmaster.controller.evaluation.telemetry import QueryMetrics
+from harbourmaster.controller.evaluation.collectors import QueryMetrics
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
 from harbourmaster.evaluation.targets import shortened
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError

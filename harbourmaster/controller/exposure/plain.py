@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import hdrs
 from prometheus_client import generate_latest
 
-from harbourmaster.controller.evaluation.telemetry import ANALYSIS_RESULT, OBJECTIVE_RESULT
+from harbourmaster.controller.evaluation.collectors import ANALYSIS_RESULT, OBJECTIVE_RESULT
 from harbourmaster.controller.exposure.values import parts_of
 from harbourmaster.serving.responses import NamelessResponse, Refusal, json_response
 

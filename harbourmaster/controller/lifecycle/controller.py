@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.evaluation.evaluations import Evaluations
+from harbourmaster.controller.evaluation.evaluation_reconciler import EvaluationReconciler
 from harbourmaster.controller.extender.extender import start as start_extender
 from harbourmaster.controller.lifecycle import watches
 from harbourmaster.controller.lifecycle.apps import AppReconciler
@@ -47,7 +47,7 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.APP_VERSIONS: AppVersionReconciler,
     watches.WORKLOAD_VERSIONS: WorkloadVersionReconciler,
     watches.TASKS: TaskReconciler,
-    watches.EVALUATIONS: Evaluations,
+    watches.EVALUATIONS: EvaluationReconciler,
     watches.EVALUATION_DEFINITIONS: of_definitions,
     watches.MISTAKES: of_pods,
     watches.FAILED_NODES: FailedNodeReconciler,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harbourmaster.cli.installed import KEPTN_ADDRESSES, KEPTN_NAMESPACE
-from harbourmaster.controller.evaluation.telemetry import MetricSchedule
+from harbourmaster.controller.evaluation.collectors import create_lateness
 from harbourmaster.controller.extender.answers import VERBS
 from harbourmaster.controller.extender.extender import PATH
 from harbourmaster.controller.registration.controller import names_of
@@ -89,7 +89,7 @@ def test_each_alert_s_page_says_where_to_see_it_what_to_do_and_when_it_can_be_le
 def test_what_alerts_ask_of_histograms_is_one_of_their_buckets(rules):
     metrics = create_metrics("1", ["mutated"])
     metrics.admission.durations["mutated"].observe(0.1)
-    MetricSchedule(metrics.registry).late(0.1)
+    create_lateness(metrics.registry).observe(0.1)
     bounds = {
         (sample.name, sample.labels["le"])
         for family in metrics.registry.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.controller.evaluation.telemetry import (
+from harbourmaster.controller.evaluation.collectors import (
     PROVIDER_QUERIES,
     PROVIDER_QUERY_DURATION,
     QueryMetrics,

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harbourmaster.controller.evaluation.telemetry import AnalysisMetrics, Results
+from harbourmaster.controller.evaluation.collectors import AnalysisCollector, AnalysisResults
 from harbourmaster.controller.exposure import plain
 from harbourmaster.controller.exposure.plain import PlainHandler
 from harbourmaster.serving.site import Site
@@ -113,12 +112,8 @@ async def test_a_body_that_never_comes_is_not_waited_for(ask):
 
 async def test_results_of_analyses_are_on_the_page_and_no_metric_takes_their_name():
     of = ("up", "quality", "release", "prod", "false", "1", "a", "b")
-    results = AnalysisMetrics()
-    results.lead(
-        SimpleNamespace(
-            results=lambda: Results({("release", "prod", "a", "b"): 75}, {of: 0.5}),
-        )
-    )
+    results = AnalysisCollector()
+    results.set_source(lambda: AnalysisResults({("release", "prod", "a", "b"): 75}, {of: 0.5}))
     shown = values(metric("cpu", "10"), metric("keptn-analysis-result", "1"))
     lines = PlainHandler(shown, results)._metrics().body.decode().splitlines()
     labels = 'analysis_name="release",analysis_namespace="prod",from="a",key_objective="false"'

@@ -52,7 +52,7 @@ class _Last(NamedTuple):
     time: datetime
 
 
-class Evaluations:
+class EvaluationReconciler:
     """Reconciles one KeptnEvaluation; keys are ``namespace/name``."""
 
     def __init__(self, context: Context) -> None:

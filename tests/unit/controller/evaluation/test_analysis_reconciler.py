@@ -296,9 +296,9 @@ async def test_without_objectives_there_is_nothing_to_reach(ready):
 async def test_who_leads_no_more_wants_no_answer_and_shows_no_result(ready):
     ready.analysis()
     await ready.settle()
-    verdicts = ready.analyses._context.verdicts
+    results = ready.analyses._context.results
     ready.sync()
-    assert [len(family.samples) for family in verdicts.collect()] == [1, 1]
+    assert [len(family.samples) for family in results.collect()] == [1, 1]
     hanging = ready.questions.answers["sum(up)"] = asyncio.get_running_loop().create_future()
     ready.api.put(ANALYSES, {**ready.api.get(ANALYSES, "release", "prod"), "status": {}})
     await ready.look()
@@ -307,7 +307,7 @@ async def test_who_leads_no_more_wants_no_answer_and_shows_no_result(ready):
     await ready.analyses.close()
     await asyncio.sleep(0)
     assert hanging.cancelled()
-    assert [len(family.samples) for family in verdicts.collect()] == [0, 0]
+    assert [len(family.samples) for family in results.collect()] == [0, 0]
 
 
 async def test_another_analysis_of_that_name_asks_for_itself(ready):

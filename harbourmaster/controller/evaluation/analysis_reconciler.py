@@ -20,7 +20,7 @@ from harbourmaster.controller.evaluation.analysis_queries import (
     measured,
     query_for,
 )
-from harbourmaster.controller.evaluation.telemetry import AnalysisMeasures
+from harbourmaster.controller.evaluation.collectors import AnalysisMetricValues
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.controller.objects import reference as reference_to
@@ -93,7 +93,7 @@ class _Run:
             self.withdraw(reference)
 
 
-class Analyses:
+class AnalysisReconciler:
     """Reconciles one Analysis; keys are ``namespace/name``; ``wake`` has one looked at again."""
 
     def __init__(self, context: MetricContext, wake: Callable[[str], None]) -> None:
@@ -103,11 +103,11 @@ class Analyses:
         self._runs: dict[str, _Run] = {}
         self._written = OwnWrites()
         self._log = get_logger("analyses")
-        context.verdicts.lead(AnalysisMeasures(self._store))
+        context.results.set_source(AnalysisMetricValues(self._store).read)
 
     async def close(self) -> None:
         """Want no answers any more, and show no results: another process may lead."""
-        self._context.verdicts.lead(None)
+        self._context.results.set_source(None)
         for key in list(self._runs):
             self._forget(key)
 

@@ -105,7 +105,7 @@ class MetricReconciler:
         now = self._now()
         late = entry.settle(outcome, now)
         if math.isfinite(late):
-            self._context.schedule.late(late)
+            self._context.lateness.observe(late)
         return entry.requeue_after(now)
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from harbourmaster.api.references import ALLOW_FROM
 from harbourmaster.api.resources import EVALUATION_DEFINITIONS, EVALUATIONS, KEPTN_METRICS
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.evaluation.evaluations import Evaluations
+from harbourmaster.controller.evaluation.evaluation_reconciler import EvaluationReconciler
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
@@ -42,7 +42,7 @@ class World:
         """Forget all that a process knows."""
         self.signals = RecordedSignals()
         self.caches = LifecycleCaches(self.client)
-        self.evaluations = Evaluations(
+        self.evaluations = EvaluationReconciler(
             Context(
                 client=self.client,
                 caches=self.caches,

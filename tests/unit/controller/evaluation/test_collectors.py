@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from harbourmaster.api.metadata import Metadata
-from harbourmaster.controller.evaluation.telemetry import (
+from harbourmaster.controller.evaluation.collectors import (
     SHOWN_ANALYSES,
     SHOWN_OBJECTIVES,
-    AnalysisMeasures,
-    AnalysisMetrics,
+    AnalysisCollector,
+    AnalysisMetricValues,
 )
 from harbourmaster.evaluation.analysis import MeasuredObjective, judge
 from harbourmaster.evaluation.model import (
@@ -64,10 +64,10 @@ def store():
 @pytest.fixture
 def lines(store):
     """A function that returns what is exposed; with False, where another leads."""
-    metrics = AnalysisMetrics(registry := CollectorRegistry())
+    metrics = AnalysisCollector(registry := CollectorRegistry())
 
     def read(*, leads=True):
-        metrics.lead(AnalysisMeasures(store) if leads else None)
+        metrics.set_source(AnalysisMetricValues(store).read if leads else None)
         return [line for line in generate_latest(registry).decode().splitlines() if line[0] != "#"]
 
     return read
@@ -119,9 +119,9 @@ def test_results_go_with_their_analysis(store, lines):
 
 
 def test_an_analysis_of_the_same_name_has_its_own_result(store):
-    measures = AnalysisMeasures(store)
+    values = AnalysisMetricValues(store)
     store.put("prod/release", analysis())
-    assert list(measures.results().percentages.values()) == [75]
+    assert list(values.read().percentages.values()) == [75]
     replaced = analysis(objectives=OBJECTIVES[:1])
     replaced = Analysis(
         metadata=Metadata(name="release", namespace="prod", uid="other"),
@@ -129,7 +129,7 @@ def test_an_analysis_of_the_same_name_has_its_own_result(store):
         status=replaced.status,
     )
     store.put("prod/release", replaced)
-    assert list(measures.results().percentages.values()) == [100]
+    assert list(values.read().percentages.values()) == [100]
 
 
 def test_only_the_latest_are_shown(store, lines):

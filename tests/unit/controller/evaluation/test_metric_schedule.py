@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.evaluation.telemetry import METRIC_LATENESS
+from harbourmaster.controller.evaluation.collectors import METRIC_LATENESS
 from harbourmaster.evaluation.metric_status import question_of
 from harbourmaster.evaluation.model import MetricSpec, ProviderName
 from harbourmaster.providers.errors import (
