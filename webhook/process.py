@@ -17,7 +17,8 @@ from harbourmaster.certs.errors import CertificateError
 from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.certs.watch import wait_for
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect, own_namespace
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE
+from harbourmaster.kube.connection_sources import connect, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.serving.background import running
 from harbourmaster.serving.drain import StopSignals

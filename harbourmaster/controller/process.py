@@ -13,7 +13,7 @@ from harbourmaster.certs.hardening import disable_core_dumps
 from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.validation import validate
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect, own_namespace
+from harbourmaster.kube.connection_sources import connect, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.serving.drain import StopSignals
 from harbourmaster.serving.settings import StartError

@@ -1,31 +1,31 @@
-"""The API server and the credentials: from a kubeconfig, or from a pod's ServiceAccount."""
+"""An API server and the credentials for it, of which tokens change under a running process."""
 
 from __future__ import annotations
 
-import os
+import base64
+import binascii
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from aiohttp import BaseConnector
 from msgspec import Struct
 from yarl import URL
 
-from harbourmaster.kube.credentials import TokenFile, read_text, subject_of
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
-from harbourmaster.kube.trust import TrustFile
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
+    from pathlib import Path
 
-SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-HOME_KUBECONFIG: Final = Path("~/.kube/config")
-_TOKEN: Final = "token"  # noqa: S105 - a file's name
-_AUTHORITY: Final = "ca.crt"
-_NAMESPACE: Final = "namespace"
 FALLBACK_NAMESPACE: Final = "default"
+TOKEN_SECONDS: Final = 60.0
+"""How long a token that was read from a file is used before the file is read again."""
+_MAX_BYTES: Final = 1024 * 1024
+_JWT_PARTS: Final = 3
 
 
 class Connection(Struct, frozen=True, kw_only=True):
@@ -64,83 +64,107 @@ def server_url(text: str, schemes: Collection[str], source: str) -> URL:
     return url
 
 
-def connect(
-    kubeconfig: str | None = None,
-    *,
-    context: str | None = None,
-    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
-) -> Connection:
-    """The connection of the settings. Raises ConnectionSettingsError.
+class Claims(Struct, frozen=True, gc=False):
+    """The claims of a token, which are not verified."""
 
-    In this order: ``kubeconfig``, $KUBECONFIG (files separated by colons), the ServiceAccount of
-    the pod, ~/.kube/config. The first that exists is used, and must be valid. Nothing is sent.
-    """
-    given = kubeconfig or os.environ.get("KUBECONFIG")
-    if given:
-        return _from_kubeconfig(given, context)
-    why_not = _no_service_account(os.environ, service_account_dir)
-    # A context names one of a kubeconfig's.
-    if why_not is None and context is None:
-        return in_cluster(os.environ, service_account_dir)
-    home = HOME_KUBECONFIG.expanduser()
-    if home.exists():
-        return _from_kubeconfig(str(home), context)
-    raise ConnectionSettingsError(
-        f"no API server: no kubeconfig is given, $KUBECONFIG is not set, {why_not or ''}"
-        f"{', ' if why_not else ''}and {home} does not exist: set a kubeconfig"
-    )
+    sub: str = ""
+    exp: float | None = None
 
 
-def in_cluster(
-    environment: Mapping[str, str],
-    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-) -> Connection:
-    """The connection of a pod. Raises ConnectionSettingsError.
+class TokenFile:
+    """A token in a file that is renewed; the kubelet renews it at 80 % of its lifetime."""
 
-    Token and authority are read again as the kubelet renews them.
-    """
-    host = environment["KUBERNETES_SERVICE_HOST"]
-    port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
-    if ":" in host:
-        host = f"[{host}]"
-    authority = service_account_dir / _AUTHORITY
-    trust = TrustFile(authority)
-    token = TokenFile(service_account_dir / _TOKEN, clock=clock, on_read=trust.refresh)
-    return Connection(
-        server=f"https://{host}:{port}",
-        ssl=trust.context,
-        token=token.get,
-        refused=token.expire,
-        user=subject_of(token.read()),
-        source=str(service_account_dir),
-        namespace=own_namespace(service_account_dir) or FALLBACK_NAMESPACE,
-    )
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_read: Callable[[], None] | None = None,
+    ) -> None:
+        """``on_read`` is called each time the file was read again."""
+        self._path = path
+        self._clock = clock
+        self._on_read = on_read
+        self._token = ""
+        self._read_at = -TOKEN_SECONDS
+
+    async def get(self) -> str:
+        """The token, at most a minute old. Raises ConnectionSettingsError."""
+        return self.read()
+
+    def read(self) -> str:
+        """The same, synchronously."""
+        now = self._clock()
+        if self._token and now - self._read_at < TOKEN_SECONDS:
+            return self._token
+        try:
+            token = checked_token(read_text(self._path), str(self._path))
+        except ConnectionSettingsError:
+            # The old token is valid for some more minutes, if the file is just being replaced.
+            if self._token:
+                return self._token
+            raise
+        self._token, self._read_at = token, now
+        if self._on_read is not None:
+            self._on_read()
+        return token
+
+    def expire(self) -> None:
+        """Read the file again at the next call."""
+        self._read_at = -TOKEN_SECONDS
 
 
-def own_namespace(service_account_dir: Path = SERVICE_ACCOUNT_DIR) -> str | None:
-    """The namespace that we run in: $POD_NAMESPACE, or the ServiceAccount's; None outside a pod."""
-    name = os.environ.get("POD_NAMESPACE", "").strip()
-    if name:
-        return name
+def fixed_token(text: str, source: str) -> Callable[[], Awaitable[str]]:
+    """The token in ``text``, as a Connection asks for it. Raises ConnectionSettingsError."""
+    token = checked_token(text, source)
+
+    async def get() -> str:
+        return token
+
+    return get
+
+
+def checked_token(text: str, source: str) -> str:
+    """The token in ``text``. Raises ConnectionSettingsError if it is not valid."""
+    token = text.strip()
+    if not token:
+        raise ConnectionSettingsError(f"{source} is not a token: it is empty")
+    # Anything else could end the header that it is sent in.
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise ConnectionSettingsError(
+            f"{source} is not a token: it has spaces or control characters"
+        )
+    return token
+
+
+def read_text(path: Path) -> str:
+    """A small file's text. Raises ConnectionSettingsError."""
     try:
-        return read_text(service_account_dir / _NAMESPACE).strip() or None
-    except ConnectionSettingsError:
-        return None
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConnectionSettingsError(f"{path} can't be read: {reason(error)}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConnectionSettingsError(f"{path} is larger than {_MAX_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConnectionSettingsError(f"{path} is not text") from error
 
 
-def _no_service_account(environment: Mapping[str, str], directory: Path) -> str | None:
-    """Why this is not a pod with a ServiceAccount, or None."""
-    if not environment.get("KUBERNETES_SERVICE_HOST"):
-        return "$KUBERNETES_SERVICE_HOST is not set"
-    if not (directory / _TOKEN).exists():
-        return f"{directory / _TOKEN} is not there"
-    return None
+def claims_of(token: str) -> Claims:
+    """The claims of a JWT; empty ones of any other token."""
+    parts = token.split(".")
+    if len(parts) != _JWT_PARTS:
+        return Claims()
+    try:
+        return msgspec.json.decode(
+            base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=Claims
+        )
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        return Claims()
 
 
-def _from_kubeconfig(paths: str, context: str | None) -> Connection:
-    # Importing the module below it costs 60 MB and up to two seconds; a pod has no use for it.
-    from harbourmaster.kube.kubeconfig import connection_from  # noqa: PLC0415
-
-    return connection_from(paths, context)
+def subject_of(token: str) -> str:
+    """The user that a JWT is for, such as ``system:serviceaccount:default:app``; "" if unknown."""
+    return claims_of(token).sub

@@ -20,8 +20,13 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 from kubernetes_asyncio.config.exec_provider import ExecProvider
 from kubernetes_asyncio.config.kube_config import ConfigNode, FileOrData, KubeConfigMerger
 
-from harbourmaster.kube.connection import FALLBACK_NAMESPACE, Connection, server_url
-from harbourmaster.kube.credentials import TokenFile, fixed_token
+from harbourmaster.kube.connection import (
+    FALLBACK_NAMESPACE,
+    Connection,
+    TokenFile,
+    fixed_token,
+    server_url,
+)
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.oidc import OidcToken, Provider
 from harbourmaster.kube.plugins import PluginCommand, PluginToken

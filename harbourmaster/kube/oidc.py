@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.credentials import checked_token, claims_of
+from harbourmaster.kube.connection import checked_token, claims_of
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.telemetry.transport_errors import explain
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.kube.credentials import checked_token
+from harbourmaster.kube.connection import checked_token
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.trust import load_pair
 from harbourmaster.telemetry.text import reason

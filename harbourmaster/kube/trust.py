@@ -6,7 +6,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
-from harbourmaster.kube.credentials import read_text
+from harbourmaster.kube.connection import read_text
 from harbourmaster.kube.errors import ConnectionSettingsError
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from harbourmaster.certs.bundle import parse_certificates
 from harbourmaster.certs.errors import CertificateError
-from harbourmaster.kube.connection import Connection, server_url
-from harbourmaster.kube.credentials import claims_of, fixed_token
+from harbourmaster.kube.connection import Connection, claims_of, fixed_token, server_url
 from harbourmaster.kube.errors import ConnectionSettingsError, one_line
 from harbourmaster.kube.trust import load_pair, verifying_context
 

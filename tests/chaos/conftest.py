@@ -13,7 +13,7 @@ import uvloop
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.reflector import Reflector
 from harbourmaster.playground.installation import Installation
 from helpers.faults.balancer import Backend, Balancer

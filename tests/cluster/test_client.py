@@ -26,7 +26,7 @@ from harbourmaster.api.resources import (
 )
 from harbourmaster.controller.rescheduling.evictions import Evictions
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import (
     ApiError,
     ConflictError,

@@ -11,7 +11,7 @@ import pytest
 from harbourmaster.api.resources import APPS, EVENTS, NAMESPACES, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.signals import LANES, OVERALL, PER_OBJECT, QUEUE, SERIES
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.event_series import ObjectReference
 from harbourmaster.kube.events import EventRecorder
 

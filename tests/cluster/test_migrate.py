@@ -31,7 +31,7 @@ from harbourmaster.cli.migrate.survey import observe
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.gates.gate import GATE
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ServerError
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers.cluster import eventually, rule, webhook_configuration

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import CONFIG_MAPS, Resource
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.reflector import Reflector
 from helpers.changes import Changes
 from helpers.schemas import open_definition

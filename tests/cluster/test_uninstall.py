@@ -19,7 +19,7 @@ from harbourmaster.cli.uninstall.run import ControllerStopper
 from harbourmaster.gates.gate import GATE, SCHEDULER_NAME
 from harbourmaster.gates.metadata import REMOVED_KEY as RELEASED
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.playground.control_plane import ControlPlane
 from helpers import rights
 from helpers.cluster import eventually, rule, webhook_configuration

@@ -120,7 +120,7 @@ class Candidates:
 
 async def main(kubeconfig, namespace, name):
     from harbourmaster.kube.client import Client  # noqa: PLC0415 - the test itself needs none of it
-    from harbourmaster.kube.connection import connect  # noqa: PLC0415
+    from harbourmaster.kube.connection_sources import connect  # noqa: PLC0415
     from harbourmaster.kube.election import LeaderElection  # noqa: PLC0415
     from harbourmaster.telemetry.logging import configure_logging  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ import msgspec
 
 from harbourmaster.api.resources import SECRETS, Resource
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.reflector import Reflector
 from helpers.changes import Changes
 from helpers.logged import Logged

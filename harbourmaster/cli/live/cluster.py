@@ -17,7 +17,8 @@ from harbourmaster.api.resources import EVENTS
 from harbourmaster.cli import program
 from harbourmaster.cli.live.kinds import decode_anything, metadata_in
 from harbourmaster.kube.client import PAGE_SIZE, Client
-from harbourmaster.kube.connection import FALLBACK_NAMESPACE, connect
+from harbourmaster.kube.connection import FALLBACK_NAMESPACE
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import (
     ApiError,
     ConnectionSettingsError,

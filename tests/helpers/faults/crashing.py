@@ -16,7 +16,7 @@ import msgspec
 from harbourmaster.controller.manager import Manager
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.patience import PATIENCE

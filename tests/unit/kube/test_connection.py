@@ -14,8 +14,8 @@ import pytest
 import trustme
 
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect, in_cluster, own_namespace
-from harbourmaster.kube.credentials import TOKEN_SECONDS, TokenFile
+from harbourmaster.kube.connection import TOKEN_SECONDS, TokenFile
+from harbourmaster.kube.connection_sources import connect, in_cluster, own_namespace
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
 from helpers.fake_api import FakeApi
 from helpers.handshakes import server_tls
@@ -259,7 +259,7 @@ async def test_a_pod_does_not_load_the_library_for_kubeconfigs(authority, accoun
 import asyncio, sys
 from pathlib import Path
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 
 async def main():
     async with Client(connect(service_account_dir=Path(sys.argv[1]))) as client:

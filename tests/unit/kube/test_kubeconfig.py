@@ -10,7 +10,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization as form
 
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ApiError, ConnectionSettingsError, UnreachableError
 from helpers.fake_api import FakeApi
 from helpers.handshakes import server_tls

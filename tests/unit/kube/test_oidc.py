@@ -13,7 +13,7 @@ import yaml
 from aiohttp import web
 
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import UnauthorizedError
 from helpers.fake_api import FakeApi
 from helpers.handshakes import server_tls

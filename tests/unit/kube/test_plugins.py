@@ -15,7 +15,7 @@ import yaml
 
 from harbourmaster.kube import plugins
 from harbourmaster.kube.client import Client
-from harbourmaster.kube.connection import connect
+from harbourmaster.kube.connection_sources import connect
 from harbourmaster.kube.errors import ConnectionSettingsError, UnauthorizedError
 from harbourmaster.kube.plugins import PluginCommand, PluginToken
 from helpers.fake_api import FakeApi
