@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
-from harbourmaster.policies.compiled import CompiledPolicy
-from harbourmaster.policies.pods import Kind, PodView
+from harbourmaster.webhook.verdict import UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.webhook.engine import Engine
+    from harbourmaster.webhook.verdict import Audit
 
 MAX_AUDITED: Final = 8
 """Policies that are evaluated for one object, in their order."""
-UNCHANGED: Final = "unchanged"
 WOULD_CHANGE: Final = "would_change"
 FITS_NO_NODE: Final = "fits_no_node"
 """It would change the object, and then no node would match, though one does now."""
 
 
-class Audit(Struct, frozen=True, gc=False):
-    """An object as it was asked about, with the policies that were enforced, and those to audit."""
-
-    kind: Kind
-    pod: PodView
-    enforced: tuple[CompiledPolicy, ...]
-    audited: tuple[CompiledPolicy, ...]
-    waiting: tuple[bool, str]
-    """The options of ``Engine.merge``: whether nodeName is a field, and where the pod waits."""
-
-
-def results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
+def audit_results(audit: Audit, engine: Engine) -> Iterator[tuple[str, str]]:
     """Each audited policy and its result, as if it alone were enforced besides the others."""
     kind, pod, enforced, waiting = audit.kind, audit.pod, audit.enforced, audit.waiting
 

@@ -10,65 +10,30 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.gates.owners import SUPPORTED
 from harbourmaster.gates.waits import DISABLED, WAIT_FOR_KEY
-from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.merge import merge
-from harbourmaster.webhook.auditing import Audit
 from harbourmaster.webhook.gate_cache import GateCache
 from harbourmaster.webhook.gating import AT_GATE, WITH_SCHEDULER
 from harbourmaster.webhook.node_warnings import node_warnings
-from harbourmaster.webhook.review import Response, allowed, denied, patched, patched_with
 from harbourmaster.webhook.sized_cache import SizedCache
+from harbourmaster.webhook.verdict import combine, from_merge, with_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from harbourmaster.policies.admission_warning import AdmissionWarning
     from harbourmaster.policies.compiled import CompiledPolicy
-    from harbourmaster.policies.merge import Merged
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.gate_cache import CachedGating
-    from harbourmaster.webhook.gating import Gating
     from harbourmaster.webhook.settings import AdmissionSettings
     from harbourmaster.webhook.snapshot import Namespace, Snapshot
+    from harbourmaster.webhook.verdict import Verdict
 
-MUTATED: Final = "mutated"
-"""A patch was sent."""
-GATED: Final = "gated"
-"""The pod waits at our gate or with our scheduler, whatever else the patch has."""
-UNCHANGED: Final = "unchanged"
-"""Policies matched, but the pod already holds all they ask for."""
-UNMATCHED: Final = "unmatched"
-"""No policy matched, or the object is one that is never changed."""
-SKIPPED: Final = "skipped"
-"""Allowed as it is because the mutation could not be made."""
-DENIED: Final = "denied"
-"""A pod that may have to wait, and can't: not even the fixed patch could be made, or it names
-another scheduler and the settings deny that. Or one that cannot get a policy that must not be
-skipped. Or an object with an unknown key, where the settings deny that."""
 _MAX_COMPARED: Final = 16 * 1024
 """About the bytes of a pod's owned fields up to which it is compared with the nodes."""
-
-
-class Verdict(Struct, frozen=True, gc=False):
-    """What was decided, for the answer, the log and the metrics; the same for equal questions."""
-
-    outcome: str
-    response: Response
-    policies: tuple[str, ...] = ()
-    operations: int = 0
-    warnings: tuple[AdmissionWarning, ...] = ()
-    """Given to the user."""
-    audit: Audit | None = None
-    """What to evaluate after the answer, for policies in Audit mode."""
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """Of the warnings."""
-        return tuple(warning.code for warning in self.warnings)
 
 
 class Engine:
@@ -155,7 +120,7 @@ class Engine:
         found = self._kept.get(key)
         if found is None:
             options = self._options[node_name_as_field, waits]
-            found = _verdict(kind, merge(pod, kind.pointer, policies, options), policies)
+            found = from_merge(kind, merge(pod, kind.pointer, policies, options), policies)
             size = 0 if spec is None else spec.key_size
             self._kept.keep(key, found, size + len(found.response.encoded))
         return found
@@ -188,7 +153,7 @@ class Engine:
         """One verdict of what gates and policies ask, or the cached one."""
         if decided.verdict is not None and decided.merged is merged:
             return decided.verdict
-        verdict = noted(fused(decided.gating, merged), decided.warnings)
+        verdict = with_warnings(combine(decided.gating, merged), decided.warnings)
         self.gates.keep_answer(decided, merged, verdict)
         return verdict
 
@@ -202,77 +167,9 @@ class EngineHolder:
         self.current = current
 
 
-def fused(gating: Gating, merged: Verdict | None) -> Verdict:
-    """One verdict of what gates and policies ask: one patch, for they touch different fields.
-
-    A policy's schedulerName is left out of ``merged`` where the pod waits with our scheduler.
-    """
-    if merged and merged.outcome == DENIED:
-        return merged
-    if gating.refusal:
-        return Verdict(DENIED, denied(gating.refusal), warnings=gating.warnings)
-    if not gating.patch and not gating.warnings:
-        return merged or _left_alone(gating.reason)
-    merged = merged or _left_alone(None)
-    warnings = merged.warnings + gating.warnings
-    patch = _joined(merged.response.patch, gating.patch)
-    if patch is None:
-        return Verdict(SKIPPED, allowed(warnings=warnings), merged.policies, warnings=warnings)
-    return Verdict(
-        GATED if gating.patch else merged.outcome,
-        patched_with(patch, warnings),
-        merged.policies,
-        merged.operations + gating.operations,
-        warnings,
-    )
-
-
-def noted(verdict: Verdict, warnings: tuple[AdmissionWarning, ...]) -> Verdict:
-    """The verdict with more to tell; a refusal says why it is one, and no more."""
-    response = verdict.response
-    if not warnings or not response.allowed:
-        return verdict
-    warnings = verdict.warnings + warnings
-    if response.patch:
-        response = patched_with(response.patch, warnings)
-    else:
-        response = allowed(response.reason, warnings)
-    return replace(verdict, response=response, warnings=warnings)
-
-
 @cache
 def _log_once(_cause: str) -> None:
     # The command line imports this module too, and must start fast.
     from harbourmaster.telemetry.logging import get_logger  # noqa: PLC0415
 
     get_logger("admission").exception("comparison with nodes failed, no warning was given")
-
-
-@cache
-def _left_alone(reason: str | None) -> Verdict:
-    return Verdict(UNMATCHED, allowed(reason))
-
-
-def _joined(first: bytes | None, second: bytes) -> bytes | None:
-    """Two lists of operations as one, without decoding either."""
-    if not first or not second:
-        return first or second or None
-    return b"%b,%b" % (first[:-1], second[1:])
-
-
-def _verdict(kind: Kind, merged: Merged, policies: tuple[CompiledPolicy, ...]) -> Verdict:
-    warnings = merged.warnings
-    references = tuple(policy.reference for policy in policies)
-    if merged.refusal and not kind.is_template:
-        return Verdict(DENIED, denied(merged.refusal), references, warnings=tuple(warnings))
-    if merged.operations:
-        outcome, response = MUTATED, patched(merged.operations, warnings)
-    else:
-        outcome, response = UNCHANGED, allowed(warnings=warnings)
-    return Verdict(
-        outcome,
-        response,
-        references,
-        len(merged.operations),
-        tuple(warnings),
-    )

@@ -18,10 +18,10 @@ from harbourmaster.webhook.sized_cache import SizedCache
 
 if TYPE_CHECKING:
     from harbourmaster.policies.admission_warning import AdmissionWarning
-    from harbourmaster.webhook.engine import Verdict
     from harbourmaster.webhook.gating import GateRules, Gating, WaitsFor
     from harbourmaster.webhook.parents import Parents
     from harbourmaster.webhook.reviewed import Reviewed, ReviewedSpec
+    from harbourmaster.webhook.verdict import Verdict
 
     _Key: TypeAlias = tuple[str, bytes, bytes, bytes, str | None, WaitsFor]
 

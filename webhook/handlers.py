@@ -20,20 +20,8 @@ from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
 from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
-from harbourmaster.webhook.auditing import Audit
 from harbourmaster.webhook.canary import canary_policy, is_canary
 from harbourmaster.webhook.checked_objects import is_checked, review_object
-from harbourmaster.webhook.engine import (
-    DENIED,
-    GATED,
-    MUTATED,
-    SKIPPED,
-    UNCHANGED,
-    UNMATCHED,
-    Verdict,
-    fused,
-    noted,
-)
 from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed, names_objects
 from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
 from harbourmaster.webhook.policy_objects import SMALL, decode_policy
@@ -55,6 +43,20 @@ from harbourmaster.webhook.review import (
     remarked,
 )
 from harbourmaster.webhook.reviewed import read_object
+from harbourmaster.webhook.verdict import (
+    DENIED,
+    INVALID,
+    LEFT_ALONE,
+    MALFORMED,
+    SKIPPED,
+    UNMATCHED,
+    VALID,
+    Audit,
+    Verdict,
+    combine,
+    skip,
+    with_warnings,
+)
 
 if TYPE_CHECKING:
     from harbourmaster.policies.compiled import CompiledPolicy
@@ -63,29 +65,11 @@ if TYPE_CHECKING:
     from harbourmaster.webhook.gate_cache import CachedGating
     from harbourmaster.webhook.reviewed import Reviewed
 
-VALID: Final = "valid"
-INVALID: Final = "invalid"
-"""A policy that passed, or did not pass, validation."""
-MALFORMED: Final = "malformed"
-"""The question could not be understood."""
 NAMESPACE_UNKNOWN: Final = "namespace-unknown"
 """The code of a skip that a moment of waiting for the watch may spare."""
-OUTCOMES: Final = (
-    MUTATED,
-    GATED,
-    UNCHANGED,
-    UNMATCHED,
-    SKIPPED,
-    DENIED,
-    VALID,
-    INVALID,
-    MALFORMED,
-)
-
 _CREATE: Final = frozenset(("CREATE", "", None))
 _NO_KIND: Final = GroupVersionKind()
 _NO_REQUEST: Final = Request()
-_LEFT_ALONE: Final = Verdict(UNMATCHED, allowed())
 
 
 class Decision(Struct, frozen=True, gc=False):
@@ -180,14 +164,14 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
     kind = KINDS.get(key)
     if kind is None:
         if not key[2]:
-            return _skip("kind-unknown", "the request names no kind, such objects are not handled")
+            return skip("kind-unknown", "the request names no kind, such objects are not handled")
         shown = cut(str(request.kind), MAX_WARNING)
-        return _skip("kind-unknown", f"objects of kind {shown} are not handled")
+        return skip("kind-unknown", f"objects of kind {shown} are not handled")
     if not request.has_object:
         text = "the request holds no object, there is nothing to change"
         # A deletion holds none by right, so nobody is warned.
         is_deletion = request.operation == "DELETE"
-        return Verdict(UNMATCHED, allowed(text)) if is_deletion else _skip("no-object", text)
+        return Verdict(UNMATCHED, allowed(text)) if is_deletion else skip("no-object", text)
     try:
         return _decide(request, kind, read_object(request.object), engine, may_patch=may_patch)
     except MalformedError as error:
@@ -205,16 +189,16 @@ def _decide(
     """Decide on a workload. Raises MalformedError where fields that count have wrong types."""
     pod = kind.view(found)
     if not may_patch or not _may_change(request, kind) or pod is None or pod.is_left_alone:
-        return _LEFT_ALONE
+        return LEFT_ALONE
     snapshot = engine.snapshot
     name = request.namespace or ""
     # There, what the API server does alone is tried.
     is_tried = name == PROBE_NAMESPACE and request.dry_run is True
     if name in snapshot.excluded or is_tried:
-        return _LEFT_ALONE
+        return LEFT_ALONE
     namespace = snapshot.namespace(name)
     if namespace is None:
-        return _skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
+        return skip(NAMESPACE_UNKNOWN, f'namespace "{name}" is not known')
     has_gates = engine.has_gates(name, namespace)
     decided = None
     waits = found.metadata is not None and names_objects(
@@ -240,12 +224,12 @@ def _decide(
     if decided is not None:
         verdict = engine.fuse(decided, merged)
     elif has_gates:
-        verdict = _told(request, kind, found, pod, merged or _LEFT_ALONE, engine)
+        verdict = _told(request, kind, found, pod, merged or LEFT_ALONE, engine)
     else:
         warnings = engine.namespace_warnings(name, namespace)
         if warnings or waits:
             warnings += object_warnings(kind, found, pod)
-        verdict = noted(merged or _LEFT_ALONE, warnings)
+        verdict = with_warnings(merged or LEFT_ALONE, warnings)
     audited = snapshot.audited.match(name, namespace.labels, pod.labels)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
     return verdict if is_canary_pod else _followed(verdict, engine, audit)
@@ -254,7 +238,7 @@ def _decide(
 def _followed(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
     """The verdict with what nodes say of it, and with what remains to be evaluated."""
     warnings = engine.node_warnings(audit.kind, audit.pod, audit.enforced, audit.waiting)
-    verdict = noted(verdict, warnings)
+    verdict = with_warnings(verdict, warnings)
     return replace(verdict, audit=audit) if audit.audited else verdict
 
 
@@ -285,7 +269,7 @@ def _told(
             found.metadata, [warning for warning in warnings if warning not in former]
         ):
             return Verdict(DENIED, denied(refusal), warnings=warnings)
-    return noted(verdict, warnings)
+    return with_warnings(verdict, warnings)
 
 
 def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning, ...]:
@@ -324,7 +308,7 @@ def _undecided(
             rules = engine.gates.rules
             gating = fixed(request.object, request.namespace or "", warning, rules, waits_for)
             if gating.patch or gating.warnings:
-                return fused(gating, None)
+                return combine(gating, None)
     except Exception as error:  # noqa: BLE001 - whatever it is, no pod passes a gate by it
         # What a defect says may be part of the object.
         why = str(error) if isinstance(error, MalformedError) else "an internal error"
@@ -353,20 +337,15 @@ def _validate(request: Request) -> Verdict:
     See kupid-spec 5.
     """
     if not request.has_object:
-        return _skip("no-object", "the request holds no policy, there is nothing to check")
+        return skip("no-object", "the request holds no policy, there is nothing to check")
     kind = request.kind or _NO_KIND
     if errors := size_errors(kind.group, kind.kind, request.object, request.old_object):
         return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON)))
     try:
         policy = decode_policy(request.object)
     except MalformedError as error:
-        return _skip("object-malformed", str(error))
+        return skip("object-malformed", str(error))
     warnings = [cut(f"harbourmaster: {text}", MAX_WARNING) for text in warn(policy)]
     if errors := list(validate(policy)):
         return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON), warnings))
     return Verdict(VALID, remarked(warnings))
-
-
-def _skip(code: str, text: str) -> Verdict:
-    warnings = (AdmissionWarning(code, text),)
-    return Verdict(SKIPPED, allowed(text, warnings), warnings=warnings)

@@ -38,12 +38,13 @@ from harbourmaster.telemetry.metrics import (
 from harbourmaster.telemetry.text import reason
 from harbourmaster.webhook.cases import answer_case, read_case, response_of
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.handlers import MALFORMED, Decision
+from harbourmaster.webhook.handlers import Decision
 from harbourmaster.webhook.parents import Parent
 from harbourmaster.webhook.redaction import redacted
 from harbourmaster.webhook.review import GroupVersionKind, Request, WorkloadRequest
 from harbourmaster.webhook.reviewed import containers_of, owners_of, read_object
 from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.verdict import MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -15,9 +15,8 @@ from msgspec import Struct
 
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.auditing import results
-from harbourmaster.webhook.engine import DENIED, GATED, MUTATED
-from harbourmaster.webhook.handlers import INVALID
+from harbourmaster.webhook.auditing import audit_results
+from harbourmaster.webhook.verdict import DENIED, GATED, INVALID, MUTATED
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
     from harbourmaster.telemetry.metrics import Metrics
     from harbourmaster.telemetry.spans import Tracer
-    from harbourmaster.webhook.auditing import Audit
-    from harbourmaster.webhook.engine import Engine, Verdict
+    from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.handlers import Decision
     from harbourmaster.webhook.review import RequestHead
+    from harbourmaster.webhook.verdict import Audit, Verdict
 
 MOMENT: Final = 0.05
 """Seconds that a record may wait; so much of the log is lost if the process is killed."""
@@ -112,7 +111,7 @@ class Records:
     def audit(self, audit: Audit, engine: Engine) -> None:
         """Count what policies in Audit mode would have done."""
         try:
-            self._metrics.admission.audits.update(results(audit, engine))
+            self._metrics.admission.audits.update(audit_results(audit, engine))
         except Exception:  # noqa: BLE001 - answers do not depend on it
             self._log.exception("audit failed")
 

@@ -21,10 +21,10 @@ from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
 from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.conversion import Conversions
-from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.record_files import RecordFiles
 from harbourmaster.webhook.recording import Recorder
 from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.verdict import OUTCOMES
 
 if TYPE_CHECKING:
     from typing import BinaryIO

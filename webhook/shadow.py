@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
     from harbourmaster.kube.client import Client
     from harbourmaster.policies.pods import Kind
-    from harbourmaster.webhook.engine import Engine, Verdict
+    from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.handlers import Decision
     from harbourmaster.webhook.review import Request
+    from harbourmaster.webhook.verdict import Verdict
 
     Clock = Callable[[], float]
     Json = dict[str, Any]

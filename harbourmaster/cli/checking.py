@@ -42,8 +42,8 @@ from harbourmaster.serving.definitions import kinds, object_errors, schemas
 from harbourmaster.serving.documents import Document, Problem, parse_documents
 from harbourmaster.serving.settings import StartError
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.engine import GATED
 from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.verdict import GATED
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

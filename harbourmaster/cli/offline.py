@@ -15,7 +15,8 @@ from harbourmaster.cli.lines import answered, opened, print_lines
 from harbourmaster.cli.render import loaded
 from harbourmaster.cli.terminal import printable
 from harbourmaster.webhook.cases import DEFAULTS, answer_case, read_case
-from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.verdict import MALFORMED
 
 if TYPE_CHECKING:
     from argparse import Namespace as Arguments

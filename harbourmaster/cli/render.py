@@ -23,7 +23,7 @@ from harbourmaster.policies.model import POLICY, is_policy_kind
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
-from harbourmaster.webhook.auditing import WOULD_CHANGE, results
+from harbourmaster.webhook.auditing import WOULD_CHANGE, audit_results
 from harbourmaster.webhook.checked_objects import is_checked
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from harbourmaster.serving.documents import Document
-    from harbourmaster.webhook.engine import Verdict
+    from harbourmaster.webhook.verdict import Verdict
 
 
 def render(arguments: Arguments) -> int:
@@ -55,7 +55,7 @@ def render(arguments: Arguments) -> int:
             for fault in refusals(verdict, item.value):
                 print(item.problem(fault), file=sys.stderr)
                 failed = True
-            for reference, result in results(verdict.audit, engine) if verdict.audit else ():
+            for reference, result in audit_results(verdict.audit, engine) if verdict.audit else ():
                 told = "would change it" if result == WOULD_CHANGE else "would not change it"
                 print(item.problem(f"{reference} in mode Audit: {told}"), file=sys.stderr)
         if arguments.diff:

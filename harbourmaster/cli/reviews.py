@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from harbourmaster.gates.waits import Waits
-    from harbourmaster.webhook.engine import Engine, Verdict
+    from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.settings import AdmissionSettings
+    from harbourmaster.webhook.verdict import Verdict
 
     Json = dict[str, Any]
     Kind = TypeVar("Kind")

@@ -11,11 +11,11 @@ import msgspec
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.webhook.engine import Engine, EngineHolder
-from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.policy_objects import content_of, decode_policy
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.objects import cluster_policy, policy
 
 POLICIES = 10_000

@@ -13,8 +13,9 @@ import pytest
 
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.telemetry.spans import Tracer
-from harbourmaster.webhook.handlers import OUTCOMES, answer
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.objects import body, large_deployment
 from helpers.tracing import SAMPLED, UNSAMPLED, Memory, Outcomes
 

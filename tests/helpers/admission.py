@@ -12,8 +12,8 @@ from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.engine import EngineHolder
-from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.records import Records
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.raw_http import Connection
 
 KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.gates.metadata import METADATA_KEY, READ_KEYS, REMOVED_KEY
-from harbourmaster.webhook.engine import GATED
+from harbourmaster.webhook.verdict import GATED
 from helpers.admitted import APP_TYPE, GATE, PARENT, ask, engine_of, family, owner, parent, pod
 from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.objects import review

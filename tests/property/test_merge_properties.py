@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harbourmaster.policies.index import policy_set
-from harbourmaster.webhook.engine import MUTATED, UNCHANGED, Engine
-from harbourmaster.webhook.handlers import UNMATCHED, answer
+from harbourmaster.webhook.engine import Engine
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.verdict import MUTATED, UNCHANGED, UNMATCHED
 from helpers.generated import pod_specs, policies, with_unknown_fields
 from helpers.nodes import admits, all_nodes, should_admit
 from helpers.patching import decode_patch

@@ -38,7 +38,7 @@ from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.metrics import CERTIFICATE_ROLES, SHED_REASONS
 from harbourmaster.telemetry.tracing import SPAN_OUTCOMES
 from harbourmaster.telemetry.watches import WatchTallies
-from harbourmaster.webhook import handlers, review
+from harbourmaster.webhook import handlers, review, verdict
 from harbourmaster.webhook.settings import Settings, WebhookSettings
 from manual.families import (
     Mirror,
@@ -165,7 +165,7 @@ def test_the_manual_lists_every_setting_with_its_flag_and_default(
     assert listed == expected
 
 
-NOTING = {AdmissionWarning.__name__, Mistake.__name__, "_skip", "answer_failed"}
+NOTING = {AdmissionWarning.__name__, Mistake.__name__, "skip", "answer_failed"}
 
 
 def test_the_manual_lists_every_audit_code():
@@ -202,7 +202,7 @@ def test_the_manual_names_every_value_of_a_label():
         for sample in family.samples
         if sample.name.startswith("kupid_")
     }
-    expected = {*handlers.OUTCOMES, *SHED_REASONS, *CERTIFICATE_ROLES, *SPAN_OUTCOMES}
+    expected = {*verdict.OUTCOMES, *SHED_REASONS, *CERTIFICATE_ROLES, *SPAN_OUTCOMES}
     assert expected | kupid <= named
 
 

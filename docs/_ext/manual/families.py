@@ -30,7 +30,7 @@ from harbourmaster.placement.deployed import DeployedApplication, MemberCluster
 from harbourmaster.policies.model import POLICY
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.metrics import create_metrics, set_certificate_expiry
-from harbourmaster.webhook import handlers
+from harbourmaster.webhook import verdict
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -47,7 +47,7 @@ class Mirror:
 
 def server_families() -> list[Metric]:
     """What ``serve`` has, and the webhook."""
-    metrics = create_metrics("1", handlers.OUTCOMES)
+    metrics = create_metrics("1", verdict.OUTCOMES)
     # Those with a label show nothing before its first value.
     metrics.admission_skipped.labels("deadline").inc()
     metrics.policies.labels(POLICY).set(1)

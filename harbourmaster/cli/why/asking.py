@@ -26,9 +26,9 @@ from harbourmaster.policies.explain import ExplainedPolicy, Explanation, explain
 from harbourmaster.policies.index import policy_set
 from harbourmaster.policies.pods import KINDS, MIRROR_ANNOTATION
 from harbourmaster.webhook.cases import DEFAULTS
-from harbourmaster.webhook.engine import Engine, Verdict
+from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.gating_version import gating_of
-from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import convert_policy, decode_policy
 from harbourmaster.webhook.review import (
@@ -42,6 +42,7 @@ from harbourmaster.webhook.reviewed import read_object
 from harbourmaster.webhook.settings import AdmissionSettings, WebhookSettings
 from harbourmaster.webhook.snapshot import NAME_LABEL, Namespace, NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.verdict import MALFORMED, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,8 +13,7 @@ from harbourmaster.cli.why.model import Line, Section
 from harbourmaster.cli.why.policy_lines import Wording
 from harbourmaster.policies.explain import OWN, FieldReport, PolicyReport
 from harbourmaster.policies.pods import KINDS
-from harbourmaster.webhook.engine import DENIED, UNMATCHED
-from harbourmaster.webhook.handlers import INVALID, MALFORMED, VALID
+from harbourmaster.webhook.verdict import DENIED, INVALID, MALFORMED, UNMATCHED, VALID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from harbourmaster.telemetry.metrics import (
     create_metrics,
     set_certificate_expiry,
 )
-from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.verdict import OUTCOMES
 
 KUPID_TYPES = ("processed", "allowed", "denied", "mutated", "error")
 DURATION = "harbourmaster_admission_duration_seconds"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.webhook.handlers import INVALID, VALID
+from harbourmaster.webhook.verdict import INVALID, VALID
 from helpers.admitted import ask, policy_engine
 from helpers.objects import review
 

@@ -14,8 +14,9 @@ import trustme
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.webhook.handlers import OUTCOMES, answer, is_lengthy
+from harbourmaster.webhook.handlers import answer, is_lengthy
 from harbourmaster.webhook.review import MAX_BODY_BYTES
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.admission import Admission
 from helpers.admitted import policy_engine
 from helpers.handshakes import strict_client, with_certificate
@@ -104,11 +105,11 @@ async def test_the_shorter_of_both_time_outs_ends_the_wait_for_a_body(
 ):
     waits = []
 
-    async def noted(*arguments, deadline, **options):
+    async def with_warnings(*arguments, deadline, **options):
         waits.append(deadline - asyncio.get_running_loop().time())
         return await read_body(*arguments, deadline=deadline, **options)
 
-    monkeypatch.setattr("harbourmaster.serving.bodies.read_body", noted)
+    monkeypatch.setattr("harbourmaster.serving.bodies.read_body", with_warnings)
     admission = make(body_timeout_seconds=body_timeout)
     answer = await admission.ask(post(b"{", length=9, path=f"/mutate?timeout={asked}"))
     assert answer.status == 408
@@ -161,11 +162,11 @@ async def test_only_large_policies_are_checked_beside_other_reviews(
 ):
     threads = []
 
-    def noted(*arguments, **options):
+    def with_warnings(*arguments, **options):
         threads.append(threading.current_thread())
         return answer(*arguments, **options)
 
-    monkeypatch.setattr("harbourmaster.webhook.app.answer", noted)
+    monkeypatch.setattr("harbourmaster.webhook.app.answer", with_warnings)
     assert response_of(await admission.ask(mutate(document)))["allowed"] is True
     assert [thread is not threading.main_thread() for thread in threads] == [aside]
 

@@ -12,8 +12,8 @@ from harbourmaster.telemetry.metrics import create_metrics
 from harbourmaster.webhook import conversion
 from harbourmaster.webhook.app import Reviews, create_app
 from harbourmaster.webhook.conversion import SLICE, Conversions, answer
-from harbourmaster.webhook.handlers import OUTCOMES
 from harbourmaster.webhook.review import MAX_BODY_BYTES
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.raw_http import Connection, post
 
 GROUP = "lifecycle.keptn.sh"

@@ -21,10 +21,11 @@ from harbourmaster.policies.index import policy_set
 from harbourmaster.serving.http_connection import Timeouts
 from harbourmaster.serving.site import Site
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.handlers import OUTCOMES, answer
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.admission import Admission
 from helpers.admitted import policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload

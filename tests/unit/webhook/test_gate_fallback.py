@@ -11,9 +11,10 @@ import pytest
 
 from harbourmaster.api.decoding import MalformedError
 from harbourmaster.webhook import handlers
-from harbourmaster.webhook.engine import GATED, SKIPPED, Engine
+from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.gating import GateRules
-from harbourmaster.webhook.handlers import DENIED, answer_failed
+from harbourmaster.webhook.handlers import answer_failed
+from harbourmaster.webhook.verdict import DENIED, GATED, SKIPPED
 from helpers import admitted
 from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, admit, ask, engine_of, keys, owner, pod
 from helpers.objects import cluster_policy, review, workload

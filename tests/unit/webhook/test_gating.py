@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from harbourmaster.webhook.engine import GATED, MUTATED, SKIPPED, UNMATCHED
+from harbourmaster.webhook.verdict import GATED, MUTATED, SKIPPED, UNMATCHED
 from helpers.admitted import (
     APP_TYPE,
     CONTAINER,

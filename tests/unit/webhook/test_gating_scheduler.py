@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.decoding import MalformedError, decode
-from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
 from harbourmaster.webhook.settings import AdmissionSettings
+from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, SKIPPED, UNMATCHED
 from helpers import admitted
 from helpers.admitted import (
     CRITICAL,

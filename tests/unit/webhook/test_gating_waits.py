@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.gates.waits import WAIT_FOR_KEY
-from harbourmaster.webhook.engine import GATED
+from harbourmaster.webhook.verdict import GATED
 from helpers.admitted import (
     CRITICAL,
     GATE,

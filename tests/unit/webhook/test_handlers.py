@@ -4,16 +4,17 @@ import json
 
 import pytest
 
-from harbourmaster.webhook.engine import MUTATED, UNCHANGED
-from harbourmaster.webhook.handlers import (
+from harbourmaster.webhook.handlers import answer
+from harbourmaster.webhook.snapshot import Namespace
+from harbourmaster.webhook.verdict import (
     INVALID,
     MALFORMED,
+    MUTATED,
     SKIPPED,
+    UNCHANGED,
     UNMATCHED,
     VALID,
-    answer,
 )
-from harbourmaster.webhook.snapshot import Namespace
 from helpers.admitted import policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.patching import decode_patch, patched

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
 from harbourmaster.webhook.recording import line_of
 from harbourmaster.webhook.review import MAX_WARNING, MAX_WARNINGS
+from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNCHANGED, UNMATCHED
 from helpers.admitted import OPT_IN, admit, ask, engine_of, family, keys, owner, pod
 from helpers.manifests import parsed
 from helpers.objects import RESOURCES, cluster_policy, review, workload

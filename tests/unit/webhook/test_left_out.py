@@ -8,13 +8,14 @@ import pytest
 
 from harbourmaster.policies.enforcement import ENFORCEMENT_KEY, MODE_KEY
 from harbourmaster.policies.index import audited_set, policy_set
-from harbourmaster.webhook.auditing import FITS_NO_NODE, UNCHANGED, WOULD_CHANGE, results
+from harbourmaster.webhook.auditing import FITS_NO_NODE, WOULD_CHANGE, audit_results
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_feed import PolicyFeed
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.verdict import UNCHANGED
 from helpers.objects import body, cluster_policy, workload
 
 DISK = {"nodeSelector": {"disk": "ssd"}}
@@ -85,5 +86,5 @@ def test_an_audited_policy_is_evaluated_and_changes_nothing(selector, result):
     pod["spec"]["nodeSelector"] = selector
     found, decision = answer(body(pod, namespace="ns"), engine)
     assert "patch" not in json.loads(found)["response"]
-    assert list(results(decision.verdict.audit, engine)) == [(policies[0].reference, result)]
+    assert list(audit_results(decision.verdict.audit, engine)) == [(policies[0].reference, result)]
     assert result != FITS_NO_NODE

@@ -8,7 +8,7 @@ import pytest
 
 from harbourmaster.webhook import engine as module
 from harbourmaster.webhook.canary import CANARY
-from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, UNMATCHED
+from harbourmaster.webhook.verdict import DENIED, GATED, MUTATED, UNMATCHED
 from helpers.admitted import APP_TYPE, ask, engine_of, keys, pod
 from helpers.fit_nodes import taint
 from helpers.known_nodes import knowing, node

@@ -9,9 +9,8 @@ import yaml
 
 from harbourmaster.cli.main import main
 from harbourmaster.policies.model import ON_TOO_LARGE
-from harbourmaster.webhook.engine import DENIED, GATED, MUTATED, SKIPPED, UNCHANGED
-from harbourmaster.webhook.handlers import INVALID, VALID
 from harbourmaster.webhook.snapshot import Namespace
+from harbourmaster.webhook.verdict import DENIED, GATED, INVALID, MUTATED, SKIPPED, UNCHANGED, VALID
 from helpers.admitted import ask, engine_of, keys, pod, policy_engine
 from helpers.objects import cluster_policy, policy, required, review, workload
 from helpers.patching import NODE_REQUIRED

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from harbourmaster.api.decoding import MalformedError
-from harbourmaster.webhook.handlers import INVALID, VALID, answer
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.policy_objects import MAX_SPEC_BYTES, decode_policy
 from harbourmaster.webhook.sources import read_policy
+from harbourmaster.webhook.verdict import INVALID, VALID
 from helpers.admitted import policy_engine
 from helpers.objects import body, cluster_policy, policy
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harbourmaster.webhook.engine import GATED, UNMATCHED, Engine
+from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.sources import Sources, load
+from harbourmaster.webhook.verdict import GATED, UNMATCHED
 from helpers.admitted import GATE, PARENT, ask
 
 REVIEWS = Path(__file__).parents[2] / "fixtures" / "reviews"

@@ -6,11 +6,12 @@ import pytest
 import yaml
 
 from harbourmaster.serving.settings import StartError
-from harbourmaster.webhook.engine import MUTATED, Engine
+from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import NAME_LABEL
 from harbourmaster.webhook.sources import Sources, load
+from harbourmaster.webhook.verdict import MUTATED
 from helpers.objects import cluster_policy, policy, review, workload
 
 

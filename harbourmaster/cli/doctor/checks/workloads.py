@@ -29,9 +29,10 @@ from harbourmaster.lifecycle.gate_verdict import pre_checks, sentence
 from harbourmaster.lifecycle.model import App, AppVersion, Workload, WorkloadVersion
 from harbourmaster.lifecycle.workloads import approval, names_of_pod
 from harbourmaster.policies.index import policy_set
-from harbourmaster.webhook.engine import GATED, MUTATED, Engine
+from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import Parents, decode_parent
+from harbourmaster.webhook.verdict import GATED, MUTATED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from harbourmaster.cli.diagnosis import Finding
     from harbourmaster.cli.live.installation import Installation
     from harbourmaster.cli.why.asking import AdmissionInputs
-    from harbourmaster.webhook.engine import Verdict
+    from harbourmaster.webhook.verdict import Verdict
 
     Json = dict[str, Any]
 

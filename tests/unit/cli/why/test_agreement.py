@@ -14,10 +14,11 @@ from harbourmaster.cli.main import main
 from harbourmaster.policies.index import policy_set
 from harbourmaster.webhook.cases import DEFAULTS, read_case
 from harbourmaster.webhook.engine import Engine
-from harbourmaster.webhook.handlers import MALFORMED, answer
+from harbourmaster.webhook.handlers import answer
 from harbourmaster.webhook.parents import parents_of
 from harbourmaster.webhook.snapshot import Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
+from harbourmaster.webhook.verdict import MALFORMED
 
 TESTS = Path(__file__).parents[3]
 FIXTURES = TESTS / "fixtures"

@@ -16,7 +16,7 @@ from harbourmaster.cli.why.model import Report, Section, State, Subject
 from harbourmaster.cli.why.steps import NOTHING, STEPS, step_of
 from harbourmaster.gates import mistakes
 from harbourmaster.lifecycle.gate_verdict import Code
-from harbourmaster.webhook.handlers import OUTCOMES
+from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.explained import NAMESPACE, pod, put_owner, reference, template
 
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
