@@ -23,5 +23,5 @@ def pytest_collection_modifyitems(items):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser():
-    async with chromium() as found:
-        yield found
+    async with chromium() as browser:
+        yield browser

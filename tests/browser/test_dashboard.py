@@ -90,9 +90,9 @@ async def test_every_page_is_readable(browser, site, look):
             answer = await visit.go(path)
             assert answer.status == 200
             await visit.shoot(f"{name}-{site.size}-{look}")
-            found = [*await visit.grave_findings(), *await visit.overflow()]
-            if found:
-                wrong[name] = found
+            reported = [*await visit.grave_findings(), *await visit.overflow()]
+            if reported:
+                wrong[name] = reported
         assert visit.faults == []
         assert visit.elsewhere == []
     assert wrong == {}

@@ -42,8 +42,8 @@ class Harbour:
 
     def authority(self):
         """The caBundle of the registration as it is now, as PEM text."""
-        found = self.plane.kubectl("get", "mutatingwebhookconfiguration/harbourmaster", "-o=json")
-        return _bundle(found.stdout.encode())
+        result = self.plane.kubectl("get", "mutatingwebhookconfiguration/harbourmaster", "-o=json")
+        return _bundle(result.stdout.encode())
 
     def load(self, authority, **options):
         """Reviews of a Deployment that the policy changes."""

@@ -257,7 +257,9 @@ def assert_in_order(flow):
         )
         passed = first(flow.history(WORKLOAD_VERSIONS, version["metadata"]["name"]), has_passed)
         for pod in flow.pods(part):
-            free = first(flow.history(PODS, pod["metadata"]["name"]), lambda one: not gates(one))
+            free = first(
+                flow.history(PODS, pod["metadata"]["name"]), lambda value: not gates(value)
+            )
             assert passed < free
 
 

@@ -62,8 +62,8 @@ def test_a_server_that_is_not_there_is_told_once_and_tried_again(role, tmp_path)
 
 
 def lines(log, event):
-    found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in found if line["event"] == event]
+    obj = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in obj if line["event"] == event]
 
 
 def failures(health):

@@ -42,8 +42,8 @@ SETTINGS = {
 def planes(control_plane, request, tmp_path_factory):
     """Two member API servers; the shared one manages them."""
     apply_definitions(control_plane.kubectl)
-    with two_planes(tmp_path_factory) as found:
-        yield found
+    with two_planes(tmp_path_factory) as planes:
+        yield planes
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ async def members(planes):
 
 @pytest.fixture
 async def flow(request, control_plane, planes):
-    async with flow_in(control_plane, request.node.name) as found, found.watching():
+    async with flow_in(control_plane, request.node.name) as flow, flow.watching():
         for cluster, plane in zip(("one", "two"), planes, strict=True):
-            await found.cluster(cluster, plane)
+            await flow.cluster(cluster, plane)
             labels = {"metadata": {"labels": {"place": cluster}}}
-            await found.change(CLUSTERS, cluster, labels)
-        yield found
+            await flow.change(CLUSTERS, cluster, labels)
+        yield flow
 
 
 def bound_to(cluster):
@@ -67,31 +67,31 @@ def bound_to(cluster):
 
 
 async def test_one_that_is_killed_between_delete_and_create_has_it_end_on_one(flow, members):
-    one, two = members
-    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    first, two = members
+    manifests = [config_map(name, first.namespace) for name in ("first", "second")]
     async with flow.placing() as process:
         await flow.application(*manifests, constraints=bound_to("one"))
         await flow.until_running("one")
         # Its end is held up, so that the create has to wait for it.
-        await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+        await first.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
         await flow.change(APPLICATIONS, "app", {"spec": {"constraints": bound_to("two")}})
-        await one.until(
-            CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp")
+        await first.until(
+            CONFIG_MAPS, "first", lambda obj: obj["metadata"].get("deletionTimestamp")
         )
         await asyncio.to_thread(process.kill)
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
-    await one.until(CONFIG_MAPS, "first", lambda found: found is None)
+    await first.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+    await first.until(CONFIG_MAPS, "first", lambda obj: obj is None)
     assert await two.names() == set()
     async with flow.placing():
         await flow.until_running("two")
-    assert (await one.names(), await two.names()) == (set(), {"first", "second"})
+    assert (await first.names(), await two.names()) == (set(), {"first", "second"})
 
 
 @pytest.mark.parametrize("order", ["DeleteFirst", "CreateFirst"])
 async def test_one_that_dies_at_every_write_has_it_end_on_one(
     flow, members, monkeypatch, control_plane, order
 ):
-    one, two = members
+    first, two = members
     plan = Plan(events=False)
 
     def client(connection, **options):
@@ -100,9 +100,9 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
     monkeypatch.setattr(session, "Client", client)
     names = {"first", "second", "theirs"}
     # One of them is on the first cluster already, and is nobody's to delete.
-    theirs = ApplyPatch(config_map("theirs", one.namespace, a="precious"), "somebody")
-    await one.client.patch(CONFIG_MAPS, "theirs", theirs, one.namespace)
-    manifests = [config_map(name, one.namespace, b="ours") for name in sorted(names)]
+    theirs = ApplyPatch(config_map("theirs", first.namespace, a="precious"), "somebody")
+    await first.client.patch(CONFIG_MAPS, "theirs", theirs, first.namespace)
+    manifests = [config_map(name, first.namespace, b="ours") for name in sorted(names)]
     metadata = {"name": "login", "annotations": {ALLOW_COPY: "app"}}
     login = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     await flow.client.create(SECRETS, login, flow.namespace)
@@ -110,7 +110,7 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
         *manifests,
         constraints=bound_to("one"),
         migrationOrder=order,
-        secrets=[{"name": "login", "targetNamespace": one.namespace}],
+        secrets=[{"name": "login", "targetNamespace": first.namespace}],
     )
     # It is older than every life.
     await flow.change(APPLICATIONS, "app", {"metadata": {"annotations": {CONFIRMED: "true"}}})
@@ -122,18 +122,18 @@ async def test_one_that_dies_at_every_write_has_it_end_on_one(
     async def over():
         async with asyncio.timeout(MANY):
             await settled(flow, "one")
-            assert (await one.names(), await two.names()) == (names, set())
-            assert await one.names(SECRETS) == {"login"}
+            assert (await first.names(), await two.names()) == (names, set())
+            assert await first.names(SECRETS) == {"login"}
             value = json.dumps({"spec": {"constraints": bound_to("two")}})
             await kubectl("patch", NAME, "--type=merge", f"--patch={value}")
             await settled(flow, "two")
-            assert (await one.names(), await two.names()) == ({"theirs"}, names)
-            assert (await one.names(SECRETS), await two.names(SECRETS)) == (set(), {"login"})
+            assert (await first.names(), await two.names()) == ({"theirs"}, names)
+            assert (await first.names(SECRETS), await two.names(SECRETS)) == (set(), {"login"})
             await kubectl("delete", NAME, "--wait=false")
             await flow.until_gone()
-            assert (await one.names(), await two.names()) == ({"theirs"}, set())
+            assert (await first.names(), await two.names()) == ({"theirs"}, set())
             assert await two.names(SECRETS) == set()
-            left = await one.get(CONFIG_MAPS, "theirs")
+            left = await first.get(CONFIG_MAPS, "theirs")
             assert left["data"] == {"a": "precious", "b": "ours"}
             assert "labels" not in left["metadata"]
 

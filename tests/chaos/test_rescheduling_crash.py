@@ -125,8 +125,8 @@ class Scene:
             history = [one.object for one in place.cluster.history(place.uid_of_node(on))]
             assert any(not is_clean(found) for found in history)
             before = history[0]["spec"].get("taints", [])
-            for found in history:
-                others = [taint for taint in found["spec"].get("taints", []) if is_foreign(taint)]
+            for obj in history:
+                others = [taint for taint in obj["spec"].get("taints", []) if is_foreign(taint)]
                 assert others == before
 
 

@@ -165,8 +165,8 @@ def judged(flow):
     """What the plugin asked about whoever wrote these objects, seen from every version of them."""
     ours = (one for one in WATCHED if one.group == LIFECYCLE or one in {CONFIG_MAPS, JOBS})
     for resource in ours:
-        for one in flow.all(resource):
-            versions = flow.history(resource, one["metadata"]["name"])
+        for obj in flow.all(resource):
+            versions = flow.history(resource, obj["metadata"]["name"])
             for before, after in itertools.pairwise([None, *versions]):
                 owners = after["metadata"].get("ownerReferences", [])
                 for reference in owners:
@@ -403,7 +403,7 @@ async def of_written_apps(flow):
     template = {"spec": {"containers": [{"name": "ledger", "image": f"{IMAGE}.1"}]}}
     before = flow.find(WORKLOAD_VERSIONS, "desk-ledger-1.0")["spec"]["resourceReference"]
     await flow.change("Deployment", "ledger", {"spec": {"template": template}})
-    after = {"spec": {"resourceReference": lambda found: found != before}}
+    after = {"spec": {"resourceReference": lambda value: value != before}}
     await flow.until_like(WORKLOAD_VERSIONS, "desk-ledger-1.0", after)
 
     await flow.create(app("pair-of", "1"))
@@ -467,10 +467,10 @@ def test_s22_every_right_is_used_and_nothing_is_refused(throwaway_control_plane)
         assert {right[0] for right in granted(kubectl)} == set(ACCOUNTS.values())
         assert plugin_refuses(kubectl)
         kubectl("apply", "-f=-", stdin=json.dumps(open_definition(RESOURCES["Rollout"])))
-        for each in (cluster_policy(pods={"a": "b"}, nodeName="n"), policy(namespace="default")):
+        for obj in (cluster_policy(pods={"a": "b"}, nodeName="n"), policy(namespace="default")):
             # Their status says that nothing is compiled.
-            each["metadata"]["annotations"] = {ENFORCEMENT_KEY: "Both"}
-            kubectl("apply", "-f=-", stdin=json.dumps(each))
+            obj["metadata"]["annotations"] = {ENFORCEMENT_KEY: "Both"}
+            kubectl("apply", "-f=-", stdin=json.dumps(obj))
         undone(kubectl)
         measured(kubectl)
         installation.await_answer()

@@ -57,8 +57,8 @@ async def test_ten_thousand_namespaces_and_a_thousand_policies(throwaway_control
         await asyncio.to_thread(installation.start)
         events = {}
         for line in installation.log("webhook").read_text().splitlines():
-            found = json.loads(line)
-            events.setdefault(found["event"], found)
+            obj = json.loads(line)
+            events.setdefault(obj["event"], obj)
         serving = events["serving"]
         assert serving["cluster_policies"] == serving["namespaced_policies"] == 500
         assert serving["namespaces"] > 10_000

@@ -64,10 +64,10 @@ async def churn(plane, stop):
     while not stop.is_set():
         turn += 1
         name = f"churn-{turn % 20}"
-        found = cluster_policy(name, pods={"app": name}, nodeSelector={"turn": str(turn)})
+        manifest = cluster_policy(name, pods={"app": name}, nodeSelector={"turn": str(turn)})
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         namespace["metadata"]["labels"] = {"example.com/turn": str(turn)}
-        objects = {"apiVersion": "v1", "kind": "List", "items": [found, namespace]}
+        objects = {"apiVersion": "v1", "kind": "List", "items": [manifest, namespace]}
         await asyncio.to_thread(plane.kubectl, "apply", "-f=-", stdin=json.dumps(objects))
         if turn % 20 == 0:
             gone = [f"clusterpodschedulingpolicy/churn-{index}" for index in range(10)]

@@ -78,8 +78,8 @@ def controller_flags():
 async def client(harbour, controller_flags):
     """A client of the control plane with Harbourmaster in it."""
     harbour.use(controller_flags)
-    async with connected(harbour.plane.kubeconfig) as found:
-        yield found
+    async with connected(harbour.plane.kubeconfig) as client:
+        yield client
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def opts_in():
 @pytest.fixture
 async def flow(request, harbour, client, opts_in):
     """A namespace, and all that happens in it; nothing may crash meanwhile."""
-    async with harbour.flow(client, request.node.name, enabled=opts_in) as found:
-        yield found
+    async with harbour.flow(client, request.node.name, enabled=opts_in) as flow:
+        yield flow
         assert harbour.new_faults() == []
         assert harbour.restarts() == 0
 
@@ -100,28 +100,28 @@ async def flow(request, harbour, client, opts_in):
 @pytest.fixture
 async def admin(control_plane):
     """The administrator's client of the shared control plane."""
-    async with connected(control_plane.kubeconfig) as found:
-        yield found
+    async with connected(control_plane.kubeconfig) as client:
+        yield client
 
 
 @pytest.fixture
 async def doctored(deployed):
     """A client of the control plane of ``deployed``."""
-    async with connected(deployed.plane.kubeconfig) as found:
-        yield found
+    async with connected(deployed.plane.kubeconfig) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
 def planes(tmp_path_factory):
     """Two member API servers without any controllers; what they don't do, the tests do."""
-    with two_planes(tmp_path_factory) as found:
-        yield found
+    with two_planes(tmp_path_factory) as planes:
+        yield planes
 
 
 @pytest.fixture
 async def world(request, control_plane):
-    async with flow_in(control_plane, request.node.name) as found:
-        yield found
+    async with flow_in(control_plane, request.node.name) as flow:
+        yield flow
 
 
 @pytest.fixture(scope="module")

@@ -123,9 +123,9 @@ def test_an_object_with_a_finalizer_goes_though_a_policy_came(
 def test_a_dry_run_shows_the_change_and_stores_nothing(kubectl, server, served_namespace):
     server.add_policies(policy("rules", served_namespace, **RULES))
     manifest = workloads(served_namespace, **OWN)
-    found = create(kubectl, *json.loads(manifest)["items"], is_tried=True)
-    assert [one["kind"] for one in found] == list(RESOURCES)
-    for one in found:
+    listed = create(kubectl, *json.loads(manifest)["items"], is_tried=True)
+    assert [one["kind"] for one in listed] == list(RESOURCES)
+    for one in listed:
         assert_ruled(pod_spec(one))
     assert read(kubectl, manifest) == {}
 

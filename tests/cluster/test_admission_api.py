@@ -51,9 +51,9 @@ async def send(api, method, path, content=None, content_type=JSON, **query):
     headers = {"Content-Type": content_type}
     data = None if content is None else json.dumps(content)
     async with api.request(method, path, data=data, headers=headers, params=query) as answer:
-        found = await answer.json()
-        assert answer.status < 300, found
-        return found
+        obj = await answer.json()
+        assert answer.status < 300, obj
+        return obj
 
 
 async def until_annotated(api, path, key):

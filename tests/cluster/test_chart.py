@@ -94,8 +94,8 @@ def test_values_reach_the_webhook_configurations_of_certmanager():
     ]
     excluded = {
         name
-        for each in entries
-        for expression in each["namespaceSelector"]["matchExpressions"]
+        for obj in entries
+        for expression in obj["namespaceSelector"]["matchExpressions"]
         if expression["operator"] == "NotIn" and expression["key"] == "kubernetes.io/metadata.name"
         for name in expression["values"]
     }
@@ -157,9 +157,9 @@ def test_make_chart_writes_it_with_the_image_where_releases_expect_it():
     found = list(parsed(helm("template", ROOT / path).stdout))
     images = {
         container["image"]
-        for each in found
-        if each["kind"] == "Deployment"
-        for container in each["spec"]["template"]["spec"]["containers"]
+        for obj in found
+        if obj["kind"] == "Deployment"
+        for container in obj["spec"]["template"]["spec"]["containers"]
     }
     assert images == {image}
     assert json.dumps(found).count(NAMESPACE) == 0

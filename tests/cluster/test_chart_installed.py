@@ -83,10 +83,10 @@ class Release:
 
     def read(self, *arguments):
         """What the API server has."""
-        found = self.plane.kubectl(
+        result = self.plane.kubectl(
             "get", "--output=json", f"--namespace={NAMESPACE}", *arguments, check=False
         )
-        return json.loads(found.stdout or "null")
+        return json.loads(result.stdout or "null")
 
     def store(self):
         """Store an object of each system; return how to tell whether it is still the same one."""

@@ -116,10 +116,10 @@ async def test_a_dry_run_changes_nothing(admin, namespace):
 async def test_a_status_is_patched_by_its_subresource_only(admin, namespace):
     condition = {"type": "Tried", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
     patch = MergePatch({"status": {"conditions": [condition]}})
-    found = decode(await admin.patch(NAMESPACES, namespace, patch))
-    assert found["status"] == {"phase": "Active"}
-    found = decode(await admin.patch(NAMESPACES, namespace, patch, subresource="status"))
-    assert found["status"]["conditions"][0]["type"] == "Tried"
+    obj = decode(await admin.patch(NAMESPACES, namespace, patch))
+    assert obj["status"] == {"phase": "Active"}
+    obj = decode(await admin.patch(NAMESPACES, namespace, patch, subresource="status"))
+    assert obj["status"]["conditions"][0]["type"] == "Tried"
 
 
 async def test_a_victim_that_is_marked_keeps_its_other_conditions(admin, namespace):
@@ -144,9 +144,9 @@ async def test_an_apply_patch_creates_and_keeps_to_its_own_fields(admin, namespa
     with pytest.raises(ConflictError, match='conflict with "harbourmaster"'):
         await admin.patch(CONFIG_MAPS, "a", ApplyPatch(theirs, "other"), namespace)
     await admin.patch(CONFIG_MAPS, "a", ApplyPatch(theirs, "other", force=True), namespace)
-    found = decode(await admin.get(CONFIG_MAPS, "a", namespace))
-    assert found["data"] == {"x": "2"}
-    assert {field["manager"] for field in found["metadata"]["managedFields"]} == {
+    stored = decode(await admin.get(CONFIG_MAPS, "a", namespace))
+    assert stored["data"] == {"x": "2"}
+    assert {field["manager"] for field in stored["metadata"]["managedFields"]} == {
         "harbourmaster",
         "other",
     }

@@ -77,6 +77,6 @@ def test_a_table_fits_in_120_columns(kubectl):
 
 
 def test_the_category_names_every_kind(kubectl):
-    found = kubectl("get", "harbourmaster", "--output=name").stdout.split()
-    assert sorted(found) == sorted(f"{one_kind(obj)}/{obj['metadata']['name']}" for obj in OBJECTS)
+    result = kubectl("get", "harbourmaster", "--output=name").stdout.split()
+    assert sorted(result) == sorted(f"{one_kind(obj)}/{obj['metadata']['name']}" for obj in OBJECTS)
     assert len(OBJECTS) == len(list(CRDS.glob("*.yaml"))) - 1

@@ -115,9 +115,9 @@ async def test_most_observed_policies_compile_and_have_the_same_effect(delegatio
     documents, namespaces = [], set()
     for number, case in enumerate(CASES):
         found = of_set(case["given"]["clusterPolicies"] + case["given"]["policies"], number)
-        for each in found:
-            each["metadata"]["name"] += f"-{number}"
-            namespaces.add(each["metadata"].get("namespace"))
+        for obj in found:
+            obj["metadata"]["name"] += f"-{number}"
+            namespaces.add(obj["metadata"].get("namespace"))
         documents += found
     objects = delegation.compiled("observed", documents, namespaces=namespaces)
     compiled = {policy.rank[2] for policy in delegation.policies("observed")}
@@ -173,8 +173,8 @@ async def test_every_fault_in_the_compiler_is_found(delegation):
     for number, (name, fault) in enumerate(FAULTS.items()):
         with fault.applied():
             own = copy.deepcopy(documents)
-            for each in own:
-                each["spec"]["podSelector"]["matchLabels"][FAULT] = str(number)
+            for obj in own:
+                obj["spec"]["podSelector"]["matchLabels"][FAULT] = str(number)
             objects += delegation.compiled(name, own, PODS_ONLY)
     await delegation.bind(objects, PODS_ONLY)
     tried = await delegation.all_tried(
@@ -193,14 +193,14 @@ def with_labels(pod, labels):
 
 def of_set(documents, number):
     """The same policies, each with the label of a set among what it selects."""
-    found = copy.deepcopy(documents)
-    for each in found:
-        each.setdefault("apiVersion", API)
-        each["metadata"]["annotations"] = ASKS
-        selector = each["spec"].get("podSelector")
+    manifest = copy.deepcopy(documents)
+    for obj in manifest:
+        obj.setdefault("apiVersion", API)
+        obj["metadata"]["annotations"] = ASKS
+        selector = obj["spec"].get("podSelector")
         if selector is not None:
             selector["matchLabels"] = {**(selector.get("matchLabels") or {}), SET: str(number)}
-    return found
+    return manifest
 
 
 def observed(given, number):

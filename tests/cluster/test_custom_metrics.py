@@ -94,8 +94,8 @@ class MetricsCluster:
 
     def raw(self, path, *flags):
         """What the API server answers; None and the error where it refuses."""
-        found = self.kubectl("get", "--raw", path, *flags, check=False)
-        return (json.loads(found.stdout), "") if not found.returncode else (None, found.stderr)
+        result = self.kubectl("get", "--raw", path, *flags, check=False)
+        return (json.loads(result.stdout), "") if not result.returncode else (None, result.stderr)
 
     def shown(self, namespace, path="*/*", version="v1beta2"):
         """The values of a namespace by name."""
@@ -105,8 +105,8 @@ class MetricsCluster:
 
     def authority(self):
         """What the APIServices trust, one of each."""
-        found = json.loads(self.kubectl("get", "apiservices", *SERVED, "-o=json").stdout)
-        return [base64.b64decode(item["spec"].get("caBundle", "")) for item in found["items"]]
+        result = json.loads(self.kubectl("get", "apiservices", *SERVED, "-o=json").stdout)
+        return [base64.b64decode(item["spec"].get("caBundle", "")) for item in result["items"]]
 
     def leaf(self, port=None):
         """The certificate that a controller presents."""
@@ -151,7 +151,7 @@ def test_values_are_read_in_both_versions(place, space):
     place.measure(space, "berths", "12.5", labels={"quay": "east"})
     place.measure(space, "ships", "4", labels={"quay": "west"})
     expected = {"berths": "12500m", "ships": "4"}
-    eventually(lambda: place.shown(space), is_right=lambda found: found == expected)
+    eventually(lambda: place.shown(space), is_right=lambda value: value == expected)
     assert place.shown(space, "*/*", "v1beta1") == expected
     assert place.shown(space, "berths/berths") == {"berths": "12500m"}
     assert place.shown(space, "*/*?labelSelector=quay%3Dwest") == {"ships": "4"}
@@ -169,7 +169,7 @@ def test_what_has_no_value_that_counts_is_not_found(place, space):
     place.create(metric("none"), namespace=space)
     place.measure(space, "old", "5", age=3 * 3600)
     place.measure(space, "new", "5")
-    eventually(lambda: place.shown(space), is_right=lambda found: found == {"new": "5"})
+    eventually(lambda: place.shown(space), is_right=lambda value: value == {"new": "5"})
     for name in ("none", "old", "absent"):
         found, fault = place.raw(path_of(space, f"{name}/{name}"))
         assert found is None
@@ -236,8 +236,8 @@ def test_an_hpa_scales_by_a_metric_and_not_by_its_absence(place, space):
     scaled_to(3)
     place.kubectl("rollout", "status", "deployment/crane", f"-n={space}", WAIT)
     place.measure(space, "load", "1", age=3 * 3600)
-    found = eventually(condition, is_right=lambda each: each.get("status") == "False")
-    assert found["reason"] == "FailedGetObjectMetric"
+    obj = eventually(condition, is_right=lambda obj: obj.get("status") == "False")
+    assert obj["reason"] == "FailedGetObjectMetric"
     # Twice the time in which it looks again: 0 would have taken two of the three away.
     place.measure(space, "load", "")
     place.kubectl(
@@ -281,16 +281,16 @@ def test_only_who_may_reads_a_value(place, space):
     # The API server lets it through now, and we don't.
     eventually(
         lambda: place.raw(alias, f"--as={user}"),
-        is_right=lambda found: found[0] is None and f'resource "{KIND}/load"' in found[1],
+        is_right=lambda value: value[0] is None and f'resource "{KIND}/load"' in value[1],
     )
     may_read(place, space, "reader", user, KIND)
     eventually(
         lambda: place.raw(alias, f"--as={user}")[0],
-        is_right=lambda found: found is not None,
+        is_right=lambda value: value is not None,
     )
     eventually(
         lambda: place.raw(path_of(space, "load/load"), f"--as={user}")[0],
-        is_right=lambda found: found is not None,
+        is_right=lambda value: value is not None,
     )
     assert place.raw(path_of("default", "load/load"), f"--as={user}")[0] is None
 
@@ -337,22 +337,24 @@ async def test_who_comes_directly_must_be_the_api_server(place, space):
 def test_every_replica_answers(place, space):
     place.measure(space, "load", "30")
     for url in place.values:
-        found = eventually(lambda url=url: rest(url, space, "load"), is_right=lambda each: each[1])
-        assert json.loads(found[1]) == {"metric": "load", "namespace": space, "value": "30"}
+        value = eventually(
+            lambda url=url: rest(url, space, "load"), is_right=lambda value: value[1]
+        )
+        assert json.loads(value[1]) == {"metric": "load", "namespace": space, "value": "30"}
     assert len({place.leaf(port) for port in place.ports}) == 1
 
 
 def test_every_replica_shows_the_results_of_analyses(place):
     place.kubectl("apply", f"--filename={SAMPLES}")
     for url in place.values:
-        found = eventually(
+        value = eventually(
             lambda url=url: [line for line in page(url).splitlines() if 'e="release-1"' in line],
             is_right=bool,
         )
-        names = {line.partition("{")[0] for line in found}
+        names = {line.partition("{")[0] for line in value}
         assert names == {"keptn_analysis_result", "keptn_objective_result"}
     place.kubectl("delete", f"--filename={SAMPLES}")
-    eventually(lambda: page(place.values[0]), is_right=lambda found: "release-1" not in found)
+    eventually(lambda: page(place.values[0]), is_right=lambda value: "release-1" not in value)
 
 
 def rest(url, namespace, name):
@@ -374,10 +376,10 @@ def test_a_metric_is_exposed_once_it_is_there(place, space):
     assert rest(url, space, "podtatometric") == (404, b"")
     place.measure(space, "podtatometric", "10")
     expected = "# HELP podtatometric podtatometric\n# TYPE podtatometric gauge\npodtatometric 10\n"
-    eventually(lambda: page(url), is_right=lambda found: expected in found)
+    eventually(lambda: page(url), is_right=lambda value: expected in value)
     assert json.loads(rest(url, space, "podtatometric")[1])["value"] == "10"
     place.kubectl("delete", KIND, "podtatometric", f"-n={space}")
-    eventually(lambda: page(url), is_right=lambda found: "podtatometric" not in found)
+    eventually(lambda: page(url), is_right=lambda value: "podtatometric" not in value)
 
 
 def test_what_somebody_changes_by_hand_is_mended(place):
@@ -392,7 +394,7 @@ def test_what_somebody_changes_by_hand_is_mended(place):
     ):
         flags = ("--type=json", f"--patch={json.dumps(change)}")
         place.kubectl("patch", "apiservice", SERVED[0], *flags)
-        eventually(place.authority, is_right=lambda found: found == wanted)
+        eventually(place.authority, is_right=lambda value: value == wanted)
     stored = json.loads(place.kubectl("get", "apiservice", SERVED[0], "-o=json").stdout)
     assert not stored["spec"].get("insecureSkipTLSVerify")
     are_available(place)
@@ -427,14 +429,14 @@ class Asking:
 def test_a_new_authority_is_taken_up_without_one_failed_request(place, space):
     are_available(place)
     place.measure(space, "load", "30")
-    eventually(lambda: place.shown(space), is_right=lambda found: found == {"load": "30"})
+    eventually(lambda: place.shown(space), is_right=lambda value: value == {"load": "30"})
     before, leaf = place.authority(), place.leaf()
     ask = json.dumps({"data": {"next-ca.crt": ""}})
     with Asking(place, path_of(space, "load/load")) as asking:
         place.kubectl("patch", "secret", CERTIFICATE, f"-n={HOME}", f"--patch={ask}")
         for port in place.ports:
-            eventually(lambda port=port: place.leaf(port), is_right=lambda found: found != leaf)
-        eventually(place.authority, is_right=lambda found: found != before)
+            eventually(lambda port=port: place.leaf(port), is_right=lambda value: value != leaf)
+        eventually(place.authority, is_right=lambda value: value != before)
         asked = asking.count
         eventually(lambda: asking.count, is_right=lambda count: count > asked + 3)
     assert asking.faults == []

@@ -279,5 +279,5 @@ def test_it_is_off_unless_it_is_enabled_and_costs_nothing_then(place):
 
 @pytest.fixture
 async def browser():
-    async with chromium() as found:
-        yield found
+    async with chromium() as browser:
+        yield browser

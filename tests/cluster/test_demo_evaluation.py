@@ -42,10 +42,10 @@ def test_the_message_of_the_evaluation_says_why(demo):
 def test_what_is_kept_answers_and_ctrl_c_ends_all_of_it(demo):
     kubeconfig = demo.matched[1]
     command = [find_kubectl(ensure_binaries()), f"--kubeconfig={kubeconfig}", "get", "pods"]
-    found = subprocess.run(
+    result = subprocess.run(
         [*command, "--namespace=market", "--output=json"], capture_output=True, check=True
     )
-    phases = {pod["status"]["phase"] for pod in json.loads(found.stdout)["items"]}
+    phases = {pod["status"]["phase"] for pod in json.loads(result.stdout)["items"]}
     assert "Running" in phases
     assert all(living(demo.directory / name) for name in RECORDS)
     assert demo.end() == 0

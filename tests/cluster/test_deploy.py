@@ -158,8 +158,8 @@ def test_one_replica_of_each_may_be_disrupted(installed, plane):
         "harbourmaster-webhook": 3,
         "harbourmaster-controller": 2,
     }
-    for each in budgets:
-        name = each["metadata"]["name"]
+    for obj in budgets:
+        name = obj["metadata"]["name"]
         eventually(
             lambda name=name: read(plane, "poddisruptionbudget", name, f"--namespace={NAMESPACE}")[
                 "status"
@@ -264,8 +264,8 @@ def test_in_gardener_all_of_it_is_accepted_without_a_warning(installed, other_ki
     stored = json.loads(applied)["items"]
     assert len(stored) == len(found)
     # kustomize puts a namespace there.
-    for each in of_kind(stored, "ValidatingAdmissionPolicy"):
-        assert "namespace" not in each["metadata"]
+    for manifest in of_kind(stored, "ValidatingAdmissionPolicy"):
+        assert "namespace" not in manifest["metadata"]
     sample = ROOT / "deploy/components/gardener/samples/etcd.yaml"
     plane.kubectl("apply", "--dry-run=server", f"--filename={sample}")
 

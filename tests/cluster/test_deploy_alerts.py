@@ -46,8 +46,8 @@ def test_every_alert_is_tried_both_ways():
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
     tried = {True: set(), False: set()}
     for case in yaml.safe_load(CASES.read_text())["tests"]:
-        for each in case["alert_rule_test"]:
-            tried[bool(each.get("exp_alerts"))].add(each["alertname"])
+        for obj in case["alert_rule_test"]:
+            tried[bool(obj.get("exp_alerts"))].add(obj["alertname"])
     assert tried[True] == alerts
     # In the cases of these two, another series of the same metric must stay silent.
     assert alerts - tried[False] == {"HarbourmasterFight", "HarbourmasterControllerFails"}

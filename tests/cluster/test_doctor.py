@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 
 async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
-    report = await until(doctored, lambda found: found.healthy)
+    report = await until(doctored, lambda report: report.healthy)
     assert report.summary == "Harbourmaster is healthy."
     assert {finding.severity for finding in report.findings} <= {"ok", "note"}
     assert {one.check for one in report.findings} == {check.name for check in CHECKS}
@@ -23,15 +23,15 @@ async def test_a_healthy_installation_is_said_to_be_healthy(deployed, doctored):
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_each_fault_is_named_with_its_remedy_and_healed(deployed, doctored, fault):
     make, (check, severity, words), remedy = FAULTS[fault]
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)
     with make(deployed):
-        report = await until(doctored, lambda found: named(found, check, severity, words))
+        report = await until(doctored, lambda report: named(report, check, severity, words))
         assert all(remedy in one.remedy for one in named(report, check, severity, words))
         assert not report.healthy
         order = [finding.severity for finding in report.findings]
         ranks = ["fault", "warning", "unknown", "note", "ok"]
         assert order == sorted(order, key=ranks.index)
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)
 
 
 async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, doctored):
@@ -42,10 +42,10 @@ async def test_pods_of_our_scheduler_are_no_leftovers_by_its_settings(deployed, 
     metadata = {"name": "waits", "namespace": "default"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     with deployed.there(pod):
-        await until(doctored, lambda found: named(found, "leftovers", "fault", "pod waits"))
+        await until(doctored, lambda report: named(report, "leftovers", "fault", "pod waits"))
         with deployed.configured("controller", "--scheduler-enabled=true"):
             report = await look(doctored)
             assert not any("waits" in finding.subject for finding in report.findings)
             observed = await observe(Installation(doctored, HOME))
             assert (observed.pods, observed.scheduled_pods) == ((), 0)
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)

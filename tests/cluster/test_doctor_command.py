@@ -32,9 +32,9 @@ def test_the_command_prints_a_line_for_each_check_and_the_verdict_last(deployed)
     *lines, empty, verdict = done.stdout.splitlines()
     assert (empty, verdict) == ("", "Harbourmaster is healthy.")
     assert "ok        canary          a pod tried in default was answered by version" in done.stdout
-    found = json.loads(doctor(deployed.plane.kubeconfig, "-o", "json").stdout)
-    assert found["healthy"] is True
-    assert len(lines) == sum(2 if finding["remedy"] else 1 for finding in found["findings"])
+    result = json.loads(doctor(deployed.plane.kubeconfig, "-o", "json").stdout)
+    assert result["healthy"] is True
+    assert len(lines) == sum(2 if finding["remedy"] else 1 for finding in result["findings"])
 
 
 def test_without_rights_one_line_says_what_to_ask_for(deployed, tmp_path):
@@ -132,7 +132,7 @@ def policies(deployed):
 
 @pytest.mark.parametrize("is_alive", [True, False], ids=["controller at work", "controller dead"])
 async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored, is_alive):
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)
     before = policies(deployed)
     file = deployed.plane.kubeconfig
     with contextlib.nullcontext() if is_alive else deployed.ended("controller"):
@@ -149,7 +149,7 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
         noted = json.loads(deployed.stored(MUTATING, NAME)["metadata"]["annotations"][ANNOTATION])
         assert (noted["by"], noted["reason"]) == ("playground-admin", "incident 4711")
         report = await until(
-            doctored, lambda found: named(found, "configurations", "warning", "incident 4711")
+            doctored, lambda report: named(report, "configurations", "warning", "incident 4711")
         )
         assert "--break-glass off" in named(report, "configurations", "warning", "4711")[0].remedy
         if is_alive:
@@ -169,12 +169,12 @@ async def test_the_glass_is_broken_and_put_back_to_the_letter(deployed, doctored
     assert any(
         "playground-admin started break-glass mode" in note and "4711" in note for note in notes
     )
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)
     assert policies(deployed) == before
 
 
 async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, doctored):
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)
     metadata = {"name": "gated", "annotations": ANNOTATED}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     kubectl = deployed.kubectl
@@ -200,6 +200,8 @@ async def test_with_the_glass_broken_pods_of_gated_namespaces_come_in(deployed, 
             done = doctor(deployed.plane.kubeconfig, "--break-glass", "on", "--reason", "let in")
             assert done.returncode == 0
             # The API server learns of it a moment later.
-            eventually(lambda: kubectl(*pod, check=False), is_right=lambda one: not one.returncode)
+            eventually(
+                lambda: kubectl(*pod, check=False), is_right=lambda result: not result.returncode
+            )
         assert doctor(deployed.plane.kubeconfig, "--break-glass", "off").returncode == 0
-    await until(doctored, lambda found: found.healthy)
+    await until(doctored, lambda report: report.healthy)

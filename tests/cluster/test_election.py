@@ -26,8 +26,8 @@ def lease(kubectl, namespace):
     """Return a function that reads the spec of the Lease."""
 
     def read():
-        found = kubectl("get", "lease/candidates", f"--namespace={namespace}", "-o=json")
-        return json.loads(found.stdout)["spec"]
+        result = kubectl("get", "lease/candidates", f"--namespace={namespace}", "-o=json")
+        return json.loads(result.stdout)["spec"]
 
     return read
 

@@ -70,7 +70,7 @@ async def test_3000_events_at_once_are_all_told_in_the_order_of_each_object(cont
         await asyncio.wait([sending])
         stored = await all_events(client)
     steps = defaultdict(list)
-    for event in sorted(stored, key=lambda each: int(each["metadata"]["resourceVersion"])):
+    for event in sorted(stored, key=lambda obj: int(obj["metadata"]["resourceVersion"])):
         assert event["related"]["kind"] == "KeptnApp"
         assert event["metadata"]["annotations"]["appName"] == "shop"
         steps[event["regarding"]["name"]].append(event["reason"])

@@ -91,8 +91,8 @@ async def test_an_event_of_a_cluster_scoped_object_stands_in_default(
     async with recording() as recorder:
         recorder.emit(regarding, "Normal", "Labelled", "gates are enabled")
         assert await told(outcomes) == ["created"]
-    found = kubectl("events", f"--for=namespace/{namespace}", "--namespace=default").stdout
-    assert "gates are enabled" in found
+    result = kubectl("events", f"--for=namespace/{namespace}", "--namespace=default").stdout
+    assert "gates are enabled" in result
 
 
 async def test_the_longest_texts_are_taken(recording, outcomes, kubectl, namespace):
@@ -111,5 +111,5 @@ async def test_an_event_of_a_namespace_that_is_not_there_is_dropped(recording, o
 
 
 def events_in(kubectl, namespace):
-    found = kubectl("get", "events.events.k8s.io", f"--namespace={namespace}", "-o=json").stdout
-    return json.loads(found)["items"]
+    result = kubectl("get", "events.events.k8s.io", f"--namespace={namespace}", "-o=json").stdout
+    return json.loads(result)["items"]

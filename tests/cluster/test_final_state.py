@@ -235,14 +235,16 @@ def test_a_policy_is_checked_where_it_selects_the_pod(checked, kubectl, side):
     kubectl("label", "namespace", checked.namespace, *(f"{k}={v}" for k, v in LABELS.items()))
     items = []
     for number, (selector, _) in enumerate(SELECTORS.values()):
-        found = cluster_policy(f"case-{number}", pods={CASE: f"{number}"}, nodeSelector={"a": "b"})
+        manifest = cluster_policy(
+            f"case-{number}", pods={CASE: f"{number}"}, nodeSelector={"a": "b"}
+        )
         if selector is None:
-            del found["spec"][side]
+            del manifest["spec"][side]
         elif side == "podSelector":
-            found["spec"][side] = joined(selector, {CASE: f"{number}"})
+            manifest["spec"][side] = joined(selector, {CASE: f"{number}"})
         else:
-            found["spec"][side] = selector
-        items.append(found)
+            manifest["spec"][side] = selector
+        items.append(manifest)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     kubectl("apply", "-f=-", stdin=text)
     eventually(lambda: checked.refusal(pod({}, labels={**LABELS, CASE: "2"})))

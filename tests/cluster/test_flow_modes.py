@@ -69,8 +69,8 @@ async def test_failed_checks_only_warn_while_deployments_are_not_blocked(flow, h
     promotion = {"promotionStatus": "Pending", "workloadOverallStatus": "Succeeded"}
     assert phases(version["status"]) == {**WARNED, **promotion}
     assert phases(workload["status"]) == {**WARNED, "deploymentStatus": "Succeeded"}
-    for found in (version, workload):
-        (item,) = found["status"]["preDeploymentTaskStatus"]
+    for obj in (version, workload):
+        (item,) = obj["status"]["preDeploymentTaskStatus"]
         assert item["status"] == "Failed"
     await flow.change(
         "KeptnApp",
@@ -202,6 +202,6 @@ async def test_the_collector_gets_the_metadata_of_an_app_and_of_its_workload(flo
             task["metadata"]["name"]: {"stage": "dev", "team": "ledger", "commit-id": "d1fc"},
         }
         for name, metadata in expected.items():
-            span, _ = await collector.until(lambda one, name=name: one.name == name)
+            span, _ = await collector.until(lambda obj, name=name: obj.name == name)
             told = attributes(span)
             assert {key: told[key] for key in told if "keptn." not in key} == metadata

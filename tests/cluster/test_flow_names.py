@@ -208,9 +208,9 @@ async def test_events_stand_on_the_objects_that_they_are_about(flow):
     # Only what is told of one object comes in its order.
     await told(flow, wanted.keys())
     kinds = {}
-    for one in flow.events():
-        if one["reportingController"].startswith("harbourmaster.dev/"):
-            kinds.setdefault(one["reason"], set()).add(one["regarding"]["kind"])
+    for event in flow.events():
+        if event["reportingController"].startswith("harbourmaster.dev/"):
+            kinds.setdefault(event["reason"], set()).add(event["regarding"]["kind"])
     assert {reason: kinds[reason] for reason in wanted} == wanted
     # A version that has no app yet is related to none.
     of_phases = [

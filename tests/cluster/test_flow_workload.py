@@ -262,8 +262,8 @@ async def test_a_pod_gated_before_its_owner_was_known_waits_for_the_checks_of_th
         flow.assert_never_bound(held)
         await flow.let_end()
         (pod,) = await flow.until_released("fleet")
-        for each in (free, held, pod):
-            assert UNRESOLVED.keys().isdisjoint(each["metadata"]["annotations"])
+        for obj in (free, held, pod):
+            assert UNRESOLVED.keys().isdisjoint(obj["metadata"]["annotations"])
         assert [one["metadata"]["name"] for one in flow.all(WORKLOADS)] == ["fleet-fleet"]
 
 

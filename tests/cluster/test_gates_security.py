@@ -50,14 +50,14 @@ def task(name, definition, **spec):
 @pytest.fixture
 async def neighbour(request, harbour, client):
     """The namespace of somebody else, with what is worth stealing."""
-    async with harbour.flow(client, "neighbour") as found:
-        await found.create(
+    async with harbour.flow(client, "neighbour") as flow:
+        await flow.create(
             of_kind("Secret", "treasure", data={"SECURE_DATA": SECRET}),
             of_kind("ConfigMap", "treasure", data={"code": "print('s3cr3t')"}),
             of_kind("ServiceAccount", "treasurer"),
             task_definition("theirs", deno={"configMapRef": {"name": "treasure"}}),
         )
-        yield found
+        yield flow
 
 
 # S20: rights end at the namespace.
@@ -157,9 +157,9 @@ async def test_s20_a_name_that_is_a_path_is_refused(flow, field):
 async def test_s20_what_a_task_brings_along_is_no_path_either(flow, spec):
     """Nobody validates a task before it is stored."""
     await flow.create(task_definition("it", python=CODE), task("it", "it", **spec))
-    found = await flow.until(lambda: ended(flow.find(TASKS, "it")))
+    obj = await flow.until(lambda: ended(flow.find(TASKS, "it")))
     if "secureParameters" in spec:
-        assert found["reason"] == "JobInvalid"
+        assert obj["reason"] == "JobInvalid"
         assert flow.all(JOBS) == []
     else:
         (job,) = flow.all(JOBS)
@@ -193,12 +193,12 @@ MARKS = {
 @pytest.mark.claim("O4")
 async def test_s23_a_mark_of_ours_on_a_pod_gains_nothing(flow, mark, at):
     given = keptn("ledger", pre_deployment_tasks="failing")
-    found = deployment("ledger", {**given, **MARKS[mark]})
+    manifest = deployment("ledger", {**given, **MARKS[mark]})
     if at == "owner":
-        found = deployment("ledger", MARKS[mark], above={**given, **MARKS[mark]})
+        manifest = deployment("ledger", MARKS[mark], above={**given, **MARKS[mark]})
     # Nor does it help to bring the gate along.
-    found["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
-    await flow.create(container_task("failing", "fail"), found)
+    manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    await flow.create(container_task("failing", "fail"), manifest)
     await flow.until_ended(WORKLOAD_VERSIONS, "ledger-ledger-1.0", "Failed")
     await flow.stay_gated("ledger")
 
@@ -324,8 +324,10 @@ async def test_s29_functions_run_where_pods_must_be_restricted(flow, client, run
     }
     container = {"name": "ledger", "image": "ledger:1", "securityContext": secure}
     body = {runtime: CODE, "timeout": "30s", "ttlSecondsAfterFinished": 77}
-    found = deployment("ledger", keptn("ledger", pre_deployment_tasks="it"), containers=[container])
-    await flow.create(task_definition("it", **body), found)
+    manifest = deployment(
+        "ledger", keptn("ledger", pre_deployment_tasks="it"), containers=[container]
+    )
+    await flow.create(task_definition("it", **body), manifest)
     await flow.until_released("ledger")
     (job,) = await flow.until_all(JOBS, {"spec": {"ttlSecondsAfterFinished": 77}})
     assert job["spec"]["activeDeadlineSeconds"] == 30

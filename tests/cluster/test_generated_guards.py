@@ -277,10 +277,10 @@ async def test_objects_made_by_hand_work_and_belong_to_their_maker(flow, tenant)
 @pytest.mark.claim("O20")
 async def test_a_tenant_may_apply_every_sample(flow, tenant):
     for path in sorted((DEPLOY / "samples/gates").glob("*.yaml")):
-        for one in yaml.safe_load_all(path.read_text()):
-            if one["kind"] != "Namespace":
-                one["metadata"].pop("namespace", None)
-                assert tenant.create(one) == "", path.relative_to(ROOT)
+        for obj in yaml.safe_load_all(path.read_text()):
+            if obj["kind"] != "Namespace":
+                obj["metadata"].pop("namespace", None)
+                assert tenant.create(obj) == "", path.relative_to(ROOT)
     await flow.until_ended(WORKLOAD_VERSIONS, "till-till-1.4")
 
 
@@ -369,8 +369,8 @@ async def test_a_namespace_with_generated_objects_can_be_deleted(flow, client, c
 async def test_an_administrator_restores_a_backup_and_a_tenant_does_not(flow, tenant, checked):
     names = ("task", "version", "workload")
     backup = [fit(checked[key]) for key in names]
-    for one in backup:
-        refused = tenant.create({**one, "metadata": {**one["metadata"], "name": "restored"}})
+    for obj in backup:
+        refused = tenant.create({**obj, "metadata": {**obj["metadata"], "name": "restored"}})
         assert "harbourmaster-generated-guard" in refused
     # Below objects that are still there: else the garbage collector takes it.
     restored = {**backup[0], "metadata": {**backup[0]["metadata"], "name": "restored"}}
@@ -406,14 +406,14 @@ async def test_the_way_back_to_keptn_begins_without_the_guards(harbour, tenant, 
                 await asyncio.sleep(0.1)
 
     await settle(refused=True)
-    found = json.loads(kubectl("get", kinds, *names, "--output=json").stdout)
-    assert len(found["items"]) == 4
+    result = json.loads(kubectl("get", kinds, *names, "--output=json").stdout)
+    assert len(result["items"]) == 4
     kubectl("delete", kinds, *names)
     try:
         await settle(refused=False)
     finally:
-        for item in found["items"]:
+        for item in result["items"]:
             for key in ("resourceVersion", "uid"):
                 del item["metadata"][key]
-        kubectl("create", "-f=-", stdin=json.dumps(found))
+        kubectl("create", "-f=-", stdin=json.dumps(result))
     await settle(refused=True)

@@ -42,16 +42,16 @@ def hardened(request, tmp_path_factory):
 async def flow(request, hardened):
     async with (
         connected(hardened.plane.kubeconfig) as client,
-        hardened.flow(client, request.node.name) as found,
+        hardened.flow(client, request.node.name) as flow,
     ):
-        yield found
+        yield flow
         assert hardened.new_faults() == []
         assert hardened.restarts() == 0
 
 
 async def test_a_gated_flow_runs_with_every_guard_in_force(flow, hardened):
-    found = hardened.plane.kubectl("get", "validatingadmissionpolicybindings", "-o=name").stdout
-    bound = {line.partition("/")[2] for line in found.splitlines()}
+    result = hardened.plane.kubectl("get", "validatingadmissionpolicybindings", "-o=name").stdout
+    bound = {line.partition("/")[2] for line in result.splitlines()}
     assert {name for guard in GUARDS for name in guard.policies} <= bound
     await flow.create(
         container_task("check"), deployment("cart", keptn("cart", pre_deployment_tasks="check"))
@@ -135,10 +135,10 @@ async def test_secrets_are_read_only_where_a_user_that_can_read_them_allows_it(
 
 
 def roles(hardened, flow):
-    found = hardened.plane.kubectl(
+    result = hardened.plane.kubectl(
         "get", "roles,rolebindings", "-o=name", f"--namespace={flow.namespace}"
     )
-    return [line for line in found.stdout.splitlines() if line.endswith(f"/{ROLE}")]
+    return [line for line in result.stdout.splitlines() if line.endswith(f"/{ROLE}")]
 
 
 def may_read(hardened, namespace):

@@ -92,8 +92,8 @@ async def test_without_the_kinds_all_else_works_and_they_count_when_they_come(co
     kubectl("create", f"--namespace={NAMESPACE}", "-f=-", stdin=json.dumps(gated_deployment()))
 
     def pods():
-        found = kubectl("get", "pods", f"--namespace={NAMESPACE}", "-o=json").stdout
-        return json.loads(found)["items"]
+        result = kubectl("get", "pods", f"--namespace={NAMESPACE}", "-o=json").stdout
+        return json.loads(result)["items"]
 
     (pod,) = eventually(pods)
     assert gates(pod) == [GATE]

@@ -92,16 +92,16 @@ def test_without_a_converter_the_stored_version_is_served(planes):
 
 
 def test_what_was_there_before_us_is_converted(kubectl):
-    found = json.loads(kubectl("get", f"{APPS}.v1alpha3.{GROUP}", "early", "-o=json").stdout)
-    assert found["apiVersion"] == f"{GROUP}/v1alpha3"
-    assert found["spec"] == SPECS[APPS]
+    result = json.loads(kubectl("get", f"{APPS}.v1alpha3.{GROUP}", "early", "-o=json").stdout)
+    assert result["apiVersion"] == f"{GROUP}/v1alpha3"
+    assert result["spec"] == SPECS[APPS]
 
 
 @pytest.mark.parametrize("plural", sorted(SPECS))
 def test_every_version_of_every_kind_is_served(kinds, plural):
-    one = definition(plural)
-    group = one["spec"]["group"]
-    kinds.create(keptn_object(one, "cart", kinds.namespace))
+    manifest = definition(plural)
+    group = manifest["spec"]["group"]
+    kinds.create(keptn_object(manifest, "cart", kinds.namespace))
     stored = kinds.read(plural, "cart", stored_version(plural), group)
     assert SPECS[plural].items() <= stored["spec"].items()
     for version in versions(plural):
@@ -112,9 +112,9 @@ def test_every_version_of_every_kind_is_served(kinds, plural):
 
 @pytest.mark.parametrize(("plural", "old"), OLD.items())
 def test_old_and_new_manifests_mean_the_same(kinds, plural, old):
-    one = definition(plural)
-    kinds.create(keptn_object(one, "old", kinds.namespace, old))
-    kinds.create(keptn_object(one, "new", kinds.namespace))
+    manifest = definition(plural)
+    kinds.create(keptn_object(manifest, "old", kinds.namespace, old))
+    kinds.create(keptn_object(manifest, "new", kinds.namespace))
     for version in ("v1", old):
         found, other = (kinds.read(plural, name, version) for name in ("old", "new"))
         assert found["spec"] == other["spec"]
@@ -129,9 +129,9 @@ def test_an_app_version_of_v1_has_its_first_revision_in_old_versions(kinds):
 def test_c87_the_checks_of_an_old_app_live_on_while_v1_is_written(kinds):
     old = keptn_object(definition(APPS), "shop", kinds.namespace, "v1alpha3", **CHECKS)
     kinds.apply(old)
-    found = kinds.read(APPS, "shop")
-    assert found["spec"] == SPECS[APPS]
-    assert json.loads(found["metadata"]["annotations"][UNCONVERTED]) == {"spec": CHECKS}
+    stored = kinds.read(APPS, "shop")
+    assert stored["spec"] == SPECS[APPS]
+    assert json.loads(stored["metadata"]["annotations"][UNCONVERTED]) == {"spec": CHECKS}
     patch = json.dumps({"spec": {"version": "2.0"}})
     where = f"--namespace={kinds.namespace}"
     kinds.kubectl("patch", APPS, "shop", where, "--type=merge", f"--patch={patch}")
@@ -146,8 +146,8 @@ def test_c87_the_checks_of_an_old_app_live_on_while_v1_is_written(kinds):
 @pytest.mark.parametrize("old", VERSIONS[2:])
 def test_writing_an_old_version_loses_nothing_of_v1(kinds, old):
     late = {"metadata": {"team": "a"}, "spanLinks": ["00-1-2-01"], "promotionTasks": ["tag"]}
-    one = keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, revision=7, **late)
-    kinds.create(one)
+    manifest = keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, revision=7, **late)
+    kinds.create(manifest)
     created = kinds.read(APP_VERSIONS, "shop")
     items = [{"definitionName": "seed", "name": "pre-seed-12345", "status": "Succeeded"}]
     status = {
@@ -195,23 +195,23 @@ def test_a_backup_made_in_an_old_version_brings_no_old_status(kinds):
     kinds.create(
         keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace, spanLinks=["00-1-2-01"])
     )
-    found = kinds.read(APP_VERSIONS, "shop")
-    kinds.replace({**found, "status": {"promotionStatus": "Succeeded"}}, "status")
+    stored = kinds.read(APP_VERSIONS, "shop")
+    kinds.replace({**stored, "status": {"promotionStatus": "Succeeded"}}, "status")
     backup = kinds.read(APP_VERSIONS, "shop", "v1alpha3")
     kinds.kubectl("delete", APP_VERSIONS, "shop", f"--namespace={kinds.namespace}")
     for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
         del backup["metadata"][name]
     kinds.create(backup)
-    found = kinds.read(APP_VERSIONS, "shop")
-    assert found["spec"]["spanLinks"] == ["00-1-2-01"]
-    assert found.get("status", {}).get("promotionStatus", "Pending") == "Pending"
+    stored = kinds.read(APP_VERSIONS, "shop")
+    assert stored["spec"]["spanLinks"] == ["00-1-2-01"]
+    assert stored.get("status", {}).get("promotionStatus", "Pending") == "Pending"
 
 
 def test_a_long_list_is_converted(kinds):
-    one = keptn_object(definition(APPS), "shop", kinds.namespace)
+    manifest = keptn_object(definition(APPS), "shop", kinds.namespace)
     items = []
     for index in range(300):
-        item = copy.deepcopy(one)
+        item = copy.deepcopy(manifest)
         item["metadata"]["name"] = f"shop-{index}"
         items.append(item)
     kinds.create({"apiVersion": "v1", "kind": "List", "items": items})
@@ -236,10 +236,10 @@ def test_what_was_stored_in_an_old_version_is_read_in_every_other(kinds, kubectl
 
 
 def keep_in(kubectl, crd, version):
-    found = json.loads(kubectl("get", "crd", crd, "-o=json").stdout)
+    result = json.loads(kubectl("get", "crd", crd, "-o=json").stdout)
     patch = [
         {"op": "replace", "path": f"/spec/versions/{index}/storage", "value": name == version}
-        for index, name in enumerate(each["name"] for each in found["spec"]["versions"])
+        for index, name in enumerate(each["name"] for each in result["spec"]["versions"])
     ]
     kubectl("patch", "crd", crd, "--type=json", f"--patch={json.dumps(patch)}")
 
@@ -264,10 +264,10 @@ def task_definition(kinds, version="v1", **spec):
 )
 def test_a_task_definition_that_can_run_is_accepted(kinds, spec):
     kinds.create(task_definition(kinds, **spec))
-    found = kinds.read("keptntaskdefinitions", "seed")
-    assert spec.items() <= found["spec"].items()
-    found["spec"]["retries"] = 3
-    assert kinds.replace(found)["spec"]["retries"] == 3
+    stored = kinds.read("keptntaskdefinitions", "seed")
+    assert spec.items() <= stored["spec"].items()
+    stored["spec"]["retries"] = 3
+    assert kinds.replace(stored)["spec"]["retries"] == 3
 
 
 @pytest.mark.parametrize(
@@ -286,8 +286,8 @@ def test_c68_one_that_cannot_is_refused(kinds, spec, text):
     assert refused.returncode != 0
     assert text in refused.stderr
     kinds.create(task_definition(kinds, deno=CODE))
-    found = kinds.read("keptntaskdefinitions", "seed")
-    changed = json.dumps({**found, "spec": spec})
+    stored = kinds.read("keptntaskdefinitions", "seed")
+    changed = json.dumps({**stored, "spec": spec})
     again = kinds.kubectl("replace", "-f=-", stdin=changed, check=False)
     assert text in again.stderr
 
@@ -357,8 +357,8 @@ def test_columns_of_a_task_show_for_whom_it_runs(kinds):
 
 def test_short_names_and_wide_columns(kinds):
     kinds.create(keptn_object(definition(APP_VERSIONS), "shop", kinds.namespace))
-    found = kinds.read(APP_VERSIONS, "shop")
-    kinds.replace({**found, "status": {"currentPhase": "AppDeploy"}}, "status")
+    stored = kinds.read(APP_VERSIONS, "shop")
+    kinds.replace({**stored, "status": {"currentPhase": "AppDeploy"}}, "status")
     assert table(kinds, "kav")["PHASE"] == "AppDeploy"
     wide = table(kinds, "kav", "-o=wide")
     assert wide["PREDEPLOYMENTSTATUS"] == wide["PROMOTIONSTATUS"] == "Pending"

@@ -137,8 +137,8 @@ def test_the_api_server_calls_the_service_by_its_name(kubectl):
     spec = kubectl("get", *service, "-o=jsonpath={.spec.type} {.spec.externalName}").stdout
     assert spec == "ExternalName localhost"
     for kind in ("mutating", "validating"):
-        found = kubectl("get", f"{kind}webhookconfiguration/harbourmaster", "-o=json").stdout
-        for webhook in json.loads(found)["webhooks"]:
+        result = kubectl("get", f"{kind}webhookconfiguration/harbourmaster", "-o=json").stdout
+        for webhook in json.loads(result)["webhooks"]:
             assert webhook["clientConfig"]["service"]["name"] == "harbourmaster-webhook"
             assert "url" not in webhook["clientConfig"]
 
@@ -213,9 +213,9 @@ def installation(throwaway_control_plane):
     plane = throwaway_control_plane(optional=("kube-controller-manager",))
     # A new authority is otherwise made known for 30 s before anything is signed by it.
     flags = {"controller": ["--certificates-publish-seconds=0"]}
-    with Installation(plane, webhooks=2, controllers=2, arguments=flags) as found:
-        found.kubectl = plane.kubectl
-        yield found
+    with Installation(plane, webhooks=2, controllers=2, arguments=flags) as installation:
+        installation.kubectl = plane.kubectl
+        yield installation
 
 
 @pytest.mark.full
@@ -239,7 +239,7 @@ def test_a_new_certificate_is_mounted_for_each_webhook(installation):
     installation.kubectl("delete", *SECRET[1:3])
     after = eventually(
         lambda: [(volume / "tls.crt").read_bytes() for volume in volumes],
-        is_right=lambda found: found[0] == found[1] != before[0],
+        is_right=lambda value: value[0] == value[1] != before[0],
     )
     data = json.loads(installation.kubectl(*SECRET).stdout)["data"]
     assert base64.b64decode(data["tls.crt"]) == after[0]

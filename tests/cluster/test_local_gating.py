@@ -59,14 +59,14 @@ def test_a_pod_waits_in_the_scheduler_until_its_checks_pass(directory, kubectl):
     )
 
     def pod():
-        found = json.loads(kubectl("get", "pods", "--output=json"))["items"]
-        return next((one for one in found if "cart" in one["metadata"]["name"]), None)
+        listed = json.loads(kubectl("get", "pods", "--output=json"))["items"]
+        return next((one for one in listed if "cart" in one["metadata"]["name"]), None)
 
     def text():
         conditions = (pod() or {"status": {}})["status"].get("conditions", ())
         return "".join(condition.get("message", "") for condition in conditions)
 
-    eventually(text, is_right=lambda found: "waits for" in found)
+    eventually(text, is_right=lambda value: "waits for" in value)
     assert pod()["spec"]["schedulerName"] == "keptn-scheduler"
     assert "schedulingGates" not in pod()["spec"]
     kubectl("create", "--filename=-", stdin=container_task("migrate"))

@@ -44,8 +44,8 @@ async def test_a_metric_is_fetched_at_once(controlled, server, kubectl):
     del status["question"]
     assert status == {"value": "0.25"}
     assert server.forms["cpus"][0]["path"] == "/api/v1/query"
-    found = kubectl("get", "keptnmetric", "cpus", f"-n={controlled.namespace}")
-    assert found.stdout.splitlines()[1].split() == ["cpus", "prometheus", "cpus", "0.25"]
+    result = kubectl("get", "keptnmetric", "cpus", f"-n={controlled.namespace}")
+    assert result.stdout.splitlines()[1].split() == ["cpus", "prometheus", "cpus", "0.25"]
     assert controlled.reasons() == []
 
 

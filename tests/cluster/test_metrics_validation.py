@@ -48,9 +48,9 @@ def kinds(kubectl):
 
 def created(kinds, plural, spec, *, name="cart", version=None):
     """What kubectl says of a new object."""
-    found = keptn_object(definition(plural), name, kinds.namespace, version)
-    found["spec"] = spec
-    return kinds.create(found, check=False)
+    manifest = keptn_object(definition(plural), name, kinds.namespace, version)
+    manifest["spec"] = spec
+    return kinds.create(manifest, check=False)
 
 
 def refusal(kinds, plural, spec, **more):
@@ -224,8 +224,8 @@ def test_our_types_of_providers_are_kept_as_they_are_given(kinds):
     ):
         answer = created(kinds, PROVIDERS, spec, name=spec["type"])
         assert answer.returncode == 0, answer.stderr
-        found = kinds.read(PROVIDERS, spec["type"], group="metrics.keptn.sh")
-        assert spec.items() <= found["spec"].items()
+        stored = kinds.read(PROVIDERS, spec["type"], group="metrics.keptn.sh")
+        assert spec.items() <= stored["spec"].items()
 
 
 def test_what_was_faulty_before_can_be_labelled_mended_and_deleted(kubectl):

@@ -152,10 +152,10 @@ async def until_refused(client, *, refused):
 async def observed(client):
     """What is there, all of it: a kind whose definition was just changed is read a moment later."""
     deadline = time.monotonic() + PATIENCE
-    while (found := await observe(Installation(client, DEFAULT_NAMESPACE))).unread:
-        assert time.monotonic() < deadline, found.unread
+    while (observed := await observe(Installation(client, DEFAULT_NAMESPACE))).unread:
+        assert time.monotonic() < deadline, observed.unread
         await asyncio.sleep(0.05)
-    return found
+    return observed
 
 
 async def alive(client):
@@ -258,9 +258,9 @@ async def walk(kubectl, client, directory):
 
 async def test_what_is_found_is_what_was_left(plane):
     async with Client(connect(str(plane.kubeconfig))) as client:
-        found = findings(await observe(Installation(client, DEFAULT_NAMESPACE)))
+        reported = findings(await observe(Installation(client, DEFAULT_NAMESPACE)))
     by_code = {}
-    for one in found:
+    for one in reported:
         by_code.setdefault(one.code, []).append(one)
     assert [one.object for one in by_code["webhook-broken"]] == [
         "mutatingwebhookconfiguration lifecycle-mutating-webhook-configuration",

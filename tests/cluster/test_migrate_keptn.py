@@ -134,9 +134,9 @@ def create(kubectl, namespace, *items):
 
 def statuses(kubectl):
     """The overall states of workload versions, by name."""
-    found = json.loads(kubectl("get", "keptnworkloadversions", "-n", TILL, "-o=json").stdout)
+    result = json.loads(kubectl("get", "keptnworkloadversions", "-n", TILL, "-o=json").stdout)
     return {
-        item["metadata"]["name"]: item.get("status", {}).get("status") for item in found["items"]
+        item["metadata"]["name"]: item.get("status", {}).get("status") for item in result["items"]
     }
 
 
@@ -150,7 +150,9 @@ def prepare(user):
     user.make("deploy")
     create(kubectl, TILL, container_task("check"))
     create(kubectl, TILL, deployment(TILL, keptn(TILL, pre_deployment_tasks="check")))
-    eventually(lambda: statuses(kubectl), is_right=lambda one: set(one.values()) == {"Succeeded"})
+    eventually(
+        lambda: statuses(kubectl), is_right=lambda value: set(value.values()) == {"Succeeded"}
+    )
     apps = ("get", "keptnappversions", "-n", TILL, "-o=jsonpath={.items[*].status.status}")
     eventually(lambda: kubectl(*apps).stdout, is_right=lambda text: text == "Succeeded")
 
@@ -253,12 +255,12 @@ def test_the_printed_commands_lead_to_us_and_back_without_a_loss(user):
     # What waited is checked and released; what was done is not done again.
     eventually(
         lambda: statuses(kubectl),
-        is_right=lambda one: len(one) == 2 and set(one.values()) == {"Succeeded"},
+        is_right=lambda value: len(value) == 2 and set(value.values()) == {"Succeeded"},
     )
     now = state(kubectl, TILL)
     assert unlike(done, now) == []
     assert unlike(kept, state(kubectl, MUSEUM, with_status=False)) == []
-    eventually(user.series, is_right=lambda found: set(series) <= set(found))
+    eventually(user.series, is_right=lambda value: set(series) <= set(value))
 
     for command in back():
         user.run(command)

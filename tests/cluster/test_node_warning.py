@@ -26,12 +26,12 @@ DISKS, ZONES = (None, "ssd", "hdd", "nvme"), (None, "a", "b")
 @pytest.fixture(scope="module")
 def plane(request, tmp_path_factory):
     """An installation with four nodes, of which that with an SSD has a taint."""
-    with plane_for(request, tmp_path_factory, "nodes") as found:
+    with plane_for(request, tmp_path_factory, "nodes") as plane:
         for labels in LABELS:
-            found.add_nodes(1, labels)
-        found.kubectl("taint", "nodes", f"--selector={DISK}=ssd", TAINT)
-        with Installation(found, arguments={"controller": FLAGS}):
-            yield found
+            plane.add_nodes(1, labels)
+        plane.kubectl("taint", "nodes", f"--selector={DISK}=ssd", TAINT)
+        with Installation(plane, arguments={"controller": FLAGS}):
+            yield plane
 
 
 def said(plane, document, namespace):
@@ -42,9 +42,9 @@ def said(plane, document, namespace):
 
 
 def deployment(name):
-    found = workload("Deployment", {"app": "web"}, name=name)
-    found["spec"] |= {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}}
-    return found
+    manifest = workload("Deployment", {"app": "web"}, name=name)
+    manifest["spec"] |= {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}}
+    return manifest
 
 
 def test_a_deployment_is_warned_of_until_a_node_is_labelled(plane):
@@ -66,7 +66,7 @@ def test_a_deployment_is_warned_of_until_a_node_is_labelled(plane):
     try:
         assert eventually(applied) == [text]
         plane.kubectl("label", "nodes", f"--selector={DISK}=hdd", "disk=ssd")
-        eventually(applied, is_right=lambda found: found == [])
+        eventually(applied, is_right=lambda value: value == [])
         plane.kubectl("label", "nodes", "--all", "disk-")
         assert eventually(applied) == [text]
     finally:
@@ -93,8 +93,8 @@ def test_warnings_agree_with_the_scheduler(plane):
     for name in warned:
         condition = "jsonpath={.status.conditions[?(@.type=='PodScheduled')].status}"
         plane.kubectl("wait", f"--for={condition}", WAIT, f"pod/{name}", f"--namespace={namespace}")
-        found = plane.kubectl("get", "pod", name, f"--namespace={namespace}", "-o=json")
-        placed[name] = "nodeName" in json.loads(found.stdout)["spec"]
+        result = plane.kubectl("get", "pod", name, f"--namespace={namespace}", "-o=json")
+        placed[name] = "nodeName" in json.loads(result.stdout)["spec"]
     assert {name: not is_placed for name, is_placed in placed.items()} == warned
     assert len(warned) >= 40
     assert {True, False} == {*warned.values()}

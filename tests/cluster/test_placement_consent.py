@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 @pytest.fixture
 async def flow(request, control_plane):
-    async with flow_in(control_plane, request.node.name) as found, found.watching():
-        yield found
+    async with flow_in(control_plane, request.node.name) as flow, flow.watching():
+        yield flow
 
 
 async def until_older(flow, name):
@@ -45,20 +45,20 @@ def confirm(flow, *names):
 
 async def untouched(flow, name):
     """Whether an application has nothing of ours but one condition."""
-    found = await flow.stored(name)
-    (condition,) = found["status"].pop("conditions")
-    assert not found["status"]
-    return condition["reason"] == "NotConfirmed" and "finalizers" not in found["metadata"]
+    stored = await flow.stored(name)
+    (condition,) = stored["status"].pop("conditions")
+    assert not stored["status"]
+    return condition["reason"] == "NotConfirmed" and "finalizers" not in stored["metadata"]
 
 
 async def test_existing_applications_are_untouched_until_a_person_confirms_them(
     flow, planes, members, capsys
 ):
-    one, two = members
-    await theirs(one, "old", theirs="precious")
-    before = await one.get(CONFIG_MAPS, "old")
+    first, two = members
+    await theirs(first, "old", theirs="precious")
+    before = await first.get(CONFIG_MAPS, "old")
     for name in ("old", "other"):
-        await flow.application(config_map(name, one.namespace, a="ours"), name=name)
+        await flow.application(config_map(name, first.namespace, a="ours"), name=name)
     await until_older(flow, "other")
     async with flow.placing() as process:
         await flow.cluster("one", planes[0])
@@ -66,22 +66,22 @@ async def test_existing_applications_are_untouched_until_a_person_confirms_them(
         where = "it would be placed on 'one': to have it placed, run harbourmaster placement "
         for name in ("old", "other"):
             await flow.until(lambda status: where in message_of(status), name)
-        await flow.application(config_map("new", one.namespace), name="new")
+        await flow.application(config_map("new", first.namespace), name="new")
         await flow.until_running("one", "new")
-        assert await one.names() == {"old", "new"}
-        assert await one.get(CONFIG_MAPS, "old") == before
+        assert await first.names() == {"old", "new"}
+        assert await first.get(CONFIG_MAPS, "old") == before
         assert await untouched(flow, "old")
         marks = (await flow.get(LEASES, "harbourmaster-controller"))["metadata"]["annotations"]
         await asyncio.to_thread(process.kill)
     async with flow.placing():
         # The next leader goes on: what runs is updated, and what waits still waits.
-        await flow.update(config_map("newer", one.namespace), name="new", approve=False)
+        await flow.update(config_map("newer", first.namespace), name="new", approve=False)
         await flow.until_running("one", "new")
         lease = await flow.get(LEASES, "harbourmaster-controller")
         assert lease["metadata"]["annotations"] == marks
         assert PLACEMENT_SINCE in marks
-        assert await one.names() == {"old", "newer"}
-        assert await one.get(CONFIG_MAPS, "old") == before
+        assert await first.names() == {"old", "newer"}
+        assert await first.get(CONFIG_MAPS, "old") == before
         assert await untouched(flow, "old")
         capsys.readouterr()
         assert await confirm(flow) == 1
@@ -92,28 +92,28 @@ async def test_existing_applications_are_untouched_until_a_person_confirms_them(
         ]
         assert await confirm(flow, "old") == 0
         await flow.until_running("one", "old")
-        assert (await one.get(CONFIG_MAPS, "old"))["data"] == {"theirs": "precious", "a": "ours"}
+        assert (await first.get(CONFIG_MAPS, "old"))["data"] == {"theirs": "precious", "a": "ours"}
         assert await untouched(flow, "other")
-        assert await one.names() == {"old", "newer"}
+        assert await first.names() == {"old", "newer"}
         await flow.delete(name="other")
         await flow.until_gone(name="other")
     # Without the mark, what was placed once needs no confirmation.
     await flow.client.delete(LEASES, "harbourmaster-controller", flow.namespace)
     async with flow.placing():
-        await flow.update(config_map("newest", one.namespace), name="new", approve=False)
+        await flow.update(config_map("newest", first.namespace), name="new", approve=False)
         await flow.until_running("one", "new")
         for name in ("new", "old"):
             await flow.delete(name=name)
             await flow.until_gone(name=name)
     # It was there before.
-    assert await one.names() == {"old"}
+    assert await first.names() == {"old"}
     assert await two.names() == set()
 
 
 async def test_an_imported_application_stays_where_it_runs_once_it_is_confirmed(
     flow, planes, members
 ):
-    one, two = members
+    first, two = members
     notes = {
         "placement.harbourmaster.dev/confirmed": "false",
         "placement.harbourmaster.dev/current-cluster": "two",
@@ -127,7 +127,7 @@ async def test_an_imported_application_stays_where_it_runs_once_it_is_confirmed(
             "apiVersion": APPLICATIONS.api_version,
             "kind": APPLICATIONS.kind,
             "metadata": {"name": "app", "annotations": notes},
-            "spec": {"manifests": [config_map("app", one.namespace, a="ours")]},
+            "spec": {"manifests": [config_map("app", first.namespace, a="ours")]},
         }
         await flow.client.create(APPLICATIONS, obj, flow.namespace)
         await flow.until(lambda status: "it would be placed on 'two'" in message_of(status))
@@ -136,11 +136,11 @@ async def test_an_imported_application_stays_where_it_runs_once_it_is_confirmed(
         assert await confirm(flow, "--all") == 0
         await flow.until_running("two")
         assert (await two.get(CONFIG_MAPS, "app"))["data"] == {"made": "by Krake", "a": "ours"}
-        assert await one.names() == set()
+        assert await first.names() == set()
 
 
 async def test_a_secret_is_copied_with_its_consent_and_a_kubeconfig_never(flow, planes, members):
-    one, _ = members
+    first, _ = members
 
     async def secret(value, **annotations):
         metadata = {"annotations": annotations}
@@ -149,21 +149,21 @@ async def test_a_secret_is_copied_with_its_consent_and_a_kubeconfig_never(flow, 
 
     async def copied(value):
         data = {"password": base64.b64encode(value).decode()}
-        await one.until(SECRETS, "login", lambda found: found and found["data"] == data)
+        await first.until(SECRETS, "login", lambda obj: obj and obj["data"] == data)
 
     empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}}
     await flow.client.create(SECRETS, empty, flow.namespace)
-    target = {"targetNamespace": one.namespace}
+    target = {"targetNamespace": first.namespace}
     async with flow.placing("--placement-members-kubeconfig-interval-seconds=1"):
         await flow.cluster("one", planes[0])
         await flow.until_online("one")
         await secret(b"first")
         given = [{"name": "db", "targetName": "login", **target}]
-        await flow.application(config_map("a", one.namespace), secrets=given)
+        await flow.application(config_map("a", first.namespace), secrets=given)
         message = await flow.until_fault("SecretNotCopied")
         assert f"run kubectl annotate --overwrite secret db -n {flow.namespace} " in message
         assert message.endswith(f"{ALLOW_COPY}=app")
-        assert await one.names(SECRETS) == await one.names() == set()
+        assert await first.names(SECRETS) == await first.names() == set()
         await secret(b"first", **{ALLOW_COPY: "app"})
         await flow.until_running("one")
         await copied(b"first")
@@ -172,12 +172,12 @@ async def test_a_secret_is_copied_with_its_consent_and_a_kubeconfig_never(flow, 
         kubeconfig = {"metadata": {"annotations": {ALLOW_COPY: "*"}}}
         await flow.change(SECRETS, "one", kubeconfig)
         stolen = [{"name": "one", **target}]
-        await flow.application(config_map("b", one.namespace), name="thief", secrets=stolen)
+        await flow.application(config_map("b", first.namespace), name="thief", secrets=stolen)
         message = await flow.until_fault("SecretNotCopied", "thief")
         assert "has the kubeconfig of Cluster one, which is never copied" in message
-        assert await one.names(SECRETS) == {"login"}
+        assert await first.names(SECRETS) == {"login"}
         await flow.until(lambda status: is_true(status, "Deployed"))
         for name in ("app", "thief"):
             await flow.delete(name=name)
             await flow.until_gone(name=name)
-        assert await one.names(SECRETS) == set()
+        assert await first.names(SECRETS) == set()

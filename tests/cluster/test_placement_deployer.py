@@ -44,64 +44,66 @@ async def both(world, planes):
 
 
 async def test_manifests_are_applied_pruned_and_updated(both, members):
-    one, two = members
+    first, two = members
     await both.application(
-        config_map("first", one.namespace, a="1"), config_map("second", one.namespace), to="one"
+        config_map("first", first.namespace, a="1"), config_map("second", first.namespace), to="one"
     )
     status = await both.until_running("one")
-    assert await one.names() == {"first", "second"}
+    assert await first.names() == {"first", "second"}
     assert {obj.name for obj in status.inventory[0].objects} == {"first", "second"}
     assert all(each.uid for each in status.inventory[0].objects)
     assert is_true(status, "Ready")
     assert status.phase == "Running"
     stored = await both.stored()
-    found = await one.get(CONFIG_MAPS, "first")
+    found = await first.get(CONFIG_MAPS, "first")
     assert found["metadata"]["labels"][UID_LABEL] == stored["metadata"]["uid"]
-    await both.update(config_map("first", one.namespace, b="2"), config_map("third", one.namespace))
+    await both.update(
+        config_map("first", first.namespace, b="2"), config_map("third", first.namespace)
+    )
     await both.until_running("one")
-    assert await one.names() == {"first", "third"}
-    assert (await one.get(CONFIG_MAPS, "first"))["data"] == {"b": "2"}
+    assert await first.names() == {"first", "third"}
+    assert (await first.get(CONFIG_MAPS, "first"))["data"] == {"b": "2"}
     assert await two.names() == set()
 
 
 async def test_what_names_no_namespace_lands_where_the_kubeconfig_says(world, planes, members):
-    one, _ = members
+    first, _ = members
 
     def place(config):
-        config["contexts"][0]["context"]["namespace"] = one.namespace
+        config["contexts"][0]["context"]["namespace"] = first.namespace
 
     async with world.deploying():
         await world.cluster("one", text=changed_kubeconfig(planes[0], place))
         await world.application(config_map("placed"), to="one")
         await world.until_running("one")
-        assert await one.names() == {"placed"}
+        assert await first.names() == {"placed"}
 
 
 async def test_everything_leaves_the_old_cluster_before_anything_comes_to_the_new_one(
     both, members
 ):
-    one, two = members
-    manifests = [config_map(name, one.namespace) for name in ("first", "second")]
+    first, two = members
+    manifests = [config_map(name, first.namespace) for name in ("first", "second")]
     await both.application(*manifests, to="one")
     await both.until_running("one")
     # One that does not go at once: the other cluster has to wait for it.
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
+    await first.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": ["example.com/held"]}})
     await both.schedule("two")
-    await one.until(CONFIG_MAPS, "first", lambda found: found["metadata"].get("deletionTimestamp"))
+    await first.until(CONFIG_MAPS, "first", lambda obj: obj["metadata"].get("deletionTimestamp"))
     await asyncio.sleep(1)
     assert await two.names() == set()
     status = await both.until(lambda status: status.phase == "Migrating")
     assert status.running_on.name == "one"
-    await one.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
+    await first.edit(CONFIG_MAPS, "first", {"metadata": {"finalizers": None}})
     await both.until_running("two")
-    assert await one.names() == set()
+    assert await first.names() == set()
     assert await two.names() == {"first", "second"}
     assert "Migrating" in both.told()
 
 
 async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both, members):
-    one, two = members
-    await both.application(config_map("first", one.namespace), to="one")
+    first, two = members
+    await both.application(config_map("first", first.namespace), to="one")
     await both.until_running("one")
     foreign = {UID_LABEL: "somebody-else"}
     body = {**config_map("first"), "metadata": {"name": "first", "labels": foreign}}
@@ -110,83 +112,83 @@ async def test_what_the_new_cluster_refuses_is_not_deleted_from_the_old_one(both
     message = await both.until_fault("ForeignObject")
     assert "ConfigMap" in message
     assert "first" in message
-    assert await one.names() == {"first"}
+    assert await first.names() == {"first"}
     await two.client.delete(CONFIG_MAPS, "first", two.namespace)
     await both.until_running("two")
 
 
 async def test_create_first_keeps_the_old_one_until_the_new_one_is_ready(both, members):
-    one, two = members
-    manifest = deployment("web", one.namespace)
+    first, two = members
+    manifest = deployment("web", first.namespace)
     await both.application(manifest, to="one", migrationOrder="CreateFirst")
-    await ready(one, "web")
+    await ready(first, "web")
     status = await both.until_running("one")
     await both.until(lambda status: is_true(status, "Ready"))
     await both.schedule("two")
-    await two.until(DEPLOYMENTS, "web", lambda found: found is not None)
+    await two.until(DEPLOYMENTS, "web", lambda obj: obj is not None)
     await asyncio.sleep(0.5)
-    assert await one.get(DEPLOYMENTS, "web") is not None
+    assert await first.get(DEPLOYMENTS, "web") is not None
     status = await both.until(lambda status: len(status.inventory) == 2)
     assert status.running_on.name == "one"
     await ready(two, "web")
     status = await both.until_running("two")
-    assert await one.get(DEPLOYMENTS, "web") is None
+    assert await first.get(DEPLOYMENTS, "web") is None
     assert is_true(status, "Ready")
 
 
 async def test_what_others_change_or_delete_is_mended(both, members):
-    one, _ = members
-    await both.application(config_map("kept", one.namespace, a="1"), to="one")
+    first, _ = members
+    await both.application(config_map("kept", first.namespace, a="1"), to="one")
     await both.until_running("one")
-    await one.edit(CONFIG_MAPS, "kept", {"data": {"a": "2", "foreign": "x"}})
-    found = await one.until(CONFIG_MAPS, "kept", lambda found: found["data"]["a"] == "1")
+    await first.edit(CONFIG_MAPS, "kept", {"data": {"a": "2", "foreign": "x"}})
+    obj = await first.until(CONFIG_MAPS, "kept", lambda obj: obj["data"]["a"] == "1")
     # What nobody of ours has said is theirs.
-    assert found["data"]["foreign"] == "x"
-    uid = found["metadata"]["uid"]
-    await one.client.delete(CONFIG_MAPS, "kept", one.namespace)
-    found = await one.until(CONFIG_MAPS, "kept", lambda found: found is not None)
-    assert found["metadata"]["uid"] != uid
-    await one.edit(CONFIG_MAPS, "kept", {"metadata": {"labels": None}})
-    await one.until(CONFIG_MAPS, "kept", lambda found: "labels" in found["metadata"])
+    assert obj["data"]["foreign"] == "x"
+    uid = obj["metadata"]["uid"]
+    await first.client.delete(CONFIG_MAPS, "kept", first.namespace)
+    obj = await first.until(CONFIG_MAPS, "kept", lambda obj: obj is not None)
+    assert obj["metadata"]["uid"] != uid
+    await first.edit(CONFIG_MAPS, "kept", {"metadata": {"labels": None}})
+    await first.until(CONFIG_MAPS, "kept", lambda obj: "labels" in obj["metadata"])
 
 
 async def test_readiness_follows_the_cluster(both, members):
-    one, _ = members
-    await both.application(deployment("web", one.namespace), to="one")
+    first, _ = members
+    await both.application(deployment("web", first.namespace), to="one")
     status = await both.until(lambda status: is_true(status, "Deployed"))
     assert reason_of(status, "Ready") == "ObjectsNotReady"
-    await ready(one, "web")
+    await ready(first, "web")
     await both.until(lambda status: is_true(status, "Ready"))
-    await one.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
+    await first.edit(DEPLOYMENTS, "web", {"status": {"availableReplicas": 0}}, "status")
     status = await both.until(lambda status: not is_true(status, "Ready"))
     message = next(
         condition.message for condition in status.conditions if condition.type == "Ready"
     )
-    assert message == f"Deployment {one.namespace}/web: 0 of 1 are available"
+    assert message == f"Deployment {first.namespace}/web: 0 of 1 are available"
 
 
 async def test_an_unknown_kind_is_told_and_nothing_is_applied(both, members):
-    one, _ = members
+    first, _ = members
     boat = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "tug"}}
-    await both.application(config_map("first", one.namespace), boat, to="one")
+    await both.application(config_map("first", first.namespace), boat, to="one")
     message = await both.until_fault("InvalidManifests")
     assert message == (
         "manifests[1]: Boat tug: the cluster does not serve kind Boat in example.com/v1: "
         "install its CustomResourceDefinition"
     )
-    assert await one.names() == set()
-    await both.update(config_map("first", one.namespace))
+    assert await first.names() == set()
+    await both.update(config_map("first", first.namespace))
     await both.until_running("one")
 
 
 async def test_cluster_scoped_objects_need_the_cluster_s_consent(world, planes, members):
-    one, _ = members
-    boats = Resource(f"{one.namespace}.example.com", "v1", "boats", "Boat")
+    first, _ = members
+    boats = Resource(f"{first.namespace}.example.com", "v1", "boats", "Boat")
     name = f"boats.{boats.group}"
     boat = {
         "apiVersion": boats.api_version,
         "kind": "Boat",
-        "metadata": {"name": "tug", "namespace": one.namespace},
+        "metadata": {"name": "tug", "namespace": first.namespace},
     }
     async with world.deploying():
         await world.cluster("one", planes[0])
@@ -197,29 +199,32 @@ async def test_cluster_scoped_objects_need_the_cluster_s_consent(world, planes, 
         patch = {"spec": {"allowClusterScoped": True}}
         await Member(world.client, world.namespace).edit(CLUSTERS, "one", patch)
         await world.until_running("one")
-        assert await one.get(boats, "tug") is not None
+        assert await first.get(boats, "tug") is not None
         await world.until_cluster(lambda status: name in status.custom_resources, "one")
         await world.delete()
         await world.until_gone()
 
 
 async def test_an_object_of_another_application_is_not_taken(both, members):
-    one, _ = members
-    await both.application(config_map("shared", one.namespace, a="1"), name="first", to="one")
+    first, _ = members
+    await both.application(config_map("shared", first.namespace, a="1"), name="first", to="one")
     await both.until_running("one", "first")
-    await both.application(config_map("shared", one.namespace, a="2"), name="second", to="one")
+    await both.application(config_map("shared", first.namespace, a="2"), name="second", to="one")
     message = await both.until_fault("ForeignObject", "second")
     assert f"belongs to application {both.namespace}/first" in message
-    assert (await one.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
+    assert (await first.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
     await both.delete(name="second")
     await both.until_gone(name="second")
-    assert (await one.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
+    assert (await first.get(CONFIG_MAPS, "shared"))["data"] == {"a": "1"}
 
 
 async def test_what_was_there_before_survives_a_move_and_a_deletion(both, members):
-    one, two = members
-    await theirs(one, a="theirs", b="precious")
-    manifests = config_map("settings", one.namespace, a="ours"), config_map("made", one.namespace)
+    first, two = members
+    await theirs(first, a="theirs", b="precious")
+    manifests = (
+        config_map("settings", first.namespace, a="ours"),
+        config_map("made", first.namespace),
+    )
     await both.application(*manifests, to="one")
     status = await both.until_running("one")
     origins = {each.name: each.origin for each in status.inventory[0].objects}
@@ -227,8 +232,8 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     await both.schedule("two")
     status = await both.until_running("two")
     assert {obj.origin for obj in status.inventory[0].objects} == {"Made"}
-    assert await one.names() == {"settings"}
-    left = await one.get(CONFIG_MAPS, "settings")
+    assert await first.names() == {"settings"}
+    left = await first.get(CONFIG_MAPS, "settings")
     # A value that we have set stays as it is; nobody knows what it was.
     assert left["data"] == {"a": "ours", "b": "precious"}
     assert is_released(left)
@@ -238,14 +243,14 @@ async def test_what_was_there_before_survives_a_move_and_a_deletion(both, member
     assert await two.names() == set()
     await both.delete()
     await both.until_gone()
-    assert await one.names() == {"settings"}
-    assert is_released(await one.get(CONFIG_MAPS, "settings"))
+    assert await first.names() == {"settings"}
+    assert is_released(await first.get(CONFIG_MAPS, "settings"))
 
 
 async def test_a_move_and_a_deletion_announce_what_they_delete_and_what_stays(both, members):
-    one, _ = members
-    await theirs(one, a="theirs")
-    place = one.namespace
+    first, _ = members
+    await theirs(first, a="theirs")
+    place = first.namespace
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -269,54 +274,54 @@ async def test_a_move_and_a_deletion_announce_what_they_delete_and_what_stays(bo
     told = [each[-2:] for each in both.events.sent]
     gone = f"{gone}, ConfigMap {place}/settings"
     assert told.count(("Deleting", f"on cluster two: {gone}")) == 1
-    assert await one.names() == {"settings"}
+    assert await first.names() == {"settings"}
 
 
 async def test_what_was_there_before_survives_an_update_that_leaves_it_out(both, members):
-    one, _ = members
-    await theirs(one, a="theirs")
-    await both.application(config_map("settings", one.namespace, a="ours"), to="one")
+    first, _ = members
+    await theirs(first, a="theirs")
+    await both.application(config_map("settings", first.namespace, a="ours"), to="one")
     await both.until_running("one")
-    await both.update(config_map("other", one.namespace))
+    await both.update(config_map("other", first.namespace))
     status = await both.until_running("one")
     assert {obj.name for obj in status.inventory[0].objects} == {"other"}
-    assert await one.names() == {"settings", "other"}
-    assert is_released(await one.get(CONFIG_MAPS, "settings"))
+    assert await first.names() == {"settings", "other"}
+    assert is_released(await first.get(CONFIG_MAPS, "settings"))
 
 
 async def test_an_object_made_in_the_place_of_ours_is_adopted(world, planes, members):
-    one, _ = members
+    first, _ = members
     async with world.deploying():
         await world.cluster("one", planes[0])
-        await world.application(config_map("settings", one.namespace, a="ours"), to="one")
+        await world.application(config_map("settings", first.namespace, a="ours"), to="one")
         await world.until_running("one")
-    await one.client.delete(CONFIG_MAPS, "settings", one.namespace)
-    await theirs(one, b="precious")
+    await first.client.delete(CONFIG_MAPS, "settings", first.namespace)
+    await theirs(first, b="precious")
     async with world.deploying():
         await world.until(lambda status: status.inventory[0].objects[0].origin == "Adopted")
         await world.delete()
         await world.until_gone()
-    assert (await one.get(CONFIG_MAPS, "settings"))["data"] == {"a": "ours", "b": "precious"}
+    assert (await first.get(CONFIG_MAPS, "settings"))["data"] == {"a": "ours", "b": "precious"}
 
 
 async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_surely_ours(
     world, planes, members
 ):
-    one, two = members
+    first, two = members
     names = ("made", "shared", "old")
-    await theirs(one, "old", a="theirs")
+    await theirs(first, "old", a="theirs")
     async with world.deploying():
         await world.cluster("one", planes[0])
         await world.cluster("two", planes[1])
         # Times are whole seconds.
         await asyncio.sleep(1)
-        manifests = [config_map(name, one.namespace, a="ours") for name in names]
+        manifests = [config_map(name, first.namespace, a="ours") for name in names]
         await world.application(*manifests, to="one")
         await world.until_running("one")
-    await theirs(one, "shared", b="precious")
+    await theirs(first, "shared", b="precious")
     for name in names:
         mark = {f"{DOMAIN}/adopted": None}
-        await one.edit(CONFIG_MAPS, name, {"metadata": {"annotations": mark}})
+        await first.edit(CONFIG_MAPS, name, {"metadata": {"annotations": mark}})
     status = (await world.stored())["status"]
     for obj in status["inventory"][0]["objects"]:
         obj.pop("origin", None)
@@ -325,7 +330,7 @@ async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_sure
     await world.schedule("two")
     async with world.deploying():
         await world.until_running("two")
-        assert await one.names() == {"shared", "old"}
+        assert await first.names() == {"shared", "old"}
         assert await two.names() == set(names)
         told = [each for each in world.events.sent if each[-2] == "Released"]
         assert len(told) == 2
@@ -333,17 +338,17 @@ async def test_what_an_earlier_version_recorded_is_deleted_only_where_it_is_sure
 
 
 async def test_abort_refuses_what_is_there_without_our_label(both, members):
-    one, two = members
-    await theirs(one, a="theirs")
+    first, two = members
+    await theirs(first, a="theirs")
     # No field is in conflict.
-    ours = config_map("settings", one.namespace, b="ours")
+    ours = config_map("settings", first.namespace, b="ours")
     await both.application(ours, to="one", conflictPolicy="Abort")
     message = await both.until_fault("ObjectExists")
-    assert message.startswith(f"ConfigMap {one.namespace}/settings: exists and ")
+    assert message.startswith(f"ConfigMap {first.namespace}/settings: exists and ")
     assert "conflictPolicy" in message
-    found = await one.get(CONFIG_MAPS, "settings")
-    assert found["data"] == {"a": "theirs"}
-    assert is_released(found)
+    stored = await first.get(CONFIG_MAPS, "settings")
+    assert stored["data"] == {"a": "theirs"}
+    assert is_released(stored)
     # Nor is anything deleted elsewhere for the sake of it.
     await both.schedule("two")
     await both.until_running("two")
@@ -352,40 +357,40 @@ async def test_abort_refuses_what_is_there_without_our_label(both, members):
     assert await two.names() == {"settings"}
     await both.delete()
     await both.until_gone()
-    assert await one.names() == {"settings"}
+    assert await first.names() == {"settings"}
     assert await two.names() == set()
 
 
 async def test_abort_goes_on_with_what_is_ours(both, members):
-    one, _ = members
-    ours = config_map("settings", one.namespace, a="ours")
+    first, _ = members
+    ours = config_map("settings", first.namespace, a="ours")
     await both.application(ours, to="one", conflictPolicy="Abort")
     await both.until_running("one")
     # Somebody takes the label off: it is ours all the same.
-    await one.edit(CONFIG_MAPS, "settings", {"metadata": {"labels": None}})
-    await one.until(CONFIG_MAPS, "settings", lambda found: "labels" in found["metadata"])
+    await first.edit(CONFIG_MAPS, "settings", {"metadata": {"labels": None}})
+    await first.until(CONFIG_MAPS, "settings", lambda obj: "labels" in obj["metadata"])
     await both.until_running("one")
 
 
 @pytest.mark.parametrize("policy", ["Force", "Abort"])
 async def test_a_field_that_somebody_took_from_us_is_taken_back_or_told(both, members, policy):
-    one, _ = members
-    ours = config_map("settings", one.namespace, a="ours")
+    first, _ = members
+    ours = config_map("settings", first.namespace, a="ours")
     await both.application(ours, to="one", conflictPolicy=policy)
     await both.until_running("one")
-    taken = ApplyPatch(config_map("settings", one.namespace, a="theirs"), "somebody", force=True)
-    await one.client.patch(CONFIG_MAPS, "settings", taken, one.namespace)
+    taken = ApplyPatch(config_map("settings", first.namespace, a="theirs"), "somebody", force=True)
+    await first.client.patch(CONFIG_MAPS, "settings", taken, first.namespace)
     if policy == "Force":
-        await one.until(CONFIG_MAPS, "settings", lambda found: found["data"]["a"] == "ours")
+        await first.until(CONFIG_MAPS, "settings", lambda obj: obj["data"]["a"] == "ours")
     else:
         message = await both.until_fault("FieldConflict")
-        assert message.startswith(f"ConfigMap {one.namespace}/settings: ")
+        assert message.startswith(f"ConfigMap {first.namespace}/settings: ")
         assert '"somebody"' in message
         assert ".data.a" in message
-        assert (await one.get(CONFIG_MAPS, "settings"))["data"]["a"] == "theirs"
+        assert (await first.get(CONFIG_MAPS, "settings"))["data"]["a"] == "theirs"
     await both.delete()
     await both.until_gone()
-    assert await one.get(CONFIG_MAPS, "settings") is None
+    assert await first.get(CONFIG_MAPS, "settings") is None
 
 
 def plugin(config):
@@ -395,7 +400,7 @@ def plugin(config):
 
 
 async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(world, planes, members):
-    one, _ = members
+    first, _ = members
     async with world.deploying():
         await world.cluster("bad", text=changed_kubeconfig(planes[0], plugin))
         await world.cluster("one", planes[0])
@@ -405,7 +410,7 @@ async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(world, planes
         )
         assert message.startswith(f"Secret {world.namespace}/bad, key kubeconfig: ")
         assert "exec of its user plugins are not run" in message
-        await world.application(config_map("first", one.namespace), to="one")
+        await world.application(config_map("first", first.namespace), to="one")
         await world.until_running("one")
         # A better one is used at once.
         await world.kubeconfig("bad", planes[0].kubeconfig.read_text())
@@ -413,12 +418,12 @@ async def test_a_kubeconfig_that_may_not_be_used_stops_nobody_else(world, planes
 
 
 async def test_an_application_that_is_at_rest_is_written_no_more(both, members):
-    one, _ = members
-    await both.application(config_map("first", one.namespace), to="one")
+    first, _ = members
+    await both.application(config_map("first", first.namespace), to="one")
     await both.until_running("one")
     await asyncio.sleep(1)
-    before = await both.stored(), await one.get(CONFIG_MAPS, "first")
+    before = await both.stored(), await first.get(CONFIG_MAPS, "first")
     await asyncio.sleep(2)
-    assert (await both.stored(), await one.get(CONFIG_MAPS, "first")) == before
+    assert (await both.stored(), await first.get(CONFIG_MAPS, "first")) == before
     assert both.told() == []
     assert (await both.stored("one", CLUSTERS))["status"]["state"] == "Online"

@@ -35,30 +35,30 @@ pytestmark = [pytest.mark.gate, pytest.mark.cluster, pytest.mark.slow]
 
 @pytest.fixture
 async def flow(request, control_plane):
-    async with flow_in(control_plane, request.node.name) as found, found.watching():
-        yield found
+    async with flow_in(control_plane, request.node.name) as flow, flow.watching():
+        yield flow
 
 
 @pytest.mark.full
 async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
     flow, planes, members, scraped, capsys
 ):
-    one, two = members
+    first, two = members
     await flow.prometheus(scraped, green=0.9, coal=0.3)
     async with flow.placing():
         await flow.cluster("one", planes[0], metrics=flow.weights(green=1))
         await flow.cluster("two", planes[1], metrics=flow.weights(coal=1))
         await flow.until_online("one", "two")
-        await flow.application(config_map("first", one.namespace, a="1"))
+        await flow.application(config_map("first", first.namespace, a="1"))
         await flow.until_running("one")
-        assert await one.names() == {"first"}
+        assert await first.names() == {"first"}
         assert await two.names() == set()
         placed = moment((await flow.stored())["status"]["scheduledTime"])
         await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
         await flow.until_running("two")
         status = (await flow.stored())["status"]
         assert (moment(status["scheduledTime"]) - placed).total_seconds() >= 4
-        assert await one.names() == set()
+        assert await first.names() == set()
         assert await two.names() == {"first"}
         record = status["lastDecision"]
         assert (record["outcome"], record["chosen"]) == ("Moved", "two")
@@ -71,8 +71,8 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
         assert "runner-up: one, 0.18" in told
         # A user's update is applied where it is, for the hold-off is not over.
         await flow.update(
-            config_map("first", one.namespace, b="2"),
-            config_map("second", one.namespace),
+            config_map("first", first.namespace, b="2"),
+            config_map("second", first.namespace),
             approve=False,
         )
         await flow.until_running("two")
@@ -87,7 +87,7 @@ async def test_it_is_placed_by_a_metric_moved_by_it_updated_and_deleted(
 
 @pytest.mark.full
 async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, members, scraped):
-    one, two = members
+    first, two = members
     await flow.prometheus(scraped, load=0.8, calm=0.2)
     async with flow.placing():
         await flow.cluster("one", planes[0], metrics=flow.weights(load=1))
@@ -101,9 +101,9 @@ async def test_a_constraint_on_a_metric_and_a_label_is_kept(flow, planes, member
                 "metrics": [f"{flow.metric_name('calm')} less than 0.5"],
             }
         }
-        await flow.application(config_map("first", one.namespace), constraints=constraints)
+        await flow.application(config_map("first", first.namespace), constraints=constraints)
         await flow.until_running("two")
-        assert await one.names() == set()
+        assert await first.names() == set()
         # Nothing else suits: it stays where it is, and says so.
         await asyncio.to_thread(scraped.set, flow.query("calm"), 0.9)
         await flow.until(lambda status: reason_of(status, "Scheduled") == "NoSuitableTarget")
@@ -151,29 +151,29 @@ async def test_a_member_that_goes_down_keeps_its_applications(flow, planes, memb
 
 
 async def test_a_node_that_is_not_ready_stops_new_placements_only(flow, planes, members):
-    one, two = members
+    first, two = members
     node = f"node-{uuid.uuid4().hex[:8]}"
     async with flow.placing():
         await flow.cluster("one", planes[0])
         await flow.until_online("one")
-        await flow.application(config_map("first", one.namespace))
+        await flow.application(config_map("first", first.namespace))
         await flow.until_running("one")
         await flow.cluster("two", planes[1])
         await flow.until_online("two")
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
-        await one.client.create(NODES, body)
+        await first.client.create(NODES, body)
         try:
             conditions = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]
             patch = MergePatch({"status": {"conditions": conditions}})
-            await one.client.patch(NODES, node, patch, subresource="status")
+            await first.client.patch(NODES, node, patch, subresource="status")
             await flow.until_cluster(lambda status: status.state == "NotReady", "one")
             await only_new_ones_avoid(flow, "one", "two")
             # With another one, half of them are ready.
             body["metadata"]["name"] = other = f"{node}-b"
-            await one.client.create(NODES, body)
+            await first.client.create(NODES, body)
             conditions[0]["status"] = "True"
             patch = MergePatch({"status": {"conditions": conditions}})
-            await one.client.patch(NODES, other, patch, subresource="status")
+            await first.client.patch(NODES, other, patch, subresource="status")
             status = await flow.until_cluster(lambda status: status.state == "Online", "one")
             (found,) = [
                 condition for condition in status.conditions if condition.type == "NodesReady"
@@ -181,13 +181,13 @@ async def test_a_node_that_is_not_ready_stops_new_placements_only(flow, planes, 
             assert found.message == f"1 of 2 nodes are ready: node {node} is not ready"
         finally:
             for name in (node, f"{node}-b"):
-                await one.client.delete(NODES, name, missing_ok=True)
-        assert await one.names() == {"first"}
+                await first.client.delete(NODES, name, missing_ok=True)
+        assert await first.names() == {"first"}
         assert await two.names() == set()
 
 
 async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes, members):
-    one, two = members
+    first, two = members
     text = planes[0].kubeconfig.read_text()
 
     def mistyped(config):
@@ -200,7 +200,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
     ):
         await flow.cluster("one", text=text)
         await flow.until_online("one")
-        await flow.application(config_map("first", one.namespace))
+        await flow.application(config_map("first", first.namespace))
         await flow.until_running("one")
         await flow.cluster("two", planes[1])
         await flow.until_online("two")
@@ -225,7 +225,7 @@ async def test_credentials_that_are_refused_or_gone_are_no_failover(flow, planes
             await only_new_ones_avoid(flow, "one", "two")
             await flow.kubeconfig("one", text)
             await flow.until_online("one")
-        assert await one.names() == {"first"}
+        assert await first.names() == {"first"}
         assert await two.names() == set()
 
 
@@ -271,38 +271,38 @@ async def test_a_member_that_goes_down_is_left_where_that_is_set_and_cleaned_whe
 
 
 async def test_a_cluster_in_use_goes_when_its_applications_have_left(flow, planes, members):
-    one, two = members
+    first, two = members
     async with flow.placing():
         await flow.cluster("one", planes[0])
         await flow.until_online("one")
-        await flow.application(config_map("first", one.namespace))
+        await flow.application(config_map("first", first.namespace))
         await flow.until_running("one")
         await flow.delete(CLUSTERS, "one")
         await flow.until(lambda status: reason_of(status, "Scheduled") == "NoSuitableTarget")
         assert (await flow.stored("one", CLUSTERS))["metadata"]["finalizers"]
-        assert await one.names() == {"first"}
+        assert await first.names() == {"first"}
         await flow.cluster("two", planes[1])
         await flow.until_running("two")
         await flow.until_gone(CLUSTERS, "one")
-        assert await one.names() == set()
+        assert await first.names() == set()
         assert await two.names() == {"first"}
 
 
 @pytest.mark.full
 async def test_another_leader_goes_on(flow, planes, members, scraped):
-    one, two = members
+    first, two = members
     await flow.prometheus(scraped, green=0.9, coal=0.3)
     async with flow.placing() as process:
         await flow.cluster("one", planes[0], metrics=flow.weights(green=1))
         await flow.cluster("two", planes[1], metrics=flow.weights(coal=1))
         await flow.until_online("one", "two")
-        await flow.application(config_map("first", one.namespace))
+        await flow.application(config_map("first", first.namespace))
         await flow.until_running("one")
         await asyncio.to_thread(process.kill)
         await asyncio.to_thread(scraped.set, flow.query("green"), 0.1)
     async with flow.placing():
         await flow.until_running("two")
-        assert await one.names() == set()
+        assert await first.names() == set()
         assert await two.names() == {"first"}
 
 
@@ -320,10 +320,8 @@ async def test_a_cluster_that_is_to_be_created_gets_a_cloud_once(flow):
         weights = [{"name": f"{stem}-m", "weight": 1, "scope": "Global"}]
         await flow.make(GLOBAL_CLOUDS, f"{stem}-c", {"metrics": weights}, labels={"a": "b"})
         hub = Member(flow.client, flow.namespace)
-        found = await hub.until(
-            CLUSTERS, "wanted", lambda found: found["status"].get("scheduledTo")
-        )
-        placed = found["status"]
+        obj = await hub.until(CLUSTERS, "wanted", lambda obj: obj["status"].get("scheduledTo"))
+        placed = obj["status"]
         assert (placed["scheduledTo"]["kind"], placed["state"]) == ("GlobalCloud", "Pending")
         await flow.make(CLOUDS, "near", labels={"a": "b"})
         await asyncio.sleep(1)
@@ -344,12 +342,12 @@ async def test_a_magnum_cluster_takes_over_the_labels_and_metrics_of_its_project
         constraints = {"project": {"labels": ["x is y"]}}
         spec = {"masterCount": 1, "nodeCount": 2, "constraints": constraints}
         await flow.make(MAGNUM_CLUSTERS, "crane", spec, labels={"a": "own"})
-        found = await Member(flow.client, flow.namespace).until(
-            MAGNUM_CLUSTERS, "crane", lambda found: found.get("status", {}).get("project")
+        obj = await Member(flow.client, flow.namespace).until(
+            MAGNUM_CLUSTERS, "crane", lambda obj: obj.get("status", {}).get("project")
         )
-        assert found["status"]["template"] == "small"
-        assert found["metadata"]["labels"] == {"a": "own", "x": "y"}
-        assert found["spec"]["metrics"] == weights
+        assert obj["status"]["template"] == "small"
+        assert obj["metadata"]["labels"] == {"a": "own", "x": "y"}
+        assert obj["spec"]["metrics"] == weights
 
 
 @pytest.mark.full

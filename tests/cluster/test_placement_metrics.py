@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 
 @pytest.fixture
 async def flow(request, control_plane):
-    async with flow_in(control_plane, request.node.name) as found, found.watching():
-        yield found
+    async with flow_in(control_plane, request.node.name) as flow, flow.watching():
+        yield flow
 
 
 async def give(flow, scraped, **values):
@@ -48,7 +48,7 @@ def shown(status):
     ids=["label", "name", "labels"],
 )
 async def test_it_follows_the_value_of_the_clusters(flow, planes, members, scraped, capsys, source):
-    one, two = members
+    first, two = members
     provider, metric = f"{flow.namespace}-prometheus", flow.metric_name("carbon")
     url = {"type": "prometheus", "prometheus": {"url": scraped.url}}
     await flow.make(GLOBAL_PROVIDERS, provider, url)
@@ -61,7 +61,7 @@ async def test_it_follows_the_value_of_the_clusters(flow, planes, members, scrap
             await flow.cluster(name, plane, metrics=flow.weights(carbon=1))
             await flow.change(CLUSTERS, name, {"metadata": {"labels": {"site": name}}})
         await flow.until_online("one", "two")
-        await flow.application(config_map("first", one.namespace))
+        await flow.application(config_map("first", first.namespace))
         await flow.until_running("one")
         assert shown((await flow.stored())["status"]) == {"one": 0.9, "two": 0.2}
         await give(flow, scraped, one=0.2, two=0.9)
@@ -69,7 +69,7 @@ async def test_it_follows_the_value_of_the_clusters(flow, planes, members, scrap
         status = (await flow.stored())["status"]
         assert status["lastDecision"]["outcome"] == "Moved"
         assert shown(status) == {"one": 0.2, "two": 0.9}
-        assert await one.names() == set()
+        assert await first.names() == set()
         assert await two.names() == {"first"}
         assert await asyncio.to_thread(cli.main, flow.why()) == 0
         told = capsys.readouterr().out

@@ -42,49 +42,49 @@ async def wide(world, planes):
 
 @pytest.mark.parametrize("policy", ["Force", "Abort"])
 async def test_a_namespace_of_another_team_survives_with_what_it_holds(wide, members, policy):
-    one, two = members
-    await theirs(one, "theirs", a="precious")
+    first, two = members
+    await theirs(first, "theirs", a="precious")
     # The other cluster has it as well: nothing is told apart by chance.
     await theirs(two, "theirs", a="precious")
-    manifests = namespace(one.namespace), config_map("ours", one.namespace)
+    manifests = namespace(first.namespace), config_map("ours", first.namespace)
     await wide.application(*manifests, to="one", conflictPolicy=policy)
     if policy == "Force":
         await wide.until_running("one")
         await wide.schedule("two")
         await wide.until_running("two")
-        assert await one.names() == {"theirs"}
+        assert await first.names() == {"theirs"}
     else:
         message = await wide.until_fault("ObjectExists")
-        assert message.startswith(f"Namespace {one.namespace}: exists and ")
+        assert message.startswith(f"Namespace {first.namespace}: exists and ")
     await wide.delete()
     await wide.until_gone()
-    for member in (one, two):
+    for member in (first, two):
         assert await member.names() == {"theirs"}
-        found = await member.get(NAMESPACES, member.namespace)
-        assert "deletionTimestamp" not in found["metadata"]
-        assert is_released(found)
+        stored = await member.get(NAMESPACES, member.namespace)
+        assert "deletionTimestamp" not in stored["metadata"]
+        assert is_released(stored)
 
 
 async def test_a_namespace_of_ours_is_kept_while_it_holds_objects_of_others(wide, members):
-    one, _ = members
+    first, _ = members
     name = f"made-{uuid.uuid4().hex[:8]}"
     await wide.application(namespace(name), config_map("ours", name), to="one")
     status = await wide.until_running("one")
     assert {obj.origin for obj in status.inventory[0].objects} == {"Made"}
-    guest = Member(one.client, name)
+    guest = Member(first.client, name)
     await theirs(guest, "theirs", a="precious")
     owned = deployment("web", name)
-    owner = json.loads(await one.client.create(DEPLOYMENTS, owned, name))["metadata"]["uid"]
+    owner = json.loads(await first.client.create(DEPLOYMENTS, owned, name))["metadata"]["uid"]
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner}
     part = config_map("part", name)
     part["metadata"]["ownerReferences"] = [reference]
-    await one.client.create(CONFIG_MAPS, part, name)
+    await first.client.create(CONFIG_MAPS, part, name)
     await wide.delete()
     await wide.until_gone()
     assert await guest.names() == {"theirs", "part"}
-    found = await guest.get(NAMESPACES, name)
-    assert "deletionTimestamp" not in found["metadata"]
-    assert is_released(found)
+    stored = await guest.get(NAMESPACES, name)
+    assert "deletionTimestamp" not in stored["metadata"]
+    assert is_released(stored)
     (told,) = [each for each in wide.events.sent if each[-2] == "NamespaceKept"]
     # What belongs to something else there is not counted.
     assert f"Namespace {name} stays on cluster one: it holds " in told[-1]
@@ -94,35 +94,35 @@ async def test_a_namespace_of_ours_is_kept_while_it_holds_objects_of_others(wide
 
 
 async def test_a_namespace_of_ours_that_holds_nothing_else_is_deleted(wide, members):
-    one, _ = members
+    first, _ = members
     name = f"made-{uuid.uuid4().hex[:8]}"
     await wide.application(namespace(name), config_map("ours", name), to="one")
     await wide.until_running("one")
-    owner = (await one.get(CONFIG_MAPS, "ours", name))["metadata"]["uid"]
+    owner = (await first.get(CONFIG_MAPS, "ours", name))["metadata"]["uid"]
     part = config_map("part", name)
     part["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "ours", "uid": owner}
     ]
-    await one.client.create(CONFIG_MAPS, part, name)
+    await first.client.create(CONFIG_MAPS, part, name)
     await wide.delete()
     # No controller of the member's ends it here.
-    await one.until(NAMESPACES, name, lambda found: found["metadata"].get("deletionTimestamp"))
-    assert await one.get(CONFIG_MAPS, "ours", name) is None
+    await first.until(NAMESPACES, name, lambda obj: obj["metadata"].get("deletionTimestamp"))
+    assert await first.get(CONFIG_MAPS, "ours", name) is None
 
 
 async def test_a_definition_of_ours_is_kept_while_others_have_objects_of_it(wide, members):
-    one, _ = members
-    boats = Resource(f"{one.namespace}.example.com", "v1", "boats", "Boat")
+    first, _ = members
+    boats = Resource(f"{first.namespace}.example.com", "v1", "boats", "Boat")
     await wide.application(open_definition(boats), to="one")
     await wide.until_running("one")
     boat = {
         "apiVersion": boats.api_version,
         "kind": "Boat",
-        "metadata": {"name": "tug", "namespace": one.namespace},
+        "metadata": {"name": "tug", "namespace": first.namespace},
     }
-    await one.client.create(boats, boat, one.namespace)
+    await first.client.create(boats, boat, first.namespace)
     await wide.delete()
     await wide.until_gone()
-    found = await one.get(DEFINITIONS, f"boats.{boats.group}")
-    assert "deletionTimestamp" not in found["metadata"]
-    assert await one.get(boats, "tug") is not None
+    stored = await first.get(DEFINITIONS, f"boats.{boats.group}")
+    assert "deletionTimestamp" not in stored["metadata"]
+    assert await first.get(boats, "tug") is not None

@@ -27,8 +27,8 @@ MOVE = ("--placement-on-unreachable=Move", "--placement-offline-after-seconds=60
 
 @pytest.fixture
 async def flow(request, control_plane):
-    async with flow_in(control_plane, request.node.name) as found, found.watching():
-        yield found
+    async with flow_in(control_plane, request.node.name) as flow, flow.watching():
+        yield flow
 
 
 def boats():
@@ -80,18 +80,18 @@ async def test_a_member_that_is_away_for_a_while_keeps_everything(
 
 
 async def test_a_full_member_is_left_for_the_next_and_the_last_is_kept(flow, planes, members):
-    one, two = members
+    first, two = members
     async with flow.placing("--placement-failed-after-seconds=3"):
         await flow.cluster("one", planes[0])
         await flow.until_online("one")
-        await flow.application(deployment("web", one.namespace), migrationOrder="CreateFirst")
+        await flow.application(deployment("web", first.namespace), migrationOrder="CreateFirst")
         await flow.until_running("one")
         await flow.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         await flow.cluster("two", planes[1])
         status = await flow.until_running("two")
         assert [cluster.name for cluster in status.failed_clusters] == ["one"]
         assert "not ready after 3 seconds" in status.failed_clusters[0].reason
-        assert await one.names(DEPLOYMENTS) == set()
+        assert await first.names(DEPLOYMENTS) == set()
         assert await two.names(DEPLOYMENTS) == {"web"}
         # Two is full as well: nothing is left to try.
         await asyncio.sleep(8)
@@ -104,11 +104,11 @@ async def test_a_full_member_is_left_for_the_next_and_the_last_is_kept(flow, pla
         told = await flow.reasons()
         assert {"Scheduled", "Rescheduled", "MovingAway", "Migrating"} <= told
         # A bad change of what ran there moves nothing.
-        await flow.update(deployment("web", one.namespace, replicas=2), approve=False)
+        await flow.update(deployment("web", first.namespace, replicas=2), approve=False)
         await flow.until(lambda status: reason_of(status, "Ready") == "ObjectsNotReady")
         await asyncio.sleep(8)
         assert (await flow.stored())["status"]["scheduledTo"]["name"] == "two"
-        assert await one.names(DEPLOYMENTS) == set()
+        assert await first.names(DEPLOYMENTS) == set()
 
 
 async def test_a_missing_namespace_leads_to_the_next_member(flow, planes, members):
@@ -130,13 +130,13 @@ async def test_a_missing_namespace_leads_to_the_next_member(flow, planes, member
 
 
 async def test_kinds_decide_without_a_constraint_and_end_a_failure(flow, planes, members):
-    one, two = members
+    first, two = members
     kind = boats()
     async with flow.placing():
         for name, plane in zip(("one", "two"), planes, strict=True):
             await flow.cluster(name, plane)
         await flow.until_online("one", "two")
-        await flow.application(boat(kind, one.namespace), backoff={"limit": 0})
+        await flow.application(boat(kind, first.namespace), backoff={"limit": 0})
         status = await flow.until(lambda status: status.phase == "Failed")
         assert reason_of(status, "Scheduled") == "NoSuitableTarget"
         await two.client.create(DEFINITIONS, open_definition(kind))
@@ -146,6 +146,6 @@ async def test_kinds_decide_without_a_constraint_and_end_a_failure(flow, planes,
         for name in ("one", "two"):
             kinds = (await flow.stored(name, CLUSTERS))["status"]["servedKinds"]
             assert (served in kinds) is (name == "two")
-        await flow.application(boat(kind, one.namespace) | {"spec": {}}, name="other")
+        await flow.application(boat(kind, first.namespace) | {"spec": {}}, name="other")
         await flow.until(lambda status: status.scheduled_to is not None, "other")
         assert (await flow.stored("other"))["status"]["scheduledTo"]["name"] == "two"

@@ -49,9 +49,9 @@ def shop(kubectl, control_plane, namespace):
 
 
 def policy_for(namespace, **spec):
-    found = cluster_policy(f"preview-{namespace}", **spec)
-    found["spec"]["namespaceSelector"] = selecting(namespace)
-    return found
+    manifest = cluster_policy(f"preview-{namespace}", **spec)
+    manifest["spec"]["namespaceSelector"] = selecting(namespace)
+    return manifest
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_a_dump_by_kubectl_says_the_same_as_the_cluster(
     dump.write_text(kubectl("get", kinds, "--all-namespaces", "-o=json").stdout)
     policy = tmp_path / "policy.yaml"
     assert main(["preview", "-f", str(policy), "--dump", str(dump), "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [workload for workload in found["workloads"] if workload["namespace"] == shop] == [
+    obj = json.loads(capsys.readouterr().out)
+    assert [workload for workload in obj["workloads"] if workload["namespace"] == shop] == [
         one for one in live["workloads"] if one["namespace"] == shop
     ]
 

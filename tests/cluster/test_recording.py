@@ -27,10 +27,10 @@ VARIABLES = [{"name": "TOKEN", "value": CANARY}]
 
 
 def with_secrets(text):
-    found = json.loads(text)
-    for item in found["items"]:
+    listed = json.loads(text)
+    for item in listed["items"]:
         pod_spec(item)["containers"][0]["env"] = VARIABLES
-    return json.dumps(found)
+    return json.dumps(listed)
 
 
 def lines_in(folder):
@@ -52,16 +52,16 @@ def test_what_a_real_api_server_asked_is_answered_again(kubectl, namespace, tmp_
         with registered(kubectl, configuration):
             made = eventually(
                 lambda: create(kubectl, *json.loads(manifest)["items"], is_tried=True),
-                is_right=lambda found: all("nodeSelector" in pod_spec(one) for one in found),
+                is_right=lambda value: all("nodeSelector" in pod_spec(one) for one in value),
             )
             # Applied, it carries what was applied, secrets and all, in an annotation.
             kubectl("apply", "-f=-", stdin=manifest)
             lines = eventually(
                 lambda: lines_in(folder),
-                is_right=lambda found: (
+                is_right=lambda value: (
                     {
                         json.loads(line)["review"]["request"]["kind"]["kind"]
-                        for line in found
+                        for line in value
                         if b"last-applied-configuration" in line
                     }
                     >= RESOURCES.keys()

@@ -248,10 +248,10 @@ async def test_a_foreign_project_does_not_take_a_magnum_cluster(tenant, platform
     )
     await tenant.create(named("MagnumCluster", "mine", tenant.name, {}, PLACEMENT), by_admin=True)
     event = await tenant.flow.until_told("NoSuitableTarget", "mine", type="Warning")
-    found = await tenant.get(MAGNUM_CLUSTERS, "mine")
-    assert "project" not in found["status"]
-    assert "taken" not in found["metadata"].get("labels", {})
-    assert platform.name not in json.dumps(found["status"])
+    stored = await tenant.get(MAGNUM_CLUSTERS, "mine")
+    assert "project" not in stored["status"]
+    assert "taken" not in stored["metadata"].get("labels", {})
+    assert platform.name not in json.dumps(stored["status"])
     capsys.readouterr()
     assert await tenant.why("magnumcluster", f"{tenant.name}/mine") == 0
     text = (
@@ -265,8 +265,8 @@ async def test_a_foreign_project_does_not_take_a_magnum_cluster(tenant, platform
     permission = f"harbourmaster.dev/allow-from={platform.name}"
     await tenant.admin("annotate", "magnumcluster", "mine", permission)
     await tenant.flow.until_told("Scheduled", "mine")
-    found = await tenant.get(MAGNUM_CLUSTERS, "mine")
-    assert found["status"]["project"]["namespace"] == platform.name
+    stored = await tenant.get(MAGNUM_CLUSTERS, "mine")
+    assert stored["status"]["project"]["namespace"] == platform.name
 
 
 _PROJECT = {

@@ -89,8 +89,8 @@ def converted(kubectl, home):
 
 @pytest.fixture
 async def watched(admin, home):
-    async with Watched(admin, home) as found:
-        yield found
+    async with Watched(admin, home) as watched:
+        yield watched
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def _version(configuration):
     return configuration["metadata"]["resourceVersion"]
 
 
-@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("resource", CONFIGURATIONS, ids=lambda value: value.kind)
 async def test_a_deleted_configuration_is_back(start, watched, resource):
     start()
     await registered(watched)

@@ -76,7 +76,7 @@ def test_what_was_there_before_its_policy_is_repaired_as_far_as_it_can_be(harbou
         found = by_name(repair(harbour.plane, *command, "--dry-run")[1])
         return {name: each["action"] for name, each in found.items()}
 
-    actions = eventually(planned, is_right=lambda found: len(found) == 5)
+    actions = eventually(planned, is_right=lambda value: len(value) == 5)
     assert actions == {
         "cart": "restart",
         "held": "restart",

@@ -199,8 +199,8 @@ def verdict(node, others, present, one, namespaces):
 async def test_verdicts_are_those_of_the_scheduler(plane):
     everything = [*CASES, *fit_domains.CASES]
     cases = {f"fit-{number}": one for number, one in enumerate(everything)}
-    found = plane.kubectl("get", "namespaces", "--output=json")
-    namespaces = json.loads(found.stdout)["items"]
+    result = plane.kubectl("get", "namespaces", "--output=json")
+    namespaces = json.loads(result.stdout)["items"]
     begun = time.monotonic()
     async with connected(plane.kubeconfig) as client:
         stored = await Batch(client).run(cases)

@@ -47,12 +47,12 @@ async def test_simple_deployment_evaluation(flow):
     await flow.until_ended(WORKLOAD_VERSIONS, "waiter-waiter-0.4")
     found = await flow.until_all(EVALUATIONS, {"status": {"overallStatus": "Succeeded"}}, 2)
     assert sorted(one["spec"]["checkType"] for one in found) == ["post-eval", "pre-eval"]
-    for one in found:
-        spec = {key: one["spec"][key] for key in ("appName", "workload", "workloadVersion")}
+    for obj in found:
+        spec = {key: obj["spec"][key] for key in ("appName", "workload", "workloadVersion")}
         assert spec == {"appName": "waiter", "workload": "waiter-waiter", "workloadVersion": "0.4"}
-        assert (one["spec"]["retries"], one["spec"]["retryInterval"]) == (10, "5s")
-        assert one["status"]["retryCount"] == 1
-        assert one["status"]["evaluationStatus"] == {
+        assert (obj["spec"]["retries"], obj["spec"]["retryInterval"]) == (10, "5s")
+        assert obj["status"]["retryCount"] == 1
+        assert obj["status"]["evaluationStatus"] == {
             "available-cpus": {
                 "value": "4",
                 "status": "Succeeded",
@@ -157,6 +157,6 @@ async def test_api_conversion(flow, direction):
         written, read = (old, stored) if direction == "v1alpha-to-v1" else (stored, old)
         body = keptn_object(definition(plural), "it", flow.namespace, written.version)
         await client.create(written, body, flow.namespace)
-        found = msgspec.json.decode(await client.get(read, "it", flow.namespace))
-        assert found["apiVersion"] == read.api_version
-        assert SPECS[plural].items() <= found["spec"].items()
+        obj = msgspec.json.decode(await client.get(read, "it", flow.namespace))
+        assert obj["apiVersion"] == read.api_version
+        assert SPECS[plural].items() <= obj["spec"].items()

@@ -122,8 +122,8 @@ async def test_validate_analysisdefinition(flow, client):
 
     for name, more in {"empty": {}, "good": {"target": TARGET}}.items():
         await define(name, **more)
-        found = msgspec.json.decode(await client.get(ANALYSIS_DEFINITIONS, name, flow.namespace))
-        (objective,) = found["spec"]["objectives"]
+        stored = msgspec.json.decode(await client.get(ANALYSIS_DEFINITIONS, name, flow.namespace))
+        (objective,) = stored["spec"]["objectives"]
         assert objective["analysisValueTemplateRef"]["name"] == "response_time_p95"
     with pytest.raises(ApiError, match=r"spec\.objectives\[0\]\.target\.failure"):
         await define("bad", target=CONTRADICTION)
@@ -140,8 +140,10 @@ async def test_metrics(flow, harbour):
     )
 
     def shown():
-        found = kubectl("get", "--raw", f"{path}/podtato-head/podtato-head", check=False)
-        return [item["value"] for item in json.loads(found.stdout)["items"]] if found.stdout else []
+        result = kubectl("get", "--raw", f"{path}/podtato-head/podtato-head", check=False)
+        return (
+            [item["value"] for item in json.loads(result.stdout)["items"]] if result.stdout else []
+        )
 
     async with ScriptedPrometheus() as server:
         server.say["podtato-head"] = matrix("4", "4", "4")

@@ -60,10 +60,10 @@ class SchedulerDeployment:
         """Wait until all pods of the Deployment have a mark, not ``but``; return it."""
         async with asyncio.timeout(60):
             while True:
-                found = msgspec.json.decode(await self._client.get(DEPLOYMENTS, DEPLOYMENT, HOME))
-                mark = found["spec"]["template"]["metadata"]["annotations"].get(MARK, but)
-                status = found.get("status", {})
-                seen = status.get("observedGeneration") == found["metadata"]["generation"]
+                stored = msgspec.json.decode(await self._client.get(DEPLOYMENTS, DEPLOYMENT, HOME))
+                mark = stored["spec"]["template"]["metadata"]["annotations"].get(MARK, but)
+                status = stored.get("status", {})
+                seen = status.get("observedGeneration") == stored["metadata"]["generation"]
                 counts = [
                     status.get(key) for key in ("replicas", "updatedReplicas", "readyReplicas")
                 ]

@@ -115,16 +115,16 @@ def created(number):
     labels = {SCRIPT: script} if script else {"script-free": "true"}
     if number % 2 == 0:
         name = f"d-{number}"
-        found = workload(name=name)
-        found["metadata"]["labels"] = labels
-        found["spec"] |= {"selector": {"matchLabels": {"app": "web"}}, "replicas": 0}
+        manifest = workload(name=name)
+        manifest["metadata"]["labels"] = labels
+        manifest["spec"] |= {"selector": {"matchLabels": {"app": "web"}}, "replicas": 0}
         reason = {"nothing": "only-harbourmaster", "hdd": "different-values"}.get(script)
         place = f"Deployment {SHOP}/{name}"
-        return DEPLOYMENTS, found, [(place, SELECTOR, reason)] if reason else []
+        return DEPLOYMENTS, manifest, [(place, SELECTOR, reason)] if reason else []
     name = f"w{owner}-5d9c"
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"u{owner}"}
-    found = workload("Pod", {"app": "other", "pod-template-hash": "5d9c", **labels})
-    found["metadata"] |= {
+    manifest = workload("Pod", {"app": "other", "pod-template-hash": "5d9c", **labels})
+    manifest["metadata"] |= {
         "name": None,
         "generateName": f"{name}-",
         "annotations": {"keptn.sh/workload": "web", "keptn.sh/version": "1"},
@@ -135,7 +135,7 @@ def created(number):
         "version": [(VERSION, "only-kupid-or-keptn")],
     }.get(script, [])
     place = f"Deployment {SHOP}/w{owner}"
-    return PODS, found, [(place, *field) for field in fields]
+    return PODS, manifest, [(place, *field) for field in fields]
 
 
 async def create_all(plane, numbers):
@@ -156,7 +156,7 @@ async def create_all(plane, numbers):
         await asyncio.gather(*(work(client) for _ in range(WIDTH)))
     total = sum(former.counts.values()) + len(numbers)
     report = eventually(
-        lambda: report_of(plane), is_right=lambda found: sum(found.counts.values()) >= total
+        lambda: report_of(plane), is_right=lambda value: sum(value.counts.values()) >= total
     )
     return expected, numbers_in(report) - numbers_in(former)
 

@@ -28,8 +28,8 @@ def tenant(flow, harbour):
     kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT}", where)
 
     def run(*arguments, stdin=None):
-        found = kubectl(*arguments, where, f"--as={TENANT}", stdin=stdin, check=False)
-        return found.stderr if found.returncode else ""
+        result = kubectl(*arguments, where, f"--as={TENANT}", stdin=stdin, check=False)
+        return result.stderr if result.returncode else ""
 
     return run
 
@@ -73,8 +73,8 @@ async def test_the_documented_quota_holds_the_counts(flow, harbour, tenant):
     kubectl("create", "-f=-", where, stdin=json.dumps(quota))
 
     def used():
-        found = json.loads(kubectl("get", "resourcequota", where, "-o=json").stdout)
-        return found["items"][0].get("status", {}).get("used", {})
+        result = json.loads(kubectl("get", "resourcequota", where, "-o=json").stdout)
+        return result["items"][0].get("status", {}).get("used", {})
 
     # Each name in it is that of a kind, or it would be counted by nobody.
     eventually(lambda: used().keys() == quota["spec"]["hard"].keys())

@@ -51,8 +51,8 @@ def plane_with(throwaway_control_plane, tmp_path):
 
 @pytest.fixture
 async def collector():
-    async with Collector() as found:
-        yield found
+    async with Collector() as collector:
+        yield collector
 
 
 def pod(name):
@@ -83,8 +83,8 @@ async def reviewed(plane, directory, collector, *options):
 
     def tried():
         manifest = json.dumps(pod("tried"))
-        found = plane.kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest)
-        return json.loads(found.stdout)["spec"].get("nodeSelector")
+        result = plane.kubectl("create", "--dry-run=server", "-o=json", "-f=-", stdin=manifest)
+        return json.loads(result.stdout)["spec"].get("nodeSelector")
 
     endpoint = f"--tracing-endpoint={collector.url}"
     server = await asyncio.to_thread(
@@ -103,12 +103,12 @@ async def test_a_traced_request_to_the_api_server_has_our_review_in_its_trace(
     plane = await asyncio.to_thread(plane_with, ALL)
     async with reviewed(plane, tmp_path / "server", collector) as server, asyncio.timeout(PATIENCE):
         await create_pod(plane, "given", {"traceparent": SAMPLED, "tracestate": "vendor=1"})
-        span, resource = await collector.until(lambda one: one.trace_id.hex() == TRACE)
+        span, resource = await collector.until(lambda obj: obj.trace_id.hex() == TRACE)
         line = await asyncio.to_thread(server.await_event, "mutated", trace_id=TRACE)
         # What brings no trace is traced by the API server, and so by us.
         await create_pod(plane, "own")
         own = await asyncio.to_thread(server.await_event, "mutated", name="own")
-        other, _ = await collector.until(lambda one: one.trace_id.hex() == own["trace_id"])
+        other, _ = await collector.until(lambda obj: obj.trace_id.hex() == own["trace_id"])
     # Between the client's span and ours stand the API server's own.
     assert span.parent_span_id.hex() not in {"", SPAN}
     assert span.trace_state == "vendor=1"

@@ -62,8 +62,8 @@ def kubectl(plane):
 
 @pytest.fixture
 async def client(plane):
-    async with Client(connect(str(plane.kubeconfig)), timeout=REQUEST_SECONDS) as found:
-        yield found
+    async with Client(connect(str(plane.kubeconfig)), timeout=REQUEST_SECONDS) as client:
+        yield client
 
 
 def configuration(kind):
@@ -154,16 +154,16 @@ def users_namespace(kubectl, request):
 
 def ours_in(kubectl):
     """Every object of ours that the cluster still has, but definitions."""
-    found = kubectl("get", ALL_KINDS, "-o=name").stdout.split()
-    found += kubectl(
+    result = kubectl("get", ALL_KINDS, "-o=name").stdout.split()
+    result += kubectl(
         "get",
         "all,secrets,configmaps,leases,roles,rolebindings,serviceaccounts,poddisruptionbudgets",
         f"--namespace={DEFAULT_NAMESPACE}",
         "-o=name",
         check=False,
     ).stdout.split()
-    found += kubectl("get", "namespaces", "-o=name").stdout.split()
-    return [name for name in found if "harbourmaster" in name]
+    result += kubectl("get", "namespaces", "-o=name").stdout.split()
+    return [name for name in result if "harbourmaster" in name]
 
 
 def arguments(plane, *flags):
@@ -333,8 +333,8 @@ def test_pods_in_the_scheduler_are_made_anew_by_their_owner_and_others_named(
     labels = {"example.com/app": "ledger"}
     tracked = {"keptn.sh/workload": "ledger", "keptn.sh/version": "3"}
     waiting = [pod(name, annotations=tracked) for name in ("ours", "lonely")]
-    for one in waiting:
-        one["spec"]["schedulerName"] = SCHEDULER_NAME
+    for obj in waiting:
+        obj["spec"]["schedulerName"] = SCHEDULER_NAME
     waiting[0]["metadata"]["labels"] = labels
     # It adopts the one that is there already, as admission would have changed it.
     owner = {

@@ -36,8 +36,8 @@ def described(harbour, flow):
         lines = {}
         for kind, its_name in (("pod", pod["metadata"]["name"]), ("deployment", name)):
             await flow.until_told(reason, its_name)
-            found = await asyncio.to_thread(kubectl, "describe", kind, its_name)
-            text = " ".join(found.stdout.partition("\nEvents:")[2].split())
+            result = await asyncio.to_thread(kubectl, "describe", kind, its_name)
+            text = " ".join(result.stdout.partition("\nEvents:")[2].split())
             command = f"run harbourmaster why {kind} {its_name} -n {flow.namespace}"
             assert command in text, text
             (line,) = re.findall(rf"(\w+ {reason}) \S+ {OURS}lifecycle (.*?); {command}", text)

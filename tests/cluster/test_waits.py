@@ -71,8 +71,8 @@ async def test_pods_wait_for_the_end_of_a_job_and_for_ready_replicas(flow):
     for part in ("for-job", "web", "import"):
         await flow.until_released(part)
     await stay_waiting(flow, "for-all", "for-service", "for-label")
-    for found in flow.all(PODS, {"metadata": {"labels": NEVER_READY}}):
-        await flow.change("Pod", found["metadata"]["name"], READY, subresource="status")
+    for obj in flow.all(PODS, {"metadata": {"labels": NEVER_READY}}):
+        await flow.change("Pod", obj["metadata"]["name"], READY, subresource="status")
     for part in items:
         await flow.until_released(part)
 

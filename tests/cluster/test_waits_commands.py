@@ -29,8 +29,8 @@ TOLD = {
 @pytest.fixture
 async def flow(request, harbour, client):
     """A namespace that asked for no gates."""
-    async with harbour.flow(client, request.node.name, enabled=False) as found:
-        yield found
+    async with harbour.flow(client, request.node.name, enabled=False) as flow:
+        yield flow
 
 
 @pytest.fixture

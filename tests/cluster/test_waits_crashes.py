@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.full, pytest.mark.cluster, pytest.mark.slow]
 @pytest.fixture
 async def flow(request, harbour, client):
     """A namespace that asked for no gates."""
-    async with harbour.flow(client, request.node.name, enabled=False) as found:
-        yield found
+    async with harbour.flow(client, request.node.name, enabled=False) as flow:
+        yield flow
         assert harbour.new_faults() == []
 
 

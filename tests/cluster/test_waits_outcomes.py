@@ -152,8 +152,8 @@ async def test_a_namespace_whose_label_disables_waits_has_none(flow, harbour):
             "-f=-",
             stdin=json.dumps(pod(name, "configmap/settings")),
         )
-        found = await flow.until(lambda: flow.find(PODS, name))
-        return gates(found), said.stderr
+        value = await flow.until(lambda: flow.find(PODS, name))
+        return gates(value), said.stderr
 
     # The webhook learns of the label by a watch.
     while (found := await created())[0]:
@@ -188,8 +188,8 @@ async def test_without_the_feature_pods_do_not_wait(flow, harbour):
     harbour.installation.restart("webhook", ("--features=policies,gates",))
     try:
         await flow.create(pod("free", "configmap/settings"))
-        found = await flow.until(lambda: flow.find(PODS, "free"))
-        assert not gates(found)
+        value = await flow.until(lambda: flow.find(PODS, "free"))
+        assert not gates(value)
     finally:
         harbour.installation.restart("webhook", ())
     await flow.create(pod("held", "configmap/settings"))

@@ -96,7 +96,7 @@ def records(installed, names):
             if about.get("name") in wanted
         }
 
-    return eventually(found, is_right=lambda each: each.keys() == wanted)
+    return eventually(found, is_right=lambda value: value.keys() == wanted)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def gated(installed):
 def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(installed, gated):
     wanted = deployment("early", keptn("early", version=None), labels=LABELS, replicas=3)
     late = deployment("late", keptn("late", version=None), labels=LABELS, replicas=3)
-    for each in (wanted, late):
-        each["metadata"]["labels"] = LABELS
+    for obj in (wanted, late):
+        obj["metadata"]["labels"] = LABELS
     installed.kubectl("create", "-f=-", f"--namespace={gated}", stdin=json.dumps(wanted))
 
     def released(part):
@@ -186,9 +186,9 @@ def test_a_gate_holds_with_nothing_of_ours_running_and_is_released_afterwards(in
         held = eventually(
             lambda: pods_of(installed, gated, "late"), is_right=lambda pods: len(pods) == 3
         )
-        for each in held:
-            assert gates(each) == [GATE]
-            assert each["metadata"]["annotations"][PARENT] == "unresolved"
+        for obj in held:
+            assert gates(obj) == [GATE]
+            assert obj["metadata"]["annotations"][PARENT] == "unresolved"
         # The scheduler has looked at them: a pod without a gate is bound meanwhile.
         (free,) = created(installed, 1, "default-scheduler")
         node = ("get", "pod", free, "--namespace=default", "-o=jsonpath={.spec.nodeName}")

@@ -64,8 +64,8 @@ def place(request, harbour):
         tolerations=[{"key": "pool", "operator": "Exists"}],
         nodeSelector={"disk": "hdd", "rack": "1"},
     )
-    other = policy("other", name, pods={"example.com/app": "till"}, nodeName="n1")
-    items = {"apiVersion": "v1", "kind": "List", "items": [wide, local, other]}
+    manifest = policy("other", name, pods={"example.com/app": "till"}, nodeName="n1")
+    items = {"apiVersion": "v1", "kind": "List", "items": [wide, local, manifest]}
     kubectl("create", "-f=-", stdin=json.dumps(items))
     eventually(lambda: (tried_pod(kubectl, name).get("nodeSelector") or {}).keys() >= {"rack"})
     yield name

@@ -68,14 +68,14 @@ def templated(*arguments, namespace, program="helm"):
 def sorted_objects(found):
     """Objects by kind, namespace and name, without what is Helm's or kustomize's own."""
     objects = {}
-    for each in filter(None, found):
-        metadata = dict(each["metadata"])
+    for obj in filter(None, found):
+        metadata = dict(obj["metadata"])
         metadata["annotations"] = {
             key: value for key, value in metadata.get("annotations", {}).items() if key != KEEP
         }
-        if each["kind"] in CLUSTER_WIDE:
+        if obj["kind"] in CLUSTER_WIDE:
             metadata.pop("namespace", None)
-        key = each["kind"], metadata.get("namespace"), metadata["name"]
+        key = obj["kind"], metadata.get("namespace"), metadata["name"]
         assert key not in objects
-        objects[key] = {**each, "metadata": metadata}
+        objects[key] = {**obj, "metadata": metadata}
     return objects

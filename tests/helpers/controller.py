@@ -110,8 +110,8 @@ class Watched:
     async def until(self, condition, patience=PATIENCE):
         """Wait until the condition holds; return what it gave and the seconds that it took."""
         begun = time.monotonic()
-        found = await self._changes.until(condition, patience)
-        return found, time.monotonic() - begun
+        value = await self._changes.until(condition, patience)
+        return value, time.monotonic() - begun
 
     async def write(self, resource, change):
         """Change what is stored as somebody else would: ``change`` gets it and returns it."""

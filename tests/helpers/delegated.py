@@ -222,11 +222,11 @@ class Delegation:
         found = [
             policy for policy in objects.policies + objects.probe if "Policy" in policy["kind"]
         ]
-        for each in found:
+        for obj in found:
             # Groups of equal content have equal names.
-            each["metadata"]["name"] += f"-{len(self._groups)}"
-            if "policyName" in each["spec"]:
-                each["spec"]["policyName"] += f"-{len(self._groups)}"
+            obj["metadata"]["name"] += f"-{len(self._groups)}"
+            if "policyName" in obj["spec"]:
+                obj["spec"]["policyName"] += f"-{len(self._groups)}"
         return found
 
     def policies(self, group):

@@ -83,9 +83,9 @@ class EvictingApi(FakeApi):
         """The same patch without the tests that the real one does: what is absent is null to it."""
         operations = json.loads(seen.body)
         node = self.objects.get(NODES, "", name)
-        for each in operations:
-            _, parent, last, *_ = each["path"].split("/")
-            if each["op"] == "test" and each["value"] is None and node.get(parent, {}).get(last):
+        for obj in operations:
+            _, parent, last, *_ = obj["path"].split("/")
+            if obj["op"] == "test" and obj["value"] is None and node.get(parent, {}).get(last):
                 raise StatusError(422, "the server rejected our request")
         kept = [
             operation
@@ -172,13 +172,13 @@ class EvictingApi(FakeApi):
 
     def bind(self, name="c", node="n1"):
         """Do what the scheduler does."""
-        found = self.get(PODS, name, "kube-system")
-        self.put(PODS, {**found, "spec": {**found["spec"], "nodeName": node}})
+        stored = self.get(PODS, name, "kube-system")
+        self.put(PODS, {**stored, "spec": {**stored["spec"], "nodeName": node}})
 
     def nominate(self, node, name="c"):
         """Do what its preemption does."""
-        found = self.get(PODS, name, "kube-system")
-        self.put(PODS, {**found, "status": {**found["status"], "nominatedNodeName": node}})
+        stored = self.get(PODS, name, "kube-system")
+        self.put(PODS, {**stored, "status": {**stored["status"], "nominatedNodeName": node}})
 
     def switch(self, enabled):
         """Set the kill switch."""

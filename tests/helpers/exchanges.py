@@ -70,7 +70,7 @@ class Player:
 
 def differences(wanted, request, body):
     """What a request has else than ``wanted``."""
-    found = {
+    obj = {
         "method": request.method,
         "path": request.path,
         "params": dict(request.query),
@@ -89,9 +89,9 @@ def differences(wanted, request, body):
         "json": wanted.get("json"),
     }
     return [
-        f"{name}: {found[name]!r} instead of {value!r}"
+        f"{name}: {obj[name]!r} instead of {value!r}"
         for name, value in expected.items()
-        if found[name] != value
+        if obj[name] != value
     ]
 
 

@@ -31,8 +31,8 @@ def reference(kind, name):
 
 
 def template(**spec):
-    found = pod(**spec)
-    return {"metadata": {"labels": found["metadata"]["labels"]}, "spec": found["spec"]}
+    manifest = pod(**spec)
+    return {"metadata": {"labels": manifest["metadata"]["labels"]}, "spec": manifest["spec"]}
 
 
 def put_owner(api, resource, found, **metadata):

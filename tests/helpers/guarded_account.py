@@ -45,11 +45,11 @@ def rights_in(home):
     found = objects("default", "rescheduling", "placement", "scheduler", "dashboard")
     text = json.dumps(of_kind(found, *RIGHTS)).replace(NAMESPACE, home)
     items = json.loads(text)
-    for one in items:
-        one["metadata"].pop("labels", None)
-        if one["kind"] not in {"Namespace", "ServiceAccount"}:
-            one["metadata"]["name"] = f"{home}-{one['metadata']['name']}"
-        reference = one.get("roleRef", {"name": ""})
+    for obj in items:
+        obj["metadata"].pop("labels", None)
+        if obj["kind"] not in {"Namespace", "ServiceAccount"}:
+            obj["metadata"]["name"] = f"{home}-{obj['metadata']['name']}"
+        reference = obj.get("roleRef", {"name": ""})
         if reference["name"].startswith("harbourmaster"):
             reference["name"] = f"{home}-{reference['name']}"
     return [item for item in items if item["kind"] != "Namespace"]

@@ -22,19 +22,19 @@ EXPRESSION = re.compile(
 
 def forget(document, expressions):
     """The document as Argo CD compares it: each expression's values gone, then what is empty."""
-    found = copy.deepcopy(document)
+    manifest = copy.deepcopy(document)
     for expression in expressions:
-        _delete(found, expression)
-    return without_empty(found)
+        _delete(manifest, expression)
+    return without_empty(manifest)
 
 
 def forget_pointers(document, pointers):
     """The document as Flux compares it, as far as what is left empty counts as absent."""
-    found = copy.deepcopy(document)
+    manifest = copy.deepcopy(document)
     for pointer in pointers:
         tokens = [word.replace("~1", "/").replace("~0", "~") for word in pointer.split("/")[1:]]
-        _drop(_at(found, tokens[:-1]), tokens[-1])
-    return without_empty(found)
+        _drop(_at(manifest, tokens[:-1]), tokens[-1])
+    return without_empty(manifest)
 
 
 def without_empty(value):

@@ -61,14 +61,14 @@ class Logged:
             if line is None:
                 raise AssertionError(f"no line {event} {fields} in: {''.join(self.lines)}")
             # A process that cannot start says why in plain text.
-            found = json.loads(line) if line.startswith("{") else {"event": ""}
-            if found["event"] == event and fields.items() <= found.items():
-                return found
+            obj = json.loads(line) if line.startswith("{") else {"event": ""}
+            if obj["event"] == event and fields.items() <= obj.items():
+                return obj
 
     def logged(self, event):
         """The lines of the event until now."""
-        found = [json.loads(line) for line in self.lines if line.startswith("{")]
-        return [line for line in found if line["event"] == event]
+        obj = [json.loads(line) for line in self.lines if line.startswith("{")]
+        return [line for line in obj if line["event"] == event]
 
     def terminate(self):
         """Ask it to stop; the lines until it did are still read."""

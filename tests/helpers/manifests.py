@@ -131,11 +131,11 @@ def _versions():
 
 
 def _with_schemas(found):
-    for each in found:
-        if each["kind"] == "CustomResourceDefinition":
+    for obj in found:
+        if obj["kind"] == "CustomResourceDefinition":
             # Where a patch of versions has not failed, it fails here: they are no name any more.
-            each["spec"]["versions"] = _versions()[each["spec"]["versions"]]
-        yield each
+            obj["spec"]["versions"] = _versions()[obj["spec"]["versions"]]
+        yield obj
 
 
 def objects_of(folder):

@@ -92,8 +92,8 @@ class MetricsNamespace(Namespaced):
 
     async def until_fault(self, text="", name="cpus"):
         """Wait for a fault that says so; return all of it."""
-        found = await self.until(lambda status: status.err_msg and text in status.err_msg, name)
-        return found.err_msg
+        value = await self.until(lambda status: status.err_msg and text in status.err_msg, name)
+        return value.err_msg
 
     def reasons(self, name="cpus"):
         """The events of a metric."""

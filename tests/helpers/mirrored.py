@@ -141,7 +141,7 @@ class Mirrored:
 
     def sync(self):
         changes = reversed(self.server.objects.history)
-        new = list(itertools.takewhile(lambda each: each.version > self._synced, changes))
+        new = list(itertools.takewhile(lambda value: value.version > self._synced, changes))
         self._synced = self.server.objects.version
         for resource in MIRRORS.keys() & {each.resource for each in new}:
             attribute, kind_of = MIRRORS[resource]

@@ -81,8 +81,8 @@ class RealNode:
 
     def get(self, *arguments):
         """An object, or the items of a list, as kubectl gets them."""
-        found = json.loads(self.kubectl("get", "--output=json", *arguments).stdout)
-        return found["items"] if found["kind"].endswith("List") else found
+        result = json.loads(self.kubectl("get", "--output=json", *arguments).stdout)
+        return result["items"] if result["kind"].endswith("List") else result
 
     def load_image(self, archive, name):
         """Import an OCI archive on every node, under the name and its digest."""
@@ -144,13 +144,13 @@ class RealNode:
         }
 
     def _memory(self, folder):
-        found = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        lines = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         unified = self._groups.unified
         usage = int((folder / f"memory.{'current' if unified else 'usage_in_bytes'}").read_text())
         anonymous, inactive = (
             ("anon", "inactive_file") if unified else ("total_rss", "total_inactive_file")
         )
-        return int(found[anonymous]) / MIB, (usage - int(found[inactive])) / MIB
+        return int(lines[anonymous]) / MIB, (usage - int(lines[inactive])) / MIB
 
     def busiest(self, component="webhook", seconds=2.0):
         """Pod and container id of the one that uses most CPU: API servers keep to connections."""

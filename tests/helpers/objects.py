@@ -102,6 +102,6 @@ def body(document, **options):
 def large_deployment(**spec):
     """A Deployment whose review has about 5 kB."""
     env = [{"name": f"SETTING_{index}", "value": "x" * 60} for index in range(48)]
-    found = workload("Deployment", {"app": "etcd", "role": "main", "tier": "db"}, **spec)
-    found["spec"]["template"]["spec"]["containers"][0]["env"] = env
-    return found
+    manifest = workload("Deployment", {"app": "etcd", "role": "main", "tier": "db"}, **spec)
+    manifest["spec"]["template"]["spec"]["containers"][0]["env"] = env
+    return manifest

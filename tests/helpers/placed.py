@@ -174,9 +174,9 @@ class Placed(Namespaced):
 
     async def until_fault(self, reason, name="app"):
         """Wait until it is not deployed for that reason; the message."""
-        found = await self.until(lambda status: reason_of(status, "Deployed") == reason, name)
+        value = await self.until(lambda status: reason_of(status, "Deployed") == reason, name)
         return next(
-            condition.message for condition in found.conditions if condition.type == "Deployed"
+            condition.message for condition in value.conditions if condition.type == "Deployed"
         )
 
     async def until_gone(self, resource=APPLICATIONS, name="app"):
@@ -207,8 +207,8 @@ class Member:
 
     async def names(self, resource=CONFIG_MAPS):
         page = await self.client.list(resource, self.namespace)
-        found = {msgspec.json.decode(item)["metadata"]["name"] for item in page.items}
-        return found - {"kube-root-ca.crt"}
+        obj = {msgspec.json.decode(item)["metadata"]["name"] for item in page.items}
+        return obj - {"kube-root-ca.crt"}
 
     async def until(self, resource, name, condition):
         """Wait until an object is so; None for one that is not there."""
@@ -233,10 +233,10 @@ def is_true(status, name):
 
 async def ready(member, name):
     """As the controllers of the member would say it."""
-    found = await member.until(DEPLOYMENTS, name, lambda found: found is not None)
-    count = found["spec"]["replicas"]
+    obj = await member.until(DEPLOYMENTS, name, lambda obj: obj is not None)
+    count = obj["spec"]["replicas"]
     status = {
-        "observedGeneration": found["metadata"]["generation"],
+        "observedGeneration": obj["metadata"]["generation"],
         "replicas": count,
         "updatedReplicas": count,
         "availableReplicas": count,

@@ -36,12 +36,12 @@ class Scraped:
     def set(self, name, value, **labels):
         """Give a series a value, which the server answers from now on."""
         self._gauges.put(name, labels, value)
-        self._until(name, labels, lambda found: found is not None and same(found, value))
+        self._until(name, labels, lambda obj: obj is not None and same(obj, value))
 
     def remove(self, name, **labels):
         """Take a series away; the server answers nothing for it from now on."""
         self._gauges.drop(name, labels)
-        self._until(name, labels, lambda found: found is None)
+        self._until(name, labels, lambda obj: obj is None)
 
     def value(self, name, **labels):
         """The newest value of a series, or None without one."""

@@ -50,13 +50,13 @@ def budget(name, namespace, least):
 
 def policy_for(name, *namespaces):
     """All that can be added to a gated pod."""
-    found = cluster_policy(
+    manifest = cluster_policy(
         name, nodeSelector={POOL: "a"}, tolerations=[TOLERATION], affinity=required({POOL: "a"})
     )
     label = "kubernetes.io/metadata.name"
     values = {"key": label, "operator": "In", "values": list(namespaces)}
-    found["spec"]["namespaceSelector"] = {"matchExpressions": [values]}
-    return found
+    manifest["spec"]["namespaceSelector"] = {"matchExpressions": [values]}
+    return manifest
 
 
 def apply(kubectl, *objects):
@@ -71,8 +71,8 @@ def repair(plane, *arguments):
 
 
 def pods(kubectl, namespace):
-    found = json.loads(kubectl("get", "pods", f"--namespace={namespace}", "-o=json").stdout)
-    return found["items"]
+    result = json.loads(kubectl("get", "pods", f"--namespace={namespace}", "-o=json").stdout)
+    return result["items"]
 
 
 def is_right(pod):

@@ -60,8 +60,8 @@ def account(namespace):
 def kubeconfig(admin, **user):
     """The administrator's kubeconfig, with the credentials of another user."""
     config = yaml.safe_load(admin.read_text())
-    for each in config["users"]:
-        each["user"] = user
+    for obj in config["users"]:
+        obj["user"] = user
     return yaml.safe_dump(config)
 
 

@@ -43,9 +43,9 @@ def unextended():
 def authority_of(plane, namespace=HOME):
     """Write the authorities that are served now into the control plane's folder; the file."""
     path = "--output=jsonpath={.data['ca\\.crt']}"
-    found = plane.kubectl("get", "secret", SECRET, f"--namespace={namespace}", path).stdout
+    result = plane.kubectl("get", "secret", SECRET, f"--namespace={namespace}", path).stdout
     file = plane.layout.directory / "extender-ca.crt"
-    write_private(file, base64.b64decode(found))
+    write_private(file, base64.b64decode(result))
     return file
 
 

@@ -95,11 +95,11 @@ class TaskControllers:
 
     async def until_status(self, key, status):
         """Wait for a task's state as the mirror shows it; return the task's status."""
-        return await self._until_task(key, lambda found: found.status == status)
+        return await self._until_task(key, lambda value: value.status == status)
 
     async def until_reason(self, key, reason):
         """Wait for a task's reason as the mirror shows it; return the task's status."""
-        return await self._until_task(key, lambda found: found.reason == reason)
+        return await self._until_task(key, lambda value: value.reason == reason)
 
     async def _until_task(self, key, is_right):
         def found():

@@ -183,10 +183,11 @@ def test_manifests_and_chart_name_the_image_by_the_digest_that_a_registry_gives_
     run(*copy, f"dir:{tmp_path / 'registry'}")
     digest = digestfile.read_text()
     images = set()
-    for each in parsed((dist / "install.yaml").read_text()):
-        if each["kind"] == "Deployment":
+    for manifest in parsed((dist / "install.yaml").read_text()):
+        if manifest["kind"] == "Deployment":
             images |= {
-                container["image"] for container in each["spec"]["template"]["spec"]["containers"]
+                container["image"]
+                for container in manifest["spec"]["template"]["spec"]["containers"]
             }
     assert images == {f"{IMAGE}@{digest}"}
     with tarfile.open(dist / f"harbourmaster-{VERSION}.tgz") as chart:

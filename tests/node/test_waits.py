@@ -32,8 +32,8 @@ def queue(place):
 
 def waiters(place, how):
     """A Deployment whose pods wait for the Service."""
-    found = objects.deployment(place, how, replicas=PODS)
-    template = found["spec"]["template"]
+    manifest = objects.deployment(place, how, replicas=PODS)
+    template = manifest["spec"]["template"]
     if how == "annotation":
         template["metadata"]["annotations"] = {
             "gates.harbourmaster.dev/wait-for": "service/queue",
@@ -47,7 +47,7 @@ def waiters(place, how):
                 "securityContext": objects.RESTRICTED,
             }
         ]
-    return found
+    return manifest
 
 
 def until(node, place, how, count):

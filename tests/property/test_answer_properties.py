@@ -165,5 +165,5 @@ def assert_an_answer_or_an_error(kind, body, question, status):
     assert answer.samples
     assert all(math.isfinite(sample.value) for sample in answer.samples)
     assert all(0 <= each.time < 253_402_300_800 for each in answer.samples)
-    assert list(answer.samples) == sorted(answer.samples, key=lambda each: each.time)
+    assert list(answer.samples) == sorted(answer.samples, key=lambda value: value.time)
     return http

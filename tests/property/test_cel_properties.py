@@ -31,9 +31,9 @@ def test_two_items_have_one_string_exactly_where_they_have_one_key(kind, seed):
     make, key, text = MAKE[kind]
     chance = Chance(seed)
     items = [make(chance) for _ in range(12)]
-    for one in items:
+    for obj in items:
         for item in items:
-            assert (key(one) == key(item)) == (text(one) == text(item)), (one, item)
+            assert (key(obj) == key(item)) == (text(obj) == text(item)), (obj, item)
 
 
 def test_every_list_that_is_appended_to_has_its_key():

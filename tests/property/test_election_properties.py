@@ -101,11 +101,11 @@ def test_never_two_work_at_once_and_in_the_end_one_does(
             world.world.at(instant, lambda: act(by_name[name]))
 
     for instant, seconds, name in standstills:
-        at(instant, name, lambda each, seconds=seconds: each.process.stop_for(seconds))
+        at(instant, name, lambda value, seconds=seconds: value.process.stop_for(seconds))
     for instant, name in deaths:
-        at(instant, name, lambda each: each.process.kill())
+        at(instant, name, lambda value: value.process.kill())
     for instant, name in ends:
-        at(instant, name, lambda each: each.cancel())
+        at(instant, name, lambda value: value.cancel())
     world.run(TROUBLE + RECOVERY)
     alive = [
         each for each in world.candidates if each.process.alive and not each.process.main.done()

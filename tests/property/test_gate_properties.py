@@ -56,12 +56,12 @@ def pods(draw):
     annotations = draw(st.one_of(st.none(), marks))
     if annotations is not None and draw(st.integers(0, 9)) == 0:
         annotations[REMOVED_KEY] = draw(st.sampled_from(["", "true"]))
-    found = pod(annotations, owners=draw(owners), labels=draw(marks), **draw(pod_specs))
-    found["spec"]["containers"] = draw(containers)
+    manifest = pod(annotations, owners=draw(owners), labels=draw(marks), **draw(pod_specs))
+    manifest["spec"]["containers"] = draw(containers)
     if draw(st.booleans()):
         # Most pods have no node yet.
-        found["spec"].pop("nodeName", None)
-    return with_unknown_fields(found, draw)
+        manifest["spec"].pop("nodeName", None)
+    return with_unknown_fields(manifest, draw)
 
 
 @st.composite
@@ -135,10 +135,10 @@ def test_a_pod_waits_when_it_must_once_and_nothing_foreign_changes(document, par
         assert has_workload is not (PARENT in holds)
 
     stripped = [copy.deepcopy(one) for one in (before, after)]
-    for one in stripped:
-        one["metadata"].pop("annotations", None)
+    for obj in stripped:
+        obj["metadata"].pop("annotations", None)
         for field in (*OWNED, "schedulingGates"):
-            one["spec"].pop(field, None)
+            obj["spec"].pop(field, None)
     assert stripped[0] == stripped[1]
 
     again = admitted(after, parents, found)
@@ -228,10 +228,10 @@ def test_a_pod_waits_in_one_place_and_nothing_foreign_changes(
     held, holds = (one["metadata"].get("annotations") or {} for one in (before, after))
     assert {key for key in holds if holds[key] != held.get(key)} <= OURS
     stripped = [copy.deepcopy(one) for one in (before, after)]
-    for one in stripped:
-        one["metadata"].pop("annotations", None)
+    for obj in stripped:
+        obj["metadata"].pop("annotations", None)
         for field in (*OWNED, "schedulingGates"):
-            one["spec"].pop(field, None)
+            obj["spec"].pop(field, None)
     assert stripped[0] == stripped[1]
 
     for other in ("schedulingGates", "schedulerName") if waits else (gating,):

@@ -75,7 +75,7 @@ def test_those_of_one_question_share_an_answer(interval, question, metrics, now)
     first = min(each.early for each in alike)
     latest = max(each.early for each in alike)
     assert latest - first <= min(interval / 4, len(metrics) / 100)
-    soonest = max(alike, key=lambda each: each.early)
+    soonest = max(alike, key=lambda value: value.early)
     asked = soonest.next(now)
     for each in alike:
         slot = asked + soonest.early - each.early

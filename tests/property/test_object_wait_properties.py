@@ -44,7 +44,7 @@ def conditions(*names):
         lambda name, status: {"type": name, "status": status},
         *map(st.sampled_from, (names, STATUSES)),
     )
-    return st.lists(one, max_size=len(names), unique_by=lambda each: each["type"])
+    return st.lists(one, max_size=len(names), unique_by=lambda obj: obj["type"])
 
 
 def thing(status=NOTHING, **spec):
@@ -84,7 +84,7 @@ OBJECTS = {
     resources.SERVICES: thing(),
     resources.CONFIG_MAPS: thing(),
     resources.SLICES: st.builds(
-        lambda found, ready: {**found, "endpoints": [{"conditions": each} for each in ready]},
+        lambda value, ready: {**value, "endpoints": [{"conditions": each} for each in ready]},
         thing(),
         ENDPOINTS,
     ),

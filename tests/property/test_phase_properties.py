@@ -326,7 +326,7 @@ def outline(walk):
         status.end_time,
         [state_of(status, phase) for phase in phases],
         [
-            sorted(getattr(status, each.items), key=lambda one: one.definition_name)
+            sorted(getattr(status, each.items), key=lambda value: value.definition_name)
             for each in phases
             if each.items
         ],

@@ -189,7 +189,7 @@ def test_a_status_settles_and_its_record_is_bounded(app, clusters, values, rules
     view = seen(*objects(clusters), rules=rules, **values)
     before = app.status
     for number in range(3):
-        status = settled(app, decide(app, view), view.rules, lambda each: record(each, view))
+        status = settled(app, decide(app, view), view.rules, lambda value: record(value, view))
         if status is app.status:
             break
         assert status.last_decision is not None
@@ -295,7 +295,7 @@ def test_an_application_that_fails_everywhere_never_moves_in_a_circle(clusters, 
         values = worlds[step % len(worlds)]
         view = seen(*objects(clusters), now=now, rules=rules, **values)
         decision = decide(app, view)
-        status = settled(app, decision, view.rules, lambda each, seen=view: record(each, seen))
+        status = settled(app, decision, view.rules, lambda value, seen=view: record(value, seen))
         app = failing(msgspec.structs.replace(app, status=status))
         if decision.target is not None:
             assert decision.target.name not in left

@@ -41,12 +41,12 @@ def questions(draw):
     kind = draw(st.sampled_from(["Pod", "Pod", "Deployment", "CronJob", "Job"]))
     spec = draw(pod_specs)
     if kind == "Pod":
-        found = pod(draw(marks), owners=[owner(draw(st.sampled_from(["ReplicaSet", "Job"])))])
-        found["spec"].update(spec)
-        inner = found
+        manifest = pod(draw(marks), owners=[owner(draw(st.sampled_from(["ReplicaSet", "Job"])))])
+        manifest["spec"].update(spec)
+        inner = manifest
     else:
-        found = workload(kind, draw(labels), **spec)
-        outer = found["spec"]["jobTemplate"] if kind == "CronJob" else found
+        manifest = workload(kind, draw(labels), **spec)
+        outer = manifest["spec"]["jobTemplate"] if kind == "CronJob" else manifest
         inner = outer["spec"]["template"]
     spots = draw(st.sets(st.sampled_from(SPOTS), min_size=1))
     if "env" in spots:
@@ -57,9 +57,9 @@ def questions(draw):
     if "annotations" in spots:
         held = inner["metadata"].setdefault("annotations", {})
         held.update({**annotated(), "example.com/other": draw(values)})
-    found = with_unknown_fields(found, draw)
+    manifest = with_unknown_fields(manifest, draw)
     more = asked_by(draw(values)) if "request" in spots else {}
-    return review(found, operation=draw(st.sampled_from(["CREATE", "UPDATE"])), **more)
+    return review(manifest, operation=draw(st.sampled_from(["CREATE", "UPDATE"])), **more)
 
 
 @many

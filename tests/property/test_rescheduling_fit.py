@@ -38,7 +38,7 @@ LABELS = st.dictionaries(KEYS, VALUES, max_size=3)
 AMOUNTS = st.integers(0, 6)
 RESOURCES = st.sampled_from(["cpu", "memory", "example.com/gpu"])
 REQUESTS = st.dictionaries(RESOURCES, st.integers(1, 4), max_size=3).map(
-    lambda found: tuple(sorted(found.items()))
+    lambda value: tuple(sorted(value.items()))
 )
 PORTS = st.lists(
     st.builds(
@@ -234,10 +234,10 @@ ANYTHING = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5)
     | st.sampled_from(["-1", "9E", "1e300", "Exists", "Always", "2026-01-01T00:00:00Z", "0.0.0.0"]),  # noqa: S104
-    lambda each: (
-        st.lists(each, max_size=3)
+    lambda value: (
+        st.lists(value, max_size=3)
         | st.dictionaries(
-            st.text(max_size=3) | st.sampled_from(["metadata", "spec"]), each, max_size=3
+            st.text(max_size=3) | st.sampled_from(["metadata", "spec"]), value, max_size=3
         )
     ),
     max_leaves=6,
@@ -257,12 +257,12 @@ def places(value, at=()):
 def placed(value, at, other):
     if not at:
         return other
-    found = copy.deepcopy(value)
-    inner = found
+    manifest = copy.deepcopy(value)
+    inner = manifest
     for key in at[:-1]:
         inner = inner[key]
     inner[at[-1]] = other
-    return found
+    return manifest
 
 
 def answers_to(line):

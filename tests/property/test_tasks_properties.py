@@ -106,9 +106,9 @@ def test_s28_a_job_differs_by_values_only(parameters, metadata, command, url, na
     assert json.loads(values.pop("KEPTN_CONTEXT"))["appName"] == name
     assert values == {"CMD_ARGS": command, "SCRIPT": url}
     plain = job(definition(deno={"httpRef": {"url": "u"}}))
-    for each in (found, plain):
-        each["spec"]["template"]["spec"]["containers"][0].pop("env")
-        each["metadata"].pop("annotations")
+    for obj in (found, plain):
+        obj["spec"]["template"]["spec"]["containers"][0].pop("env")
+        obj["metadata"].pop("annotations")
     assert found == plain
 
 

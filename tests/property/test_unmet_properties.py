@@ -44,7 +44,7 @@ NODES = st.lists(
     ),
     min_size=1,
     max_size=3,
-    unique_by=lambda each: each.name,
+    unique_by=lambda value: value.name,
 )
 EXPRESSIONS = st.one_of(
     st.builds(
@@ -63,12 +63,12 @@ TERMS = st.builds(
     NodeTerm,
     st.lists(EXPRESSIONS, max_size=2).map(tuple),
     st.lists(FIELDS, max_size=1).map(tuple),
-).filter(lambda each: each.expressions or each.fields)
+).filter(lambda value: value.expressions or value.fields)
 PENDING = st.builds(
     PendingPod,
     pod=st.just(Pod(uid="", namespace="", name="")),
     node_selector=st.dictionaries(KEYS | st.just(HOST), VALUES | NAMES, max_size=1).map(
-        lambda found: tuple(found.items())
+        lambda value: tuple(value.items())
     ),
     node_terms=st.none() | st.lists(TERMS, max_size=2).map(tuple),
     tolerations=st.lists(

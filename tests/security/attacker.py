@@ -73,5 +73,5 @@ def attack(port, requests, *, tls, pause):
 
 if __name__ == "__main__":
     _, to, file, how, wait = sys.argv
-    found = [text.encode("latin-1") for text in json.loads(Path(file).read_text())]
-    attack(int(to), found, tls=how == "tls", pause=float(wait))
+    obj = [text.encode("latin-1") for text in json.loads(Path(file).read_text())]
+    attack(int(to), obj, tls=how == "tls", pause=float(wait))

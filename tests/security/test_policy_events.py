@@ -35,8 +35,8 @@ CHANGES = 3
 
 def labelled(number):
     """A small policy that changes nothing but its labels."""
-    found = policy("small", "tenant")
-    return {**found, "metadata": {**found["metadata"], "labels": {"number": str(number)}}}
+    manifest = policy("small", "tenant")
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": {"number": str(number)}}}
 
 
 def small(number):

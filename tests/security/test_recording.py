@@ -30,10 +30,10 @@ def secret_of(kind):
 
 
 def pod():
-    found = workload("Pod")
-    found["metadata"]["annotations"] = annotated()
-    found["spec"] = secretive(found["spec"])
-    return found
+    manifest = workload("Pod")
+    manifest["metadata"]["annotations"] = annotated()
+    manifest["spec"] = secretive(manifest["spec"])
+    return manifest
 
 
 @pytest.fixture

@@ -99,8 +99,8 @@ async def test_s11_an_ambiguous_request_ends_the_connection(server, trusting, na
 @pytest.mark.parametrize("version", ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"])
 async def test_s12_version_and_uid_come_back(ask, version):
     question = {**review(workload(), uid="u" * 1000), "apiVersion": version}
-    found = json.loads((await ask(post(json.dumps(question).encode(), path="/mutate"))).body)
-    assert (found["apiVersion"], found["response"]["uid"]) == (version, "u" * 1000)
+    obj = json.loads((await ask(post(json.dumps(question).encode(), path="/mutate"))).body)
+    assert (obj["apiVersion"], obj["response"]["uid"]) == (version, "u" * 1000)
 
 
 async def test_s12_another_version_is_refused_with_its_uid(ask):

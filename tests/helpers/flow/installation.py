@@ -101,9 +101,9 @@ class Harbour:
         )
         async with contextlib.aclosing(events):
             async for event in events:
-                found = msgspec.json.decode(event.object)
-                told = str(found.get("status", ""))
-                if found["metadata"]["uid"] == own["uid"] and told.startswith(status):
+                obj = msgspec.json.decode(event.object)
+                told = str(obj.get("status", ""))
+                if obj["metadata"]["uid"] == own["uid"] and told.startswith(status):
                     return told
         raise AssertionError(f"the KeptnConfig is not {status}")
 

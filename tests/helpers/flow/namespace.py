@@ -158,9 +158,9 @@ class Flow:
             await self.client.delete(NAMESPACES, self.namespace, missing_ok=True)
 
     def _note(self, resource, raw):
-        found = msgspec.json.decode(raw)
-        self._seen.setdefault((resource, found["metadata"]["name"]), []).append(found)
-        return found
+        obj = msgspec.json.decode(raw)
+        self._seen.setdefault((resource, obj["metadata"]["name"]), []).append(obj)
+        return obj
 
     # What there is.
 
@@ -172,7 +172,7 @@ class Flow:
         """The objects now that are like this, by name."""
         found = self._reflectors[resource].store.values()
         found = [one for one in found if not differences(like or {}, one)]
-        return sorted(found, key=lambda one: one["metadata"]["name"])
+        return sorted(found, key=lambda obj: obj["metadata"]["name"])
 
     def history(self, resource, name):
         """Every version of an object that there was, the oldest first."""
@@ -186,7 +186,7 @@ class Flow:
     def events(self, name=None, **fields):
         """The events, regarding the object of that name only, in the order of their times."""
         like = fields if name is None else {**fields, "regarding": {"name": name}}
-        return sorted(self.all(EVENTS, like), key=lambda one: one["eventTime"] or "")
+        return sorted(self.all(EVENTS, like), key=lambda obj: obj["eventTime"] or "")
 
     def reasons(self, name):
         """The reasons told of an object, in order."""
@@ -262,8 +262,8 @@ class Flow:
 
     async def _is_there(self, resource, name):
         page = await self.client.list(resource, self.namespace)
-        found = (msgspec.json.decode(bytes(raw)) for raw in page.items)
-        return any(one["metadata"]["name"] == name for one in found)
+        obj = (msgspec.json.decode(bytes(raw)) for raw in page.items)
+        return any(one["metadata"]["name"] == name for one in obj)
 
     # What is waited for.
 
@@ -300,10 +300,10 @@ class Flow:
     async def until_told(self, reason, name=None, **fields):
         """Wait for an event; return it."""
         why = f"no event {reason} of {name or 'anything'} with {fields}"
-        found = await self.until(
+        value = await self.until(
             lambda: self.events(name, reason=reason, **fields), why=lambda: why
         )
-        return found[0]
+        return value[0]
 
     async def until_ended(self, resource, name, status="Succeeded", **states):
         """Wait until a version has ended so; return it."""

@@ -71,13 +71,13 @@ async def stay_waiting(flow, *parts):
     """Assert that the pods of these wait, though each is looked at anew and others go."""
     held = [pod for part in parts for pod in flow.pods(part)]
     assert held, f"no pods of {parts}"
-    for found in held:
+    for obj in held:
         note = {"metadata": {"annotations": {"example.com/touched": uuid.uuid4().hex}}}
-        await flow.change("Pod", found["metadata"]["name"], note)
+        await flow.change("Pod", obj["metadata"]["name"], note)
     await pass_through(flow)
-    for found in held:
-        assert flow.find(PODS, found["metadata"]["name"]) is not None, flow.describe()
-        flow.assert_never_bound(found)
+    for obj in held:
+        assert flow.find(PODS, obj["metadata"]["name"]) is not None, flow.describe()
+        flow.assert_never_bound(obj)
 
 
 async def until_noted(flow, reason, name, text):

@@ -240,12 +240,12 @@ class Seen:
         self.run = mirror.run
 
     def _note(self, raw):
-        found = msgspec.json.decode(raw)
-        name = found["metadata"]["name"]
-        self.objects[name] = found
-        if name not in self.at and self._is_so(found):
+        obj = msgspec.json.decode(raw)
+        name = obj["metadata"]["name"]
+        self.objects[name] = obj
+        if name not in self.at and self._is_so(obj):
             self.at[name] = time.monotonic()
-        return found
+        return obj
 
     async def until(self, count):
         """Wait until so many were found to be so."""
@@ -254,7 +254,7 @@ class Seen:
 
 def released_pods(client):
     """The pods that are let go."""
-    return Seen(client, PODS, lambda found: not found["spec"].get("schedulingGates"))
+    return Seen(client, PODS, lambda obj: not obj["spec"].get("schedulingGates"))
 
 
 def task_definition():

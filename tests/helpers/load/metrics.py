@@ -82,14 +82,14 @@ class Values(Seen):
         self._before = {}
 
     def _note(self, raw):
-        found = _decode(raw)
-        name, status = found.metadata["name"], found.status
+        obj = _decode(raw)
+        name, status = obj.metadata["name"], obj.status
         if status.last_updated and self._before.get(name) != status.last_updated:
             self._before[name] = status.last_updated
             self.at[name].append(time.time())
         if status.err_msg:
             self.faults.add(name)
-        return found
+        return obj
 
 
 @asynccontextmanager

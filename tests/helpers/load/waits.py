@@ -71,7 +71,7 @@ async def measure_jobs(plane, others, singles):
         for space, jobs in spaces.items():
             await bulk.create(JOBS, [job(each) for each in jobs], space)
         free = released_pods(client)
-        bound = Seen(client, PODS, lambda found: found["spec"].get("nodeName"))
+        bound = Seen(client, PODS, lambda obj: obj["spec"].get("nodeName"))
         async with running(free.run(), bound.run()):
             for space, jobs in spaces.items():
                 pods = [waiting_pod(each, f"job/{each}") for each in jobs]

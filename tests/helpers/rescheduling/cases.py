@@ -248,10 +248,10 @@ class Field:
     def audit(self, text):
         """The requests of our controller, of which the URI has this text, as the log has them."""
         lines = (self.plane.layout.logs / "audit.log").read_text().splitlines()
-        found = (json.loads(line) for line in lines if text in line)
+        obj = (json.loads(line) for line in lines if text in line)
         return [
             each
-            for each in found
+            for each in obj
             if text in each["requestURI"]
             and each["userAgent"].startswith("harbourmaster-controller")
         ]

@@ -82,10 +82,10 @@ def removable(name, node, cpu=1, *, owner="ReplicaSet", of=None, grace=5, **opti
 
     ``options`` are those of ``pod``. An ``owner`` None makes it bare.
     """
-    found = pod(name, cpu, **options)
-    found["spec"] |= {"nodeName": node, "terminationGracePeriodSeconds": grace}
+    manifest = pod(name, cpu, **options)
+    manifest["spec"] |= {"nodeName": node, "terminationGracePeriodSeconds": grace}
     if owner is not None:
-        found["metadata"]["ownerReferences"] = [
+        manifest["metadata"]["ownerReferences"] = [
             {
                 "apiVersion": "apps/v1",
                 "kind": owner,
@@ -94,7 +94,7 @@ def removable(name, node, cpu=1, *, owner="ReplicaSet", of=None, grace=5, **opti
                 "controller": True,
             }
         ]
-    return found
+    return manifest
 
 
 def pod(name, cpu=1, *, labels=None, annotations=None, requests=None, ports=(), **spec):
@@ -110,13 +110,16 @@ def pod(name, cpu=1, *, labels=None, annotations=None, requests=None, ports=(), 
 
 def critical(name, case, cpu=1, *, annotated=True, tolerant=True, selector=None, **options):
     """A critical pod of ``kube-system`` for the nodes of a case."""
-    found = pod(name, cpu, **options)
+    manifest = pod(name, cpu, **options)
     if annotated:
-        found["metadata"]["annotations"] = {ANNOTATION: "", **found["metadata"]["annotations"]}
+        manifest["metadata"]["annotations"] = {
+            ANNOTATION: "",
+            **manifest["metadata"]["annotations"],
+        }
     if tolerant:
-        found["spec"]["tolerations"] = [TOLERATED, *found["spec"].get("tolerations", ())]
-    found["spec"]["nodeSelector"] = {CASE: case, **(selector or {})}
-    return found
+        manifest["spec"]["tolerations"] = [TOLERATED, *manifest["spec"].get("tolerations", ())]
+    manifest["spec"]["nodeSelector"] = {CASE: case, **(selector or {})}
+    return manifest
 
 
 def budget(name, least, labels=None, **spec):

@@ -97,13 +97,13 @@ class Cluster:
             raise AssertionError(f"not so after {patience:.0f} s: {said}") from None
 
     def _note(self, resource, raw):
-        found = msgspec.json.decode(raw)
-        metadata = found["metadata"]
-        self.versions.setdefault(metadata["uid"], []).append(Seen(time.monotonic(), found))
+        obj = msgspec.json.decode(raw)
+        metadata = obj["metadata"]
+        self.versions.setdefault(metadata["uid"], []).append(Seen(time.monotonic(), obj))
         if resource is PODS:
-            self._keys.setdefault(_key(found), []).append(metadata["uid"])
-            self._care_for(found)
-        return found
+            self._keys.setdefault(_key(obj), []).append(metadata["uid"])
+            self._care_for(obj)
+        return obj
 
     def _changed(self, resource, keys):
         store = self._reflectors[resource].store
