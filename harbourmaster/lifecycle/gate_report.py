@@ -16,7 +16,14 @@ from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.waits import OnTimeout
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.check_facts import CheckReport, check_reports, expected
-from harbourmaster.lifecycle.gate_verdict import Case, Code, WaitPlace, verdict_on
+from harbourmaster.lifecycle.gate_verdict import (
+    Case,
+    Code,
+    WaitPlace,
+    describe,
+    sentence,
+    verdict_on,
+)
 from harbourmaster.lifecycle.phases import WORKLOAD_PHASES
 from harbourmaster.lifecycle.wait_items import ItemReport, wait_report
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
@@ -69,6 +76,16 @@ class GateReport(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     items: tuple[ItemReport, ...] = ()
     """What it waits for besides its checks."""
     foreign_gates: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """The reason below the heading "waits for"."""
+        return describe(self.code, self.text)
+
+    @property
+    def sentence(self) -> str:
+        """The reason with its verb."""
+        return sentence(self.code, self.text)
 
     @property
     def is_waiting(self) -> bool:

@@ -71,6 +71,20 @@ Code: TypeAlias = Literal[
     "wait-blocked",
     "waits-for-objects",
 ]
+BLOCKED: Final[frozenset[Code]] = frozenset(
+    ("orphaned", "app-failed", "checks-failed", "wait-blocked")
+)
+"""Codes of pods that will not go on without a person."""
+IN_PROGRESS: Final[frozenset[Code]] = frozenset(
+    (
+        "waits-for-owner",
+        "waits-for-version",
+        "waits-for-app",
+        "checks-pending",
+        "waits-for-objects",
+    )
+)
+"""Codes of pods that wait for something that may come by itself."""
 WaitPlace: TypeAlias = Literal["", "gate", "scheduler"]
 
 A_NODE: Final = "a node: its checks passed, and its scheduler has none for it yet"
@@ -88,11 +102,17 @@ class GateWaitRules(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GateVerdict(NamedTuple):
-    """``text`` is to be read after "waits for"; ``advice`` is what somebody may do about it."""
+    """Why a pod waits. ``text`` is read after "waits for", ``advice`` says what a user can do."""
 
     code: Code
     text: str
     advice: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The text with its verb: what is waited for, or why nothing is."""
+        is_waiting = not self.text.startswith(_NOTHING)
+        return f"waits for {self.text}" if is_waiting else self.text.removeprefix(_NOTHING)
 
 
 _NOTHING: Final = "nothing: "
@@ -100,14 +120,20 @@ _AND_FOR: Final = "and for "
 _DUE: Final = GateVerdict("released", "its release, which is due")
 
 
-def sentence(text: str) -> str:
-    """A verdict's text with its verb: what is waited for, or why nothing is."""
-    return text.removeprefix(_NOTHING) if text.startswith(_NOTHING) else f"waits for {text}"
+def describe(code: Code, text: str) -> str:
+    """Return the text of a verdict for a column with the heading "waits for"."""
+    reason = text.removeprefix(_NOTHING)
+    return f"Blocked: {reason}" if code in BLOCKED else reason
 
 
-def blocked(text: str) -> str:
-    """A verdict's text for what will not go on without a person."""
-    return f"Blocked: {text.removeprefix(_NOTHING)}"
+def sentence(code: Code, text: str) -> str:
+    """Return the text of a verdict with its verb, as every output shows it."""
+    return describe(code, text) if code in BLOCKED else GateVerdict(code, text).reason
+
+
+def release_command(target: str) -> str:
+    """Return the command that releases a pod, ``namespace/name``, or the pods of a workload."""
+    return f'harbourmaster gate release {target} --reason "TEXT"'
 
 
 class Case(NamedTuple):
@@ -157,7 +183,7 @@ class Case(NamedTuple):
     def release(self) -> str:
         """The command that lets it go; for a template, one of its pods."""
         name = self.pod.name or "POD"
-        return f"harbourmaster gate release {self.pod.namespace}/{name} --reason ..."
+        return release_command(f"{self.pod.namespace}/{name}")
 
 
 def verdict_on(case: Case) -> GateVerdict:

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.evaluation.objectives import INCONCLUSIVE
-from harbourmaster.lifecycle.gate_verdict import blocked
 from harbourmaster.lifecycle.wait_items import told
 
 if TYPE_CHECKING:
@@ -99,12 +98,12 @@ def gate_wait(report: GateReport) -> GateWait | None:
     open_items = [each for each in report.items if each.state != "Met"]
     if report.code in {"checks-failed", "app-failed"}:
         check = next((each for each in report.checks if each.state == "Failed"), None)
-        reason, text = BLOCKED, blocked(report.text)
+        reason, text = BLOCKED, report.sentence
         if check is not None:
             text = f"Blocked: {_name(check)} failed and will not be retried{_detail(check)}"
     elif report.code == "waits-for-app" and not report.app_version_object:
         left = float(max(APP_DUE - report.age, 0)) or None
-        reason, text = WAITING if left else APP_MISSING, f"waits for {report.text}"
+        reason, text = WAITING if left else APP_MISSING, report.sentence
         text = f"{text}: {report.advice}" if report.advice else text
     elif report.code in {"checks-pending", "waits-for-app"}:
         grades, checks = list(FAULTS), [each for each in report.checks if each.is_open]
@@ -116,7 +115,7 @@ def gate_wait(report: GateReport) -> GateWait | None:
         reason = FAULTS[check.fault]
         text = f"waits for {_name(check)}{_detail(check)}{tries}{again}"
     elif report.code == "wait-blocked":
-        reason, text = BLOCKED, blocked(report.text)
+        reason, text = BLOCKED, report.sentence
     elif report.code == "waits-for-objects":
         reason, text = WAITING, f"waits for {told(open_items)}"
     else:

@@ -202,7 +202,7 @@ async def test_the_command_releases_a_pod_and_records_who_did_it(harbour, flow, 
         return await asyncio.to_thread(main, command), capsys.readouterr()
 
     code, said = await run("list", "-n", flow.namespace)
-    assert (code, name in said.out, "ORPHANED" in said.out) == (0, True, True)
+    assert (code, name in said.out, "Blocked: " in said.out) == (0, True, True)
     release = ("release", name, "--reason", "incident 4711")
     code, said = await run(*release)
     who = said.out.strip().removeprefix(f"released {name} for ")

@@ -50,7 +50,7 @@ from harbourmaster.kube.errors import (
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.failed_nodes import CLEAR_KEY
 from harbourmaster.lifecycle.gate_report import gate_report
-from harbourmaster.lifecycle.gate_verdict import Code, GateWaitRules
+from harbourmaster.lifecycle.gate_verdict import BLOCKED, Code, GateWaitRules, describe
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.wait_items import ItemReport
@@ -71,8 +71,6 @@ if TYPE_CHECKING:
 TRIES: Final = 3
 """How often a pod is tried again after it was changed by somebody else."""
 _UNREAD: Final = frozenset(("KeptnAppVersion",))
-BLOCKED: Final = frozenset(("orphaned", "app-failed", "checks-failed", "wait-blocked"))
-"""Codes of pods that will not go on without a person."""
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60}
 
 
@@ -187,7 +185,7 @@ def table(found: Sequence[WaitingPod], *, is_wide: bool = False) -> list[str]:
             one.app or "-",
             f"{one.workload}@{one.version}" if one.workload else "-",
             one.code,
-            f"{'ORPHANED, ' if one.orphaned else ''}{one.waits_for}",
+            describe(one.code, one.waits_for),
         )
         for one in found
     ]

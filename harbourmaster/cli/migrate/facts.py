@@ -36,7 +36,7 @@ from harbourmaster.cli.migrate.plan import KEEP_OBJECT
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.metadata import PARENT_KEY, UNRESOLVED
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.gate_verdict import pre_checks, sentence, wait_of
+from harbourmaster.lifecycle.gate_verdict import pre_checks, wait_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import FAILED
 from harbourmaster.lifecycle.waiting import app_version_of, obstacle
@@ -149,10 +149,10 @@ def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
         return ""
     wait = wait_of(version, "")
     if wait.code == "waits-for-app" and app is not None and obstacle(app) is not None:
-        return f"a check of its app failed: {sentence((pre_checks(app) or wait).text)}"
+        return f"a check of its app failed: {(pre_checks(app) or wait).reason}"
     has_failed = version.status.status == FAILED and wait.code != "waits-for-owner"
     if has_failed or wait.code == "checks-failed":
-        return f"its check failed: {sentence(wait.text)}"
+        return f"its check failed: {wait.reason}"
     return ""
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import ROLLOUT
+from harbourmaster.lifecycle.gate_verdict import release_command
 
 if TYPE_CHECKING:
     from harbourmaster.cli.why.model import Report, Section
 
 NOTHING: Final = "nothing to do"
-_RELEASE: Final = 'to release it, run harbourmaster gate release {target} --reason "TEXT"'
+_RELEASE: Final = f"to release it, run {release_command('{target}')}"
 _RESTART: Final = "{renewal}"
 _DESCRIBE: Final = "kubectl -n {namespace} describe {object}"
 _STEPS: Final = {

@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages.states import URGENCY, Notice, StateCount, To
 from harbourmaster.dashboard.query import Listing, listed
 from harbourmaster.dashboard.sources import found, values
 from harbourmaster.lifecycle.gate_report import GateReport, case_of, gate_report
-from harbourmaster.lifecycle.gate_verdict import sentence, verdict_on
+from harbourmaster.lifecycle.gate_verdict import BLOCKED, IN_PROGRESS, sentence, verdict_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,17 +37,6 @@ PATH: Final = "/gates"
 NEEDED: Final = (PODS, WORKLOAD_VERSIONS, APP_VERSIONS)
 """What one must be allowed to list to see a waiting pod: else it can't be told why."""
 _TOPIC: Final = Topic("Gates", PATH, ("pod waits", "pods wait"), (NEEDED,))
-_TONES: Final[dict[str, Tone]] = {
-    "app-failed": "bad",
-    "checks-failed": "bad",
-    "orphaned": "bad",
-    "waits-for-version": "busy",
-    "waits-for-owner": "busy",
-    "checks-pending": "busy",
-    "waits-for-app": "busy",
-    "wait-blocked": "bad",
-    "waits-for-objects": "busy",
-}
 _WORDS: Final = {
     "ending": "ending",
     "foreign-gates-only": "gates of others",
@@ -148,7 +137,8 @@ def _notice(waiting: _Waiting) -> Notice:
     pod = waiting.pod
     link = f"{PATH}?{urlencode({'namespace': pod.namespace, 'q': pod.name})}"
     tone: Tone = "bad" if waiting.tone == "bad" else "warn"
-    return Notice(tone, "Pod", pod.key, sentence(waiting.verdict.text), link)
+    text = sentence(waiting.verdict.code, waiting.verdict.text)
+    return Notice(tone, "Pod", pod.key, text, link)
 
 
 def _waiting(sources: PageSources, visible: Visibility, now: datetime) -> Sliced[list[_Waiting]]:
@@ -168,9 +158,10 @@ def _judged(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> _Wai
     case = case_of(pod, facts, rules, now)
     verdict = verdict_on(case)
     tone: Tone = "warn" if case.is_overdue else "idle"
-    tone = _TONES.get(verdict.code, tone)
-    if tone == "busy" and verdict.advice:
-        tone = "warn"
+    if verdict.code in BLOCKED:
+        tone = "bad"
+    elif verdict.code in IN_PROGRESS:
+        tone = "warn" if verdict.advice else "busy"
     described = case.described if pod.has_checks else None
     workload = "" if described is None else f"{described.app}/{described.workload}"
     return _Waiting(pod, workload, facts, verdict, tone, case.is_overdue)

@@ -169,7 +169,7 @@ async def test_the_list(api, run):
     assert (code, err, len(lines)) == (0, "", 3)
     assert lines[0].split() == ["POD", "AGE", "WORKLOAD", "WAITS", "FOR"]
     assert lines[1].startswith("prod/orphan-1")
-    assert "ORPHANED, nothing: it no longer names a workload" in lines[1]
+    assert "Blocked: it no longer names a workload" in lines[1]
     assert "waiter@1.0" in lines[2]
     assert lines[2].endswith("the checks of the app shop")
 

@@ -55,7 +55,10 @@ async def test_blocked_pods_come_first_and_need_attention(filled):
     ]
     found = await in_turns(overview.overview(await filled.world(), ALL, PageQuery(), NOW))
     (notice,) = found.notices
-    assert (notice.name, notice.text) == ("shop/b", "job/migrate: failed: BackoffLimitExceeded")
+    assert (notice.name, notice.text) == (
+        "shop/b",
+        "Blocked: job/migrate: failed: BackoffLimitExceeded",
+    )
     (tally,) = [each for each in found.tallies if each.title == "Gates"]
     assert [each.label for each in tally.parts] == ["blocked", "waits for objects"]
 

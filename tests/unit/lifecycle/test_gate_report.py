@@ -32,7 +32,7 @@ from helpers.phased import app_version
 
 NOW = datetime.fromisoformat("2026-03-01T10:00:30Z")
 RS = ResourceReference(uid="rs-1", kind="ReplicaSet", name="waiter-rs")
-RELEASE = "harbourmaster gate release prod/waiter-1 --reason ..."
+RELEASE = 'harbourmaster gate release prod/waiter-1 --reason "TEXT"'
 AGAIN = "a new keptn.sh/version of the workload is checked again"
 PASSED = {"pre_deployment_status": "Succeeded", "pre_deployment_evaluation_status": "Warning"}
 SCHEDULER = "keptn-scheduler"

@@ -65,7 +65,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
             key = f"{own.namespace}/{getattr(spec, 'workload_name', '') or spec.app_name}"
             if verdict and verdict.code == "checks-failed" and (key, spec.version) in current:
                 since = each.status.end_time or "an unknown time"
-                text = f"Blocked since {since}: {sentence(verdict.text)}"
+                text = f"Blocked since {since}: {verdict.reason}"
                 remedy = f"kubectl -n {own.namespace} describe {resource.plural} {own.name}"
                 yield warning(f"{resource.kind} {own.key}", text, remedy)
     configuration = await live.configuration(resources.MUTATING_WEBHOOKS)
@@ -102,7 +102,9 @@ async def blocked(live: Installation) -> AsyncIterator[Finding]:
     alike = {(one.namespace, one.waits_for): one for one in waiting if one.code == "wait-blocked"}
     for one in alike.values():
         key = f"{one.namespace}/{one.pod}"
-        yield warning(f"Pod {key}", sentence(one.waits_for), f"harbourmaster why pod {key}")
+        yield warning(
+            f"Pod {key}", sentence(one.code, one.waits_for), f"harbourmaster why pod {key}"
+        )
 
 
 def _signature(pod: Json) -> bytes:

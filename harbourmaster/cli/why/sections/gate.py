@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.cli.gate.show import BLOCKED, short_age
+from harbourmaster.cli.gate.show import short_age
 from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.installation import NOT_INSTALLED
 from harbourmaster.cli.live.reader import unreadable
@@ -23,7 +23,7 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.check_facts import Facts
 from harbourmaster.lifecycle.gate_report import GateReport, gate_report
-from harbourmaster.lifecycle.gate_verdict import GateWaitRules, blocked, sentence
+from harbourmaster.lifecycle.gate_verdict import BLOCKED, GateWaitRules
 from harbourmaster.lifecycle.gate_waits import REASONS
 from harbourmaster.lifecycle.gated_pods import PENDING_PODS, decode_pod, decode_whole
 
@@ -149,7 +149,7 @@ def _judged(report: GateReport, *, is_pod: bool) -> Reason:
         state = "note"
     elif report.is_waiting or report.code == "foreign-gates-only":
         state = "waits"
-    text = blocked(report.text) if report.code in BLOCKED else sentence(report.text)
+    text = report.sentence
     if not is_pod:
         is_due = report.code == "released"
         told = f" wait for {report.text}" if text.startswith("waits for ") else f": {text}"
