@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled, wire
+from harbourmaster.evaluation.criteria import (
+    ObjectiveCriteria,
+    decode_target,
+    encode_criterion,
+    is_fulfilled,
+)
 from harbourmaster.evaluation.go_json import dumps
 from harbourmaster.evaluation.model import AnalysisObjective
 from harbourmaster.evaluation.targets import parse_number
@@ -178,8 +183,14 @@ def _result(found: ObjectiveResult) -> dict[str, Any]:
     target = ObjectiveCriteria() if found.error else found.target
     told = {
         "result": {
-            "failResult": {"operator": wire(target.failure), "fulfilled": found.is_failed},
-            "warnResult": {"operator": wire(target.warning), "fulfilled": found.is_warned},
+            "failResult": {
+                "operator": encode_criterion(target.failure),
+                "fulfilled": found.is_failed,
+            },
+            "warnResult": {
+                "operator": encode_criterion(target.warning),
+                "fulfilled": found.is_warned,
+            },
             "warning": found.warning,
             "pass": found.passed,
         },

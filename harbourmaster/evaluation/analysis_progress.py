@@ -28,7 +28,7 @@ _VALUES: Final = 5_000
 """At most this many: providers refuse more than 10,000."""
 
 
-def frozen(wanted: Timeframe, now: datetime) -> Timeframe:
+def resolve_timeframe(wanted: Timeframe, now: datetime) -> Timeframe:
     """The analysed timeframe, whole seconds in UTC. Raises ValueError with one line."""
     recent = _seconds(wanted.recent)
     if recent:
@@ -46,28 +46,28 @@ def frozen(wanted: Timeframe, now: datetime) -> Timeframe:
     return Timeframe(from_=format_rfc3339(min(begin, end - _SECOND)), to=format_rfc3339(end))
 
 
-def bounds(timeframe: Timeframe) -> tuple[float, float]:
+def timeframe_bounds(timeframe: Timeframe) -> tuple[float, float]:
     """From when to when, in seconds since 1970. Raises ValueError with one line."""
     begin, end = _moment("from", timeframe.from_), _moment("to", timeframe.to)
     return begin.timestamp(), end.timestamp()
 
 
-def step(begin: float, end: float) -> float:
+def range_step(begin: float, end: float) -> float:
     """Seconds between two values of a range query: a minute, or more where there are too many."""
     return max(_STEP, _STEP * ((end - begin) // (_STEP * _VALUES) + 1))
 
 
-def delay(attempt: int) -> float:
+def retry_delay(attempt: int) -> float:
     """Seconds to wait after try number ``attempt``, from 0, that failed temporarily."""
     return min(FIRST * 2.0 ** min(attempt, 10), LIMIT)
 
 
-def references(objectives: Iterable[AnalysisObjective]) -> tuple[ObjectReference, ...]:
+def template_references(objectives: Iterable[AnalysisObjective]) -> tuple[ObjectReference, ...]:
     """The templates that are needed, each once."""
     return tuple(dict.fromkeys(objective.analysis_value_template_ref for objective in objectives))
 
 
-def keyed(values: Mapping[ObjectReference, StoredValue]) -> dict[str, StoredValue]:
+def by_status_key(values: Mapping[ObjectReference, StoredValue]) -> dict[str, StoredValue]:
     """As in the status: ``<template>``, or ``<template>-<namespace>`` where one is given.
 
     Two that would have the same key stay apart.
@@ -83,7 +83,7 @@ def keyed(values: Mapping[ObjectReference, StoredValue]) -> dict[str, StoredValu
     return found
 
 
-def recalled(stored: Mapping[str, StoredValue]) -> dict[ObjectReference, StoredValue]:
+def from_status(stored: Mapping[str, StoredValue]) -> dict[ObjectReference, StoredValue]:
     """The values in a status, by template, without those that are missing."""
     return {
         each.objective_reference: each

@@ -10,7 +10,7 @@ from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.evaluation.criteria import FIXED, HIGH, LOW, OPERATORS
 from harbourmaster.evaluation.metric_validation import MAX_ITEMS, bad_duration, bad_query
-from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shorten
 from harbourmaster.evaluation.templates import parse_template
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _query(query: str) -> Iterator[FieldError]:
         try:
             parse_template(query)
         except ValueError as error:
-            yield invalid(at, shortened(query), str(error)).as_warning()
+            yield invalid(at, shorten(query), str(error)).as_warning()
 
 
 def _reference(at: str, found: ObjectReference) -> Iterator[FieldError]:

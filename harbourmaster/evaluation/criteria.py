@@ -62,7 +62,9 @@ class ObjectiveCriteria(Struct, frozen=True, gc=False):
     def wire(self) -> dict[str, Any]:
         """As it is printed."""
         criteria = {"failure": self.failure, "warning": self.warning}
-        return {name: wire(found) for name, found in criteria.items() if found is not None}
+        return {
+            name: encode_criterion(found) for name, found in criteria.items() if found is not None
+        }
 
 
 def is_fulfilled(criterion: tuple[CriterionOperator, ...] | None, value: float) -> bool:
@@ -70,7 +72,7 @@ def is_fulfilled(criterion: tuple[CriterionOperator, ...] | None, value: float) 
     return any(each.holds(value) for each in criterion or ())
 
 
-def wire(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
+def encode_criterion(criterion: tuple[CriterionOperator, ...] | None) -> dict[str, Any]:
     """A criterion as it is printed; empty where there is none."""
     return {name: bounds for each in criterion or () for name, bounds in each.wire.items()}
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from harbourmaster.api.durations import format_duration
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.evaluation.metric_status import is_answered
+from harbourmaster.evaluation.metric_status import has_current_question
 from harbourmaster.evaluation.objectives import Reading
-from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +31,7 @@ class Value(NamedTuple):
     time: str = ""
 
 
-def newest(metric: Metric) -> Value:
+def newest_value(metric: Metric) -> Value:
     """The metric's value, or the newest of those that it stores; without text where it has none."""
     status = metric.status
     if status.value:
@@ -49,14 +49,14 @@ def age_limit(metric: Metric, intervals: float) -> float:
 
 def is_fresh(metric: Metric, intervals: float, now: datetime) -> bool:
     """Whether the metric has a value that still counts."""
-    found = newest(metric)
+    found = newest_value(metric)
     return bool(found.text) and not _staleness(metric, found, intervals, now)
 
 
-def read(metric: Metric, intervals: float, now: datetime) -> Reading:
+def read_metric(metric: Metric, intervals: float, now: datetime) -> Reading:
     """The metric's value as an evaluation sees it, or why it has none."""
     name, status = metric.metadata.name, metric.status
-    found = newest(metric)
+    found = newest_value(metric)
     if not found.text:
         return Reading(fault=_because(f"empty value for: {name}", metric))
     if status.value and not status.raw_value:
@@ -68,7 +68,7 @@ def read(metric: Metric, intervals: float, now: datetime) -> Reading:
 def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) -> str:
     """Why the value no longer counts; empty where it does."""
     name = metric.metadata.name
-    if not is_answered(metric.status, metric.spec):
+    if not has_current_question(metric.status, metric.spec):
         return f"the value of {name} is from before its query was changed"
     try:
         age = (now - parse_rfc3339(found.time)).total_seconds()
@@ -76,7 +76,7 @@ def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) ->
         return f"the age of the value of {name} is unknown"
     limit = age_limit(metric, intervals)
     if age < -limit:
-        return f"the value of {name} has a time in the future, {shortened(found.time)}"
+        return f"the value of {name} has a time in the future, {shorten(found.time)}"
     if age <= limit:
         return ""
     shown = format_duration(timedelta(seconds=age) // timedelta(seconds=1))
@@ -85,5 +85,5 @@ def _staleness(metric: Metric, found: Value, intervals: float, now: datetime) ->
 
 def _because(text: str, metric: Metric) -> str:
     """The text with the error of the last query."""
-    fault = shortened(metric.status.err_msg)
+    fault = shorten(metric.status.err_msg)
     return f"{text}: {fault}" if fault else text

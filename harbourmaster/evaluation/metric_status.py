@@ -26,19 +26,23 @@ KEPT_RAW: Final = 64
 """Characters of a raw value that are kept in memory: a thousand of a megabyte are too many."""
 
 
-def answered(
+def status_after_answer(
     status: MetricStatus, spec: MetricSpec, value: str, raw: bytes, time: str
 ) -> MetricStatus:
     """After an answer of that time, a stamp."""
     if _stored(spec):
         return MetricStatus(
-            interval_results=_with(status, spec, value, time), question=question_of(spec)
+            interval_results=_with(status, spec, value, time), question=question_hash(spec)
         )
     said = b64encode((raw or value.encode())[:MAX_RAW]).decode()
-    return MetricStatus(value=value, raw_value=said, last_updated=time, question=question_of(spec))
+    return MetricStatus(
+        value=value, raw_value=said, last_updated=time, question=question_hash(spec)
+    )
 
 
-def failed(status: MetricStatus, spec: MetricSpec, fault: str, time: str) -> MetricStatus:
+def status_after_fault(
+    status: MetricStatus, spec: MetricSpec, fault: str, time: str
+) -> MetricStatus:
     """After a fault; equal to ``status`` where that says so already."""
     if not _stored(spec):
         asked = status.question if status.value else ""
@@ -51,19 +55,19 @@ def failed(status: MetricStatus, spec: MetricSpec, fault: str, time: str) -> Met
     return MetricStatus(err_msg=fault, interval_results=results, question=status.question)
 
 
-def question_of(spec: MetricSpec) -> str:
+def question_hash(spec: MetricSpec) -> str:
     """A hash of the question that a value answers: different where anything relevant changed."""
     span = spec.range or MetricRange(interval="")
     parts = (spec.provider.name, spec.query, span.interval, span.step, span.aggregation)
     return f"{stable_hash(*parts):016x}"
 
 
-def is_answered(status: MetricStatus, spec: MetricSpec) -> bool:
+def has_current_question(status: MetricStatus, spec: MetricSpec) -> bool:
     """Whether the values are for what is asked now, as far as is known."""
-    return status.question in {"", question_of(spec)}
+    return status.question in {"", question_hash(spec)}
 
 
-def time_of(newest: float, asked: float, span: float) -> float:
+def measurement_time(newest: float, asked: float, span: float) -> float:
     """When a value was true: when it was asked for, if its newest sample is of about then.
 
     A sample from long before the ``span`` seconds that were asked about has its own time. All in

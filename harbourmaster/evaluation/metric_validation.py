@@ -23,7 +23,7 @@ from harbourmaster.api.field_errors import (
 )
 from harbourmaster.api.quantities import parse_quantity
 from harbourmaster.api.urls import http_url, with_scheme
-from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shorten
 from harbourmaster.evaluation.templates import LONGEST
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def bad_duration(field: str, text: str) -> Iterator[FieldError]:
     """A fault where the text is not a duration above zero."""
     if len(text) > _LONGEST_DURATION:
         why = "is not a duration: write for example 30s, 5m or 1h30m"
-        yield invalid(field, shortened(text), why)
+        yield invalid(field, shorten(text), why)
         return
     try:
         if parse_duration(text) <= 0:
@@ -86,7 +86,7 @@ def bad_query(field: str, text: str) -> Iterator[FieldError]:
     if not text.strip():
         yield required(field, "must not be empty").as_warning()
     if len(text) > LONGEST:
-        yield invalid(field, shortened(text), f"has more than {LONGEST} characters")
+        yield invalid(field, shorten(text), f"has more than {LONGEST} characters")
 
 
 def _metric(metric: Metric) -> Iterator[FieldError]:
@@ -169,7 +169,7 @@ def _server(server: str) -> Iterator[FieldError]:
         yield invalid(at, _shown(server), text).as_warning()
     elif "://" not in server:
         text = "has no scheme: https is used with secretKeyRef, http without: write it before ://"
-        yield invalid(at, shortened(server), text).as_warning()
+        yield invalid(at, shorten(server), text).as_warning()
 
 
 def _shown(server: str) -> str:
@@ -178,9 +178,9 @@ def _shown(server: str) -> str:
     server += f"{mark}..." if mark else ""
     _, at, tail = server.rpartition("@")
     if not at:
-        return shortened(server)
+        return shorten(server)
     scheme, colon, _ = server.partition("://")
-    return shortened(f"{scheme}://...@{tail}" if colon and scheme.isalpha() else f"...@{tail}")
+    return shorten(f"{scheme}://...@{tail}" if colon and scheme.isalpha() else f"...@{tail}")
 
 
 def _secret(spec: ProviderSpec, kind: str) -> Iterator[FieldError]:

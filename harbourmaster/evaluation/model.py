@@ -76,7 +76,7 @@ class MetricStatus(_Wire, frozen=True, kw_only=True):
     err_msg: str = ""
     interval_results: tuple[IntervalResult, ...] = ()
     question: str = ""
-    """What the values answer, as ``metric_status.question_of`` has it. Ours; empty is unknown."""
+    """The hash of the question that the values answer; empty if it is unknown. Not in Keptn."""
 
 
 class Metric(_Wire, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.targets import is_met, parse_number, parse_target, shortened
+from harbourmaster.evaluation.targets import is_met, parse_number, parse_target, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +42,7 @@ class Result(Struct, frozen=True, gc=False):
     message: str = ""
 
 
-def missing(metric: str, namespaces: Iterable[str]) -> Reading:
+def missing_metric(metric: str, namespaces: Iterable[str]) -> Reading:
     """The reading of a metric that exists in none of the namespaces."""
     places = " or ".join(namespaces)
     to_do = "create it there, or set keptnMetricRef.namespace"
@@ -54,7 +54,7 @@ def judge(objective: Objective, found: Reading) -> Result:
 
     An invalid target is reported first, because no measurement can fix it.
     """
-    shown = shortened(found.value)
+    shown = shorten(found.value)
     try:
         target = parse_target(objective.target)
     except ValueError as error:
@@ -77,14 +77,14 @@ def is_inconclusive(result: Result) -> bool:
     return result.message.startswith(INCONCLUSIVE)
 
 
-def still_holds(objective: Objective, result: Result | None) -> bool:
+def is_still_met(objective: Objective, result: Result | None) -> bool:
     """Whether a success stays one: it does, unless the objective has another target since."""
     if result is None or result.status != SUCCEEDED:
         return False
     return _MET not in result.message or result.message.endswith(f"{_MET}'{objective.target}'")
 
 
-def keyed(objectives: Iterable[Objective]) -> dict[str, Objective]:
+def by_result_key(objectives: Iterable[Objective]) -> dict[str, Objective]:
     """The objectives by the keys of their results: the metric's name where it stands alone.
 
     Of several objectives for one name the first has it as well, and others have

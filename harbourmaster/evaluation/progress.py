@@ -16,10 +16,10 @@ from harbourmaster.evaluation.objectives import (
     FAILED,
     SUCCEEDED,
     Result,
+    by_result_key,
     is_inconclusive,
+    is_still_met,
     judge,
-    keyed,
-    still_holds,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Progress(Struct, frozen=True, gc=False):
         return self.state in {SUCCEEDED, FAILED}
 
 
-def allowed(retries: int) -> int:
+def max_tries(retries: int) -> int:
     """Measurements before an evaluation fails: at least one."""
     return max(retries, 1)
 
@@ -60,9 +60,9 @@ def measure(
     ``is_sticky`` all must be met by the same try.
     """
     results = {}
-    for key, objective in keyed(objectives).items():
+    for key, objective in by_result_key(objectives).items():
         before = progress.results.get(key)
-        if is_sticky and before is not None and still_holds(objective, before):
+        if is_sticky and before is not None and is_still_met(objective, before):
             results[key] = before
         else:
             results[key] = judge(objective, read(objective))
@@ -70,12 +70,12 @@ def measure(
     return Progress(progress.tries + 1, results, SUCCEEDED if is_met else PROGRESSING)
 
 
-def exhausted(progress: Progress) -> Progress:
+def fail_after_tries(progress: Progress) -> Progress:
     """The verdict after the last try, one interval later."""
     return msgspec.structs.replace(progress, state=FAILED)
 
 
-def summary(progress: Progress) -> str:
+def summarize_unmet(progress: Progress) -> str:
     """What kept an evaluation from succeeding: its last results, the inconclusive ones apart."""
     unmet = {key: each for key, each in progress.results.items() if each.status != SUCCEEDED}
     unjudged = sorted(key for key, each in unmet.items() if is_inconclusive(each))
@@ -84,24 +84,24 @@ def summary(progress: Progress) -> str:
     return "; ".join(f"{word}: {', '.join(keys)}" for word, keys in parts if keys)
 
 
-def undefined(progress: Progress, definition: str) -> Progress:
+def wait_for_definition(progress: Progress, definition: str) -> Progress:
     """Waiting for its definition; this does not count as a try."""
     waiting = Result("", PENDING, f"keptnevaluationdefinition '{definition}' not found")
     return msgspec.structs.replace(progress, results={definition: waiting, **progress.results})
 
 
-def refused(
+def wait_for_consent(
     progress: Progress, objectives: Iterable[Objective], texts: Mapping[Objective, str]
 ) -> Progress:
     """Waiting for the consent to references, by objective; this does not count as a try."""
     waiting = {
         key: Result("", PENDING, texts[each])
-        for key, each in keyed(objectives).items()
+        for key, each in by_result_key(objectives).items()
         if each in texts
     }
     return msgspec.structs.replace(progress, results={**progress.results, **waiting})
 
 
-def time_left(last: datetime, interval: float, now: datetime) -> float:
+def seconds_left(last: datetime, interval: float, now: datetime) -> float:
     """Seconds until the next look, given the time of the last measurement."""
     return (last + timedelta(seconds=interval) - now).total_seconds()

@@ -73,14 +73,14 @@ def parse_number(text: str) -> float:
         try:
             return float.fromhex(text.replace("_", ""))
         except OverflowError:
-            raise ValueError(f"'{shortened(text)}' is out of range") from None
+            raise ValueError(f"'{shorten(text)}' is out of range") from None
     if _SPECIAL.fullmatch(text):
         return float(text)
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"'{shortened(text)}' is not a number")
+        raise ValueError(f"'{shorten(text)}' is not a number")
     found = float(text)
     if math.isinf(found):
-        raise ValueError(f"'{shortened(text)}' is out of range")
+        raise ValueError(f"'{shorten(text)}' is out of range")
     return found
 
 
@@ -92,7 +92,7 @@ def is_met(target: tuple[Comparison, ...], value: float) -> bool:
     return math.isfinite(value) and all(condition.holds(value) for condition in target)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """One line of the text, for people."""
     line = "".join(each if each.isprintable() else " " for each in text[: _LONGEST + 1])
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
@@ -124,8 +124,8 @@ def _condition(part: str, whole: str) -> Comparison:
             try:
                 return Comparison(sign, parse_number(part.removeprefix(sign)))
             except ValueError as error:
-                raise ValueError(f"objective '{shortened(whole)}': {error}") from None
+                raise ValueError(f"objective '{shorten(whole)}': {error}") from None
     raise ValueError(
-        f"invalid operator in objective '{shortened(whole)}': "
+        f"invalid operator in objective '{shorten(whole)}': "
         f"write one of {', '.join(sorted(_COMPARISONS))} before a number"
     )

@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shorten
 
 LONGEST: Final = 65_536
 """Characters of a query."""
@@ -89,7 +89,7 @@ class Scanner:
         """The value of the argument ``name``. Raises ValueError where it is not allowed here."""
         if any(unicodedata.category(each) in _CONTROL for each in value):
             raise ValueError(
-                f"the argument '{name}' has control characters or line ends: '{shortened(value)}'"
+                f"the argument '{name}' has control characters or line ends: '{shorten(value)}'"
             )
         if self._syntax is None:
             self.written.append(value)
@@ -100,7 +100,7 @@ class Scanner:
         else:
             raise ValueError(
                 f"the argument '{name}' is outside of quotes, so it must be a word or "
-                f"a number: '{shortened(value)}'"
+                f"a number: '{shorten(value)}'"
             )
 
     def _step(self, syntax: Syntax, text: str, at: int) -> int:
@@ -141,7 +141,7 @@ class Scanner:
         if self._quote in value or "\\" in value:
             raise ValueError(
                 f"the argument '{name}' is inside {self._quote}, so it must contain neither "
-                f"that nor a backslash: '{shortened(value)}'"
+                f"that nor a backslash: '{shorten(value)}'"
             )
         return value
 
@@ -186,7 +186,7 @@ def parse_template(text: str) -> Template:
         action = _ACTION.fullmatch(body.removesuffix("-" * is_trimmed).strip(_BLANKS))
         if action is None:
             raise ValueError(
-                f"the query has the action '{shortened(text[start : end + 2])}': only arguments, "
+                f"the query has the action '{shorten(text[start : end + 2])}': only arguments, "
                 'as in {{.name}} or {{index . "name"}}, texts and comments are supported'
             )
         argument = action["field"] or action["key"]
@@ -211,7 +211,7 @@ def render(template: Template, arguments: Mapping[str, str], provider: str) -> s
             value = arguments.get(part.argument)
             if value is None:
                 raise ValueError(
-                    f"the query needs the argument '{shortened(part.argument)}', "
+                    f"the query needs the argument '{shorten(part.argument)}', "
                     "which is not among the args of the analysis"
                 )
             scanner.value(part.argument, value)

@@ -20,11 +20,11 @@ from harbourmaster.api.resources import (
     Resource,
 )
 from harbourmaster.api.times import format_rfc3339, parse_rfc3339
-from harbourmaster.evaluation.freshness import newest, read
+from harbourmaster.evaluation.freshness import newest_value, read_metric
 from harbourmaster.evaluation.metric_status import value_time
 from harbourmaster.evaluation.model import Metric
-from harbourmaster.evaluation.objectives import INCONCLUSIVE, Objective, Result, keyed
-from harbourmaster.evaluation.progress import Progress, allowed
+from harbourmaster.evaluation.objectives import INCONCLUSIVE, Objective, Result, by_result_key
+from harbourmaster.evaluation.progress import Progress, max_tries
 from harbourmaster.gates.waits import WaitItem
 from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of
 from harbourmaster.lifecycle.model import (
@@ -308,7 +308,7 @@ def _evaluation(phase: Phase, definition: str, item: ItemStatus, look: _Look) ->
             message, fault = missing, "definition-missing"
     retries, next_try = None, ""
     if evaluation is not None:
-        retries = allowed(RETRIES if evaluation.spec.retries is None else evaluation.spec.retries)
+        retries = max_tries(RETRIES if evaluation.spec.retries is None else evaluation.spec.retries)
         due = _due(evaluation, progress, look)
         if due and progress.tries < retries:
             # Without its definition nothing is tried.
@@ -366,7 +366,7 @@ def _objectives(
         ): each.keptn_metric_ref
         for each in (defined.spec.objectives if defined is not None else ())
     }
-    by_key = keyed(wanted)
+    by_key = by_result_key(wanted)
     for key in dict.fromkeys((*by_key, *(progress.results if defined is None else ()))):
         result = progress.results.get(key, Result("", PENDING))
         objective = by_key.get(key)
@@ -383,9 +383,9 @@ def _objectives(
                 report,
                 query=metric.spec.query,
                 provider=metric.spec.provider.name,
-                current=newest(metric).text,
+                current=newest_value(metric).text,
                 updated=value_time(metric.status),
-                fault=read(metric, look.stale_after, look.now).fault,
+                fault=read_metric(metric, look.stale_after, look.now).fault,
             )
         elif objective is not None and "KeptnMetric" not in facts.unread:
             yield replace(report, fault=f"KeptnMetric {objective.metric} not found")

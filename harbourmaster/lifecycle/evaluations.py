@@ -12,7 +12,7 @@ from harbourmaster.api.field_errors import invalid
 from harbourmaster.api.times import parse_rfc3339
 from harbourmaster.evaluation.objectives import Result
 from harbourmaster.evaluation.progress import Progress
-from harbourmaster.evaluation.targets import parse_target, shortened
+from harbourmaster.evaluation.targets import parse_target, shorten
 from harbourmaster.gates.names import NAME_LEAST, NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.model import SUCCEEDED, AppVersion
 from harbourmaster.lifecycle.tasks import API, normal_duration, owner_reference
@@ -98,7 +98,7 @@ def target_errors(definition: EvaluationDefinition) -> list[FieldError]:
             parse_target(each.evaluation_target)
         except ValueError as error:
             at = f"spec.objectives[{index}].evaluationTarget"
-            found.append(invalid(at, shortened(each.evaluation_target), str(error)))
+            found.append(invalid(at, shorten(each.evaluation_target), str(error)))
     return found
 
 
@@ -110,7 +110,7 @@ def definition_errors(definition: EvaluationDefinition) -> list[FieldError]:
         parse_duration(text)
     except ValueError:
         why = f"it is not a duration, so {INTERVAL} is used: write for example 30s, 5m or 1h30m"
-        found.append(invalid("spec.retryInterval", shortened(text), why))
+        found.append(invalid("spec.retryInterval", shorten(text), why))
     return [each.as_warning() for each in found]
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.names import dns_subdomain, label_value, qualified_name
-from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shorten
 from harbourmaster.evaluation.templates import Placeholder, Template, render
 from harbourmaster.placement.provider_validation import PROMETHEUS
 from harbourmaster.placement.snapshot import MetricFault
@@ -31,7 +31,7 @@ def parse_query(text: str) -> Template:
         name = match[1]
         is_label = name.startswith(_LABEL) and not qualified_name(name.removeprefix(_LABEL))
         if not match[2] or not (is_label or name in _NAMES):
-            where = f"'{shortened(match[0])}' at character {match.start() + 1}"
+            where = f"'{shorten(match[0])}' at character {match.start() + 1}"
             raise ValueError(f"unknown placeholder {where}: use {_KNOWN}")
         parts += [text[at : match.start()], Placeholder(name)]
         at = match.end()

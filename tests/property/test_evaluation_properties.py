@@ -10,15 +10,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harbourmaster.evaluation.objectives import Objective, Reading, keyed, missing
+from harbourmaster.evaluation.objectives import Objective, Reading, by_result_key, missing_metric
 from harbourmaster.evaluation.progress import (
     FAILED,
     SUCCEEDED,
     Progress,
-    allowed,
-    exhausted,
+    fail_after_tries,
+    max_tries,
     measure,
-    time_left,
+    seconds_left,
 )
 from harbourmaster.evaluation.targets import is_met, parse_number, parse_target
 from harbourmaster.lifecycle.model import EvaluationStatus, Measurement
@@ -36,7 +36,7 @@ WORLDS = st.dictionaries(st.tuples(NAMESPACES, METRICS), VALUES, max_size=9)
 def reader(world):
     def read(objective):
         value = world.get((objective.namespace, objective.metric))
-        return missing(objective.metric, ["shop"]) if value is None else Reading(value)
+        return missing_metric(objective.metric, ["shop"]) if value is None else Reading(value)
 
     return read
 
@@ -47,8 +47,8 @@ def run(objectives, worlds, retries):
     for world in worlds:
         if progress.is_over:
             break
-        if progress.tries >= allowed(retries):
-            progress = exhausted(progress)
+        if progress.tries >= max_tries(retries):
+            progress = fail_after_tries(progress)
         else:
             progress = measure(progress, objectives, reader(world))
         states.append(progress)
@@ -75,7 +75,7 @@ def test_tries_never_exceed_what_is_allowed_and_grow_by_one(inputs):
     states, retries = run(*inputs), inputs[2]
     tries = [progress.tries for progress in states]
     assert tries == sorted(tries)
-    assert max(tries) <= allowed(retries)
+    assert max(tries) <= max_tries(retries)
     for before, after in itertools.pairwise(tries):
         assert after - before <= 1
 
@@ -87,7 +87,7 @@ def test_it_succeeds_exactly_when_all_results_do(inputs):
     for progress in states:
         good = all(result.status == SUCCEEDED for result in progress.results.values())
         assert (progress.state == SUCCEEDED) is good
-        assert (progress.state == FAILED) <= (progress.tries >= allowed(inputs[2]))
+        assert (progress.state == FAILED) <= (progress.tries >= max_tries(inputs[2]))
 
 
 @given(RUNS, st.randoms(use_true_random=False))
@@ -100,7 +100,7 @@ def test_the_order_of_the_objectives_changes_nothing(inputs, chance):
 
 @given(OBJECTIVES)
 def test_every_objective_has_a_key_of_its_own(objectives):
-    found = keyed(objectives)
+    found = by_result_key(objectives)
     assert set(found.values()) == set(objectives)
     assert {objective.metric for objective in objectives} <= found.keys()
 
@@ -159,5 +159,5 @@ def test_an_operator_and_its_opposite_split_the_finite_numbers(sign, bound, valu
 )
 def test_no_look_comes_before_its_time(last, interval, passed):
     last = last.replace(tzinfo=UTC)
-    left = time_left(last, interval, last + timedelta(seconds=passed))
+    left = seconds_left(last, interval, last + timedelta(seconds=passed))
     assert math.isclose(passed + left, interval, abs_tol=1e-5)

@@ -12,7 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harbourmaster.evaluation.aggregation import AGGREGATIONS, aggregate, print_number
-from harbourmaster.evaluation.metric_status import answered, failed, value_time, without_raw
+from harbourmaster.evaluation.metric_status import (
+    status_after_answer,
+    status_after_fault,
+    value_time,
+    without_raw,
+)
 from harbourmaster.evaluation.model import MetricRange, MetricSpec, MetricStatus
 from harbourmaster.evaluation.schedule import SLACK, retry_wait, slots, stable_hash
 
@@ -157,9 +162,9 @@ def history(spec, results, begun=MetricStatus()):  # noqa: B008 - frozen
     for number, (value, fault) in enumerate(results):
         time = f"2026-03-01T12:00:{number:02}Z"
         if fault is None:
-            status = answered(status, spec, value, b'"raw"', time)
+            status = status_after_answer(status, spec, value, b'"raw"', time)
         else:
-            status = failed(status, spec, fault, time)
+            status = status_after_fault(status, spec, fault, time)
         found.append(status)
     return found
 
@@ -199,8 +204,8 @@ def test_stored_results_are_so_many_in_their_order_and_no_two_faults_in_a_row(sp
 @given(SPECS, RESULTS, st.text(max_size=9))
 def test_the_same_fault_again_changes_nothing(spec, results, fault):
     begun = history(spec, results)[-1]
-    once = failed(begun, spec, fault or "no answer", "2026-03-01T13:00:00Z")
-    assert failed(once, spec, fault or "no answer", "2026-03-01T14:00:00Z") == once
+    once = status_after_fault(begun, spec, fault or "no answer", "2026-03-01T13:00:00Z")
+    assert status_after_fault(once, spec, fault or "no answer", "2026-03-01T14:00:00Z") == once
 
 
 @given(SPECS, RESULTS)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api.references import Reference
 from harbourmaster.api.resources import ANALYSIS_VALUE_TEMPLATES, METRICS_PROVIDERS
-from harbourmaster.evaluation.analysis_progress import bounds, step
+from harbourmaster.evaluation.analysis_progress import range_step, timeframe_bounds
 from harbourmaster.evaluation.model import (
     AnalysisDefinition,
     AnalysisValueTemplate,
@@ -98,7 +98,7 @@ def query_for(
         raise UnaskableError(f"a provider of type {_BY_PATH} needs the argument {METRIC_PATH}")
     try:
         text = render(parse_template(template.spec.query), arguments, kind)
-        begin, end = bounds(timeframe)
+        begin, end = timeframe_bounds(timeframe)
     except ValueError as error:
         raise UnaskableError(str(error)) from None
     return AnalysisQuery(provider, Question(query=text, start=begin, end=end, path=path))
@@ -138,6 +138,6 @@ async def _first(questions: QueryService, query: AnalysisQuery) -> str:
     except NoValuesError:
         found = None
     if found is None or found.time > begin:
-        stepped = replace(question, step=step(begin, end))
+        stepped = replace(question, step=range_step(begin, end))
         found = (await questions.ask(query.provider, stepped)).samples[0]
     return go_shortest(found.value)

@@ -27,11 +27,11 @@ from harbourmaster.controller.objects import reference as reference_to
 from harbourmaster.evaluation.analysis import MeasuredObjective, judge
 from harbourmaster.evaluation.analysis_progress import (
     LIMIT,
-    delay,
-    frozen,
-    keyed,
-    recalled,
-    references,
+    by_status_key,
+    from_status,
+    resolve_timeframe,
+    retry_delay,
+    template_references,
 )
 from harbourmaster.evaluation.model import (
     COMPLETED,
@@ -142,7 +142,7 @@ class AnalysisReconciler:
         timeframe = status.timeframe
         if not timeframe.from_:
             try:
-                timeframe = frozen(found.spec.timeframe, self._context.now())
+                timeframe = resolve_timeframe(found.spec.timeframe, self._context.now())
             except ValueError as error:
                 await self._wait(found, Timeframe(), BAD_TIMEFRAME, str(error))
                 return None
@@ -182,10 +182,12 @@ class AnalysisReconciler:
 
         A refused reference is in the status as well.
         """
-        state, stored = found.status.state or PENDING, recalled(found.status.stored_values)
+        state, stored = found.status.state or PENDING, from_status(found.status.stored_values)
         if refused is not None:
             stored = {refused: StoredValue(objective_reference=refused, err_msg=text)}
-        status = AnalysisStatus(timeframe=timeframe, state=state, stored_values=keyed(stored))
+        status = AnalysisStatus(
+            timeframe=timeframe, state=state, stored_values=by_status_key(stored)
+        )
         if status != found.status:
             await self._write(found, status)
             self._tell(found, "Warning", reason, text)
@@ -193,7 +195,7 @@ class AnalysisReconciler:
     async def _measure(self, found: Analysis, definition: AnalysisDefinition) -> float | None:
         """Ask for what is missing; the verdict when nothing is."""
         run = self._run(found)
-        needed = references(definition.spec.objectives)
+        needed = template_references(definition.spec.objectives)
         for reference in [each for each in run.asked if each not in needed]:
             run.withdraw(reference)
         values, waits = {}, []
@@ -299,7 +301,7 @@ class AnalysisReconciler:
             self._log.error("query crashed", query=query.text, exc_info=error)
             text = "the query crashed: see the log of the controller"
         # Secrets and servers are watched by nobody, so that nothing else tells of their change.
-        seconds = delay(attempts) if is_passing else LIMIT
+        seconds = retry_delay(attempts) if is_passing else LIMIT
         due = self._context.now() + timedelta(seconds=seconds)
         run.failures[reference] = _Failure(text, query, due, attempts, is_passing)
 
@@ -309,7 +311,7 @@ class AnalysisReconciler:
         """Write what is known so far, and tell of what won't come by itself."""
         before = found.status
         status = AnalysisStatus(
-            timeframe=before.timeframe, state=PROGRESSING, stored_values=keyed(values)
+            timeframe=before.timeframe, state=PROGRESSING, stored_values=by_status_key(values)
         )
         if status == before:
             return
@@ -359,7 +361,7 @@ class AnalysisReconciler:
         """How far it is, by what is remembered or else by its status."""
         run = self._runs.get(found.metadata.key)
         if run is None:
-            run = _Run(found.metadata.uid, recalled(found.status.stored_values))
+            run = _Run(found.metadata.uid, from_status(found.status.stored_values))
             self._runs[found.metadata.key] = run
         return run
 

@@ -16,17 +16,17 @@ from harbourmaster.api.references import Reference
 from harbourmaster.api.resources import EVALUATIONS, KEPTN_METRICS
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.lifecycle.writes import write_status
-from harbourmaster.evaluation.freshness import read
+from harbourmaster.evaluation.freshness import read_metric
 from harbourmaster.evaluation.model import PENDING
-from harbourmaster.evaluation.objectives import Objective, missing
+from harbourmaster.evaluation.objectives import Objective, missing_metric
 from harbourmaster.evaluation.progress import (
-    allowed,
-    exhausted,
+    fail_after_tries,
+    max_tries,
     measure,
-    refused,
-    summary,
-    time_left,
-    undefined,
+    seconds_left,
+    summarize_unmet,
+    wait_for_consent,
+    wait_for_definition,
 )
 from harbourmaster.kube.errors import ApiError, ConflictError, NotFoundError
 from harbourmaster.lifecycle.evaluations import RETRIES, interval_of, progress_of, written_at
@@ -100,11 +100,11 @@ class EvaluationReconciler:
     def _advanced(self, found: Evaluation, before: Progress) -> Progress:
         """What comes after ``before``, now that it is time."""
         retries = RETRIES if found.spec.retries is None else found.spec.retries
-        if before.tries >= allowed(retries):
-            return exhausted(before)
+        if before.tries >= max_tries(retries):
+            return fail_after_tries(before)
         definition = self._definition(found)
         if definition is None:
-            return undefined(before, found.spec.evaluation_definition)
+            return wait_for_definition(before, found.spec.evaluation_definition)
         objectives = [
             Objective(
                 metric=each.keptn_metric_ref.name,
@@ -114,7 +114,7 @@ class EvaluationReconciler:
             for each in definition.spec.objectives
         ]
         if refusals := self._refusals(definition, objectives):
-            return refused(before, objectives, refusals)
+            return wait_for_consent(before, objectives, refusals)
         namespaces = self._context.definition_namespaces(found.metadata.namespace)
         return measure(
             before,
@@ -150,7 +150,9 @@ class EvaluationReconciler:
         written = msgspec.structs.replace(found, status=status)
         if after.is_over:
             if after.tries == before.tries:
-                text = "; ".join(part for part in ("retryCount exceeded", summary(after)) if part)
+                text = "; ".join(
+                    part for part in ("retryCount exceeded", summarize_unmet(after)) if part
+                )
                 signals.emit(written, "ReconcileEvaluation", "ReconcileTimeout", text)
             signals.completed(written)
         elif after.tries == before.tries and self._definition(found) is not None:
@@ -175,7 +177,7 @@ class EvaluationReconciler:
             # Another process has measured, or this one in an earlier term.
             last = _Last(found.metadata.uid, await self._last_write(found))
             self._measured[found.metadata.key] = last
-        return time_left(last.time, seconds, self._context.now())
+        return seconds_left(last.time, seconds, self._context.now())
 
     async def _last_write(self, found: Evaluation) -> datetime:
         """When the status was written, by what the API server keeps; now where it does not tell."""
@@ -209,8 +211,8 @@ class EvaluationReconciler:
         places = (objective.namespace,) if objective.namespace else namespaces
         found = self._context.caches.definition(self._metrics, objective.metric, places)
         if found is None:
-            return missing(objective.metric, places)
-        return read(found, self._context.settings.stale_after_intervals, self._context.now())
+            return missing_metric(objective.metric, places)
+        return read_metric(found, self._context.settings.stale_after_intervals, self._context.now())
 
 
 def _is_over(found: Evaluation) -> bool:

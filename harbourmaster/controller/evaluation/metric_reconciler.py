@@ -28,10 +28,10 @@ from harbourmaster.controller.evaluation.shared_queries import (
 from harbourmaster.controller.objects import reference
 from harbourmaster.evaluation.aggregation import aggregate, print_number
 from harbourmaster.evaluation.metric_status import (
-    answered,
-    failed,
-    is_answered,
-    time_of,
+    has_current_question,
+    measurement_time,
+    status_after_answer,
+    status_after_fault,
     without_raw,
 )
 from harbourmaster.evaluation.model import Metric, MetricStatus
@@ -145,7 +145,7 @@ class MetricReconciler:
         if entry is None:
             entry = self._entries[key] = MetricEntry(key, inputs, interval)
             self._join(key, entry)
-            is_current = is_answered(found.status, found.spec)
+            is_current = has_current_question(found.status, found.spec)
             entry.begin(found.status, self._now(), is_current=is_current)
         elif entry.inputs != inputs:
             self._leave(key, entry)
@@ -203,9 +203,9 @@ class MetricReconciler:
             text = before.err_msg if is_told else result.text
             # A value that is an answer to another question goes.
             kept = MetricStatus() if is_foreign else before
-            after = failed(kept, found.spec, text, time)
+            after = status_after_fault(kept, found.spec, text, time)
         else:
-            after = answered(before, found.spec, _value(found, result), result.raw, time)
+            after = status_after_answer(before, found.spec, _value(found, result), result.raw, time)
         if after != before:
             await self._patch(found, before, after)
             entry.status = without_raw(after)
@@ -280,7 +280,7 @@ def _moment(found: Metric, outcome: FetchOutcome) -> float:
         return outcome.asked
     span = found.spec.range
     seconds = parse_duration(span.interval) if span is not None else 0.0
-    return time_of(outcome.result.samples[-1].time, outcome.asked, seconds)
+    return measurement_time(outcome.result.samples[-1].time, outcome.asked, seconds)
 
 
 def _value(found: Metric, answer: Answer) -> str:

@@ -23,7 +23,7 @@ from harbourmaster.api.resources import SECRETS
 from harbourmaster.api.urls import with_scheme
 from harbourmaster.controller.evaluation.collectors import QueryMetrics
 from harbourmaster.evaluation.aggregation import AGGREGATIONS
-from harbourmaster.evaluation.targets import shortened
+from harbourmaster.evaluation.targets import shorten
 from harbourmaster.kube.errors import ApiError, ForbiddenError, NotFoundError
 from harbourmaster.providers.errors import (
     BadAnswerError,
@@ -167,7 +167,7 @@ def question(spec: MetricSpec, now: float) -> Question:
         raise ValueError("range.step and range.aggregation belong together: give both or neither")
     if span.aggregation and span.aggregation not in AGGREGATIONS:
         known = ", ".join(AGGREGATIONS)
-        raise ValueError(f"range.aggregation '{shortened(span.aggregation)}' is not one of {known}")
+        raise ValueError(f"range.aggregation '{shorten(span.aggregation)}' is not one of {known}")
     return Question(
         query=spec.query,
         start=now - _duration("range.interval", span.interval),
@@ -211,7 +211,7 @@ def _duration(field: str, text: str) -> float:
     except ValueError as error:
         raise ValueError(f"{field} {error}") from None
     if seconds <= 0:
-        raise ValueError(f"{field} is {shortened(text)}, and must be longer than nothing")
+        raise ValueError(f"{field} is {shorten(text)}, and must be longer than nothing")
     return seconds
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from harbourmaster.api.quantities import parse_quantity
-from harbourmaster.evaluation.freshness import is_fresh, newest
+from harbourmaster.evaluation.freshness import is_fresh, newest_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def measured(metric: Metric, intervals: float, now: datetime) -> ExposedValue | 
     """The metric's value; None where it has none that counts for so many fetch intervals."""
     if not is_fresh(metric, intervals, now):
         return None
-    found = newest(metric)
+    found = newest_value(metric)
     try:
         quantity = parse_quantity(found.text)
     except ValueError:

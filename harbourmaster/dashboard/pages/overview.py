@@ -17,7 +17,7 @@ from harbourmaster.dashboard.pages import (
 from harbourmaster.dashboard.pages.gate_facts import GateFactsReader
 from harbourmaster.dashboard.pages.states import MOST_NOTICES, Notice, Tally, Topic
 from harbourmaster.dashboard.sources import values
-from harbourmaster.evaluation.freshness import read
+from harbourmaster.evaluation.freshness import read_metric
 from harbourmaster.lifecycle.check_facts import check_reports
 from harbourmaster.lifecycle.model import AppVersion
 from harbourmaster.lifecycle.phases import phases_of
@@ -103,7 +103,7 @@ def _dead_providers(sources: PageSources, visible: Visibility, now: datetime) ->
             metrics.setdefault(place, []).append(metric)
     found = []
     for (namespace, name), each in sorted(metrics.items()):
-        faults = [read(one, sources.rules.stale_after_intervals, now).fault for one in each]
+        faults = [read_metric(one, sources.rules.stale_after_intervals, now).fault for one in each]
         if all(faults) and all(one.status.err_msg for one in each):
             text = f"none of its KeptnMetrics ({len(each)}) has a current value: {faults[0]}"
             link = f"{gates.PATH}?namespace={namespace}"

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from harbourmaster.evaluation.analysis_progress import (
-    bounds,
-    delay,
-    frozen,
-    keyed,
-    recalled,
-    references,
-    step,
+    by_status_key,
+    from_status,
+    range_step,
+    resolve_timeframe,
+    retry_delay,
+    template_references,
+    timeframe_bounds,
 )
 from harbourmaster.evaluation.model import (
     AnalysisObjective,
@@ -39,7 +39,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, 700_000, tzinfo=UTC)
     ],
 )
 def test_the_time_is_frozen_in_whole_seconds(wanted, begin, end):
-    assert frozen(wanted, NOW) == Timeframe(from_=begin, to=end)
+    assert resolve_timeframe(wanted, NOW) == Timeframe(from_=begin, to=end)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,14 @@ def test_the_time_is_frozen_in_whole_seconds(wanted, begin, end):
 )
 def test_c95_a_time_that_is_none(wanted, text):
     with pytest.raises(ValueError, match=r"^timeframe") as caught:
-        frozen(wanted, NOW)
+        resolve_timeframe(wanted, NOW)
     assert str(caught.value) == text
 
 
 def test_the_bounds_are_seconds():
-    begin, end = bounds(Timeframe(from_="1970-01-01T00:01:00Z", to="1970-01-01T00:05:00Z"))
+    begin, end = timeframe_bounds(
+        Timeframe(from_="1970-01-01T00:01:00Z", to="1970-01-01T00:05:00Z")
+    )
     assert (begin, end) == (60, 300)
 
 
@@ -81,12 +83,12 @@ def test_the_bounds_are_seconds():
     ("minutes", "expected"), [(1, 60), (5, 60), (4999, 60), (5001, 120), (525_600, 106 * 60)]
 )
 def test_a_value_a_minute_unless_there_are_too_many(minutes, expected):
-    assert step(1000, 1000 + minutes * 60) == expected
+    assert range_step(1000, 1000 + minutes * 60) == expected
     assert minutes * 60 / expected <= 5000
 
 
 def test_waits_grow_to_a_limit():
-    assert [delay(attempt) for attempt in (0, 1, 2, 3, 4, 5, 1000)] == [
+    assert [retry_delay(attempt) for attempt in (0, 1, 2, 3, 4, 5, 1000)] == [
         10,
         20,
         40,
@@ -110,16 +112,16 @@ def test_each_template_is_needed_once():
         AnalysisObjective(analysis_value_template_ref=each)
         for each in (named("a"), named("b"), named("a"), named("a", "x"))
     ]
-    assert references(objectives) == (named("a"), named("b"), named("a", "x"))
+    assert template_references(objectives) == (named("a"), named("b"), named("a", "x"))
 
 
 def test_values_are_stored_by_template_and_namespace():
     values = {each: stored(each) for each in (named("a"), named("a", "x"), named("a-x"))}
-    found = keyed(values)
+    found = by_status_key(values)
     assert list(found) == ["a", "a-x", "a-x#2"]
     assert [each.objective_reference for each in found.values()] == list(values)
 
 
 def test_what_was_stored_is_recalled_but_for_faults():
     good, bad = stored(named("a"), query="q", value="1"), stored(named("b"), err_msg="no")
-    assert recalled({"a": good, "b": bad, "c": StoredValue(value="1")}) == {named("a"): good}
+    assert from_status({"a": good, "b": bad, "c": StoredValue(value="1")}) == {named("a"): good}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harbourmaster.evaluation.criteria import ObjectiveCriteria, decode_target, is_fulfilled, wire
+from harbourmaster.evaluation.criteria import (
+    ObjectiveCriteria,
+    decode_target,
+    encode_criterion,
+    is_fulfilled,
+)
 
 
 def failure(**operators):
@@ -44,7 +49,7 @@ def test_when_an_operator_holds(operator, bounds, holding, others):
 def test_without_criteria_nothing_is_fulfilled(given):
     target = decode_target(given)
     assert target == ObjectiveCriteria()
-    assert (target.wire, wire(target.failure)) == ({}, {})
+    assert (target.wire, encode_criterion(target.failure)) == ({}, {})
     assert not is_fulfilled(target.failure, 0)
 
 

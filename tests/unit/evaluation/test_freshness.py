@@ -9,8 +9,8 @@ import pytest
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.evaluation.freshness import Value, age_limit, is_fresh, newest, read
-from harbourmaster.evaluation.metric_status import question_of
+from harbourmaster.evaluation.freshness import Value, age_limit, is_fresh, newest_value, read_metric
+from harbourmaster.evaluation.metric_status import question_hash
 from harbourmaster.evaluation.model import (
     IntervalResult,
     Metric,
@@ -47,7 +47,7 @@ def stored(value, age, fault=""):
 
 
 def test_a_metric_counts_with_both_values():
-    assert read(metric(), INTERVALS, NOW) == Reading("10")
+    assert read_metric(metric(), INTERVALS, NOW) == Reading("10")
 
 
 @pytest.mark.parametrize(
@@ -62,71 +62,71 @@ def test_a_metric_counts_with_both_values():
     ],
 )
 def test_c74_what_is_not_there_is_named(found, fault):
-    assert read(found, INTERVALS, NOW).fault.startswith(fault)
-    assert read(found, INTERVALS, NOW).value == ""
+    assert read_metric(found, INTERVALS, NOW).fault.startswith(fault)
+    assert read_metric(found, INTERVALS, NOW).value == ""
 
 
 def test_a_value_counts_for_its_intervals_and_ten_seconds():
     assert age_limit(metric(every=30), INTERVALS) == 70
-    assert read(metric(age=70), INTERVALS, NOW) == Reading("10")
+    assert read_metric(metric(age=70), INTERVALS, NOW) == Reading("10")
     fault = "the value of cpus is 1m11s old, longer than 1m10s"
-    assert read(metric(age=71), INTERVALS, NOW) == Reading(fault=fault)
-    assert read(metric(age=71), 3.0, NOW) == Reading("10")
+    assert read_metric(metric(age=71), INTERVALS, NOW) == Reading(fault=fault)
+    assert read_metric(metric(age=71), 3.0, NOW) == Reading("10")
 
 
 def test_a_failed_query_is_no_harm_while_the_value_is_fresh():
-    assert read(metric(age=40, fault="timed out"), INTERVALS, NOW) == Reading("10")
-    found = read(metric(age=100, fault="timed out\nat once"), INTERVALS, NOW)
+    assert read_metric(metric(age=40, fault="timed out"), INTERVALS, NOW) == Reading("10")
+    found = read_metric(metric(age=100, fault="timed out\nat once"), INTERVALS, NOW)
     assert found.fault.endswith("longer than 1m10s: timed out at once")
     assert found.value == ""
 
 
 @pytest.mark.parametrize("stamped", ["", "yesterday", "2026-13-01T00:00:00Z"])
 def test_a_value_without_a_time_does_not_count(stamped):
-    found = read(metric(age=stamped), INTERVALS, NOW)
+    found = read_metric(metric(age=stamped), INTERVALS, NOW)
     assert found == Reading(fault="the age of the value of cpus is unknown")
 
 
 def test_a_value_of_a_time_to_come_does_not_count_for_ever():
-    assert read(metric(age=-60), INTERVALS, NOW) == Reading("10")
+    assert read_metric(metric(age=-60), INTERVALS, NOW) == Reading("10")
     fault = "the value of cpus has a time in the future, 2099-01-01T00:00:00Z"
-    assert read(metric(age="2099-01-01T00:00:00Z"), INTERVALS, NOW) == Reading(fault=fault)
+    assert read_metric(metric(age="2099-01-01T00:00:00Z"), INTERVALS, NOW) == Reading(fault=fault)
 
 
 def test_the_newest_stored_result_counts_where_there_is_no_value():
     results = [stored("1", 60), stored("2", 20), stored("", 5, "timed out")]
     found = metric("", "", raw="", results=results)
-    assert newest(found) == Value("2", ago(20))
-    assert read(found, INTERVALS, NOW) == Reading("2")
+    assert newest_value(found) == Value("2", ago(20))
+    assert read_metric(found, INTERVALS, NOW) == Reading("2")
     assert is_fresh(found, INTERVALS, NOW)
 
 
 def test_a_stored_result_with_a_fault_has_no_value_whatever_it_says():
     # Keptn leaves one there.
     found = metric("", "", results=(stored("1", 60), stored("2", 30, "refused")))
-    assert newest(found) == Value("1", ago(60))
+    assert newest_value(found) == Value("1", ago(60))
 
 
 def test_stored_results_grow_old_as_well():
     found = metric("", "", raw="", results=[stored("1", 200)])
-    assert "3m20s old" in read(found, INTERVALS, NOW).fault
+    assert "3m20s old" in read_metric(found, INTERVALS, NOW).fault
     assert not is_fresh(found, INTERVALS, NOW)
 
 
 def test_nothing_is_not_fresh():
     assert not is_fresh(metric("", ""), INTERVALS, NOW)
-    assert newest(metric("", "")) == Value()
+    assert newest_value(metric("", "")) == Value()
 
 
 def test_a_value_of_another_question_does_not_count():
     found = metric()
-    asked = msgspec.structs.replace(found.status, question=question_of(found.spec))
+    asked = msgspec.structs.replace(found.status, question=question_hash(found.spec))
     found = msgspec.structs.replace(found, status=asked)
-    assert read(found, INTERVALS, NOW) == Reading("10")
+    assert read_metric(found, INTERVALS, NOW) == Reading("10")
     slower = msgspec.structs.replace(found.spec, fetch_interval_seconds=3600)
-    assert read(msgspec.structs.replace(found, spec=slower), INTERVALS, NOW) == Reading("10")
+    assert read_metric(msgspec.structs.replace(found, spec=slower), INTERVALS, NOW) == Reading("10")
     other = msgspec.structs.replace(found.spec, query="other")
     fault = "the value of cpus is from before its query was changed"
     edited = msgspec.structs.replace(found, spec=other)
-    assert read(edited, INTERVALS, NOW) == Reading(fault=fault)
+    assert read_metric(edited, INTERVALS, NOW) == Reading(fault=fault)
     assert not is_fresh(edited, INTERVALS, NOW)

@@ -8,11 +8,11 @@ from harbourmaster.evaluation.objectives import (
     Objective,
     Reading,
     Result,
+    by_result_key,
     is_inconclusive,
+    is_still_met,
     judge,
-    keyed,
-    missing,
-    still_holds,
+    missing_metric,
 )
 
 
@@ -58,7 +58,7 @@ def test_a_value_that_is_not_finite_is_inconclusive(value):
 
 
 def test_a_target_that_cannot_be_read_is_told_whatever_the_value():
-    found = judge(Objective("cpus", "5"), missing("cpus", ["shop", "keptn"]))
+    found = judge(Objective("cpus", "5"), missing_metric("cpus", ["shop", "keptn"]))
     assert found.message.startswith("invalid operator")
     assert not is_inconclusive(found)
 
@@ -70,7 +70,7 @@ def test_a_huge_value_is_cut():
 
 
 def test_c74_what_is_not_there_is_inconclusive_and_says_so():
-    found = judge(Objective("cpus", ">5"), missing("cpus", ["shop", "keptn"]))
+    found = judge(Objective("cpus", ">5"), missing_metric("cpus", ["shop", "keptn"]))
     message = (
         "inconclusive: KeptnMetric cpus not found in namespace shop or keptn: "
         "create it there, or set keptnMetricRef.namespace"
@@ -106,8 +106,8 @@ OTHER = Objective("errors", "<1")
     ],
 )
 def test_objectives_for_one_metric_do_not_collide(objectives, keys):
-    assert keyed(objectives) == keys
-    assert keyed(reversed(objectives)) == keys
+    assert by_result_key(objectives) == keys
+    assert by_result_key(reversed(objectives)) == keys
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_objectives_for_one_metric_do_not_collide(objectives, keys):
     ],
 )
 def test_a_success_stays_one_until_its_target_changes(result, holds):
-    assert still_holds(A, result) is holds
+    assert is_still_met(A, result) is holds

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 
 from harbourmaster.evaluation.model import PENDING, PROGRESSING
-from harbourmaster.evaluation.objectives import Objective, Reading, Result, missing
+from harbourmaster.evaluation.objectives import Objective, Reading, Result, missing_metric
 from harbourmaster.evaluation.progress import (
     FAILED,
     SUCCEEDED,
     Progress,
-    allowed,
-    exhausted,
+    fail_after_tries,
+    max_tries,
     measure,
-    summary,
-    time_left,
-    undefined,
+    seconds_left,
+    summarize_unmet,
+    wait_for_definition,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ class Metrics:
     def __call__(self, objective):
         self.asked.append(objective.metric)
         value = self.values.get(objective.metric)
-        return missing(objective.metric, ["shop"]) if value is None else Reading(value)
+        return missing_metric(objective.metric, ["shop"]) if value is None else Reading(value)
 
 
 def test_without_objectives_it_succeeds_at_once():
@@ -80,8 +80,8 @@ def test_without_stickiness_all_are_met_by_the_same_measurement():
 def test_a_summary_keeps_what_was_not_met_and_what_is_inconclusive_apart():
     third = Objective("time", "<1")
     progress = measure(Progress(), [CPUS, ERRORS, third], Metrics(cpus="6", errors="7"))
-    assert summary(progress) == "not met: errors; inconclusive: time"
-    assert summary(measure(Progress(), [CPUS], Metrics(cpus="6"))) == ""
+    assert summarize_unmet(progress) == "not met: errors; inconclusive: time"
+    assert summarize_unmet(measure(Progress(), [CPUS], Metrics(cpus="6"))) == ""
 
 
 def test_an_objective_that_is_gone_is_forgotten():
@@ -98,31 +98,31 @@ def test_two_objectives_for_one_metric_are_both_needed():
 
 def test_the_verdict_after_the_last_try_keeps_what_was_measured():
     progress = measure(Progress(), [CPUS], Metrics(cpus="3"))
-    assert exhausted(progress) == Progress(1, progress.results, FAILED)
+    assert fail_after_tries(progress) == Progress(1, progress.results, FAILED)
 
 
 @pytest.mark.parametrize(("retries", "tries"), [(-1, 1), (0, 1), (1, 1), (10, 10)])
 def test_there_are_as_many_measurements_as_retries_and_one_at_least(retries, tries):
-    assert allowed(retries) == tries
+    assert max_tries(retries) == tries
 
 
 def test_without_its_definition_it_waits_and_says_so():
-    progress = undefined(Progress(), "checks")
+    progress = wait_for_definition(Progress(), "checks")
     waiting = Result("", PENDING, "keptnevaluationdefinition 'checks' not found")
     assert progress == Progress(0, {"checks": waiting}, PENDING)
-    assert undefined(progress, "checks") == progress
+    assert wait_for_definition(progress, "checks") == progress
 
 
 def test_what_was_measured_outlives_the_loss_of_the_definition():
     named = Objective("checks", ">5")
     before = measure(Progress(), [named, ERRORS], Metrics(checks="6"))
-    after = undefined(before, "checks")
+    after = wait_for_definition(before, "checks")
     assert after.results == before.results
     assert measure(after, [named, ERRORS], Metrics(errors="0")).state == SUCCEEDED
 
 
 def test_the_next_look_is_an_interval_after_the_last():
     last = NOW - timedelta(seconds=1)
-    assert time_left(last, 3.0, NOW) == 2.0
-    assert time_left(last, 1.0, NOW) == 0.0
-    assert time_left(last, 0.5, NOW) == -0.5
+    assert seconds_left(last, 3.0, NOW) == 2.0
+    assert seconds_left(last, 1.0, NOW) == 0.0
+    assert seconds_left(last, 0.5, NOW) == -0.5

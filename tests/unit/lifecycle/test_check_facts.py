@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.api.metadata import NO_OVERRIDE, Metadata
-from harbourmaster.evaluation.metric_status import question_of
+from harbourmaster.evaluation.metric_status import question_hash
 from harbourmaster.evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
 from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected, facts_in
 from harbourmaster.lifecycle.model import (
@@ -49,7 +49,7 @@ def definition(target="<=0.05", *references):
 def metric(value="0.2", updated=FETCHED):
     spec = MetricSpec(provider=ProviderName(name="prom"), query=QUERY, fetch_interval_seconds=10)
     status = MetricStatus(
-        value=value, raw_value="MC4y", last_updated=updated, question=question_of(spec)
+        value=value, raw_value="MC4y", last_updated=updated, question=question_hash(spec)
     )
     return Metric(metadata=Metadata(name="errors"), spec=spec, status=status)
 

@@ -12,7 +12,7 @@ from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS
 from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import warning
-from harbourmaster.evaluation.freshness import age_limit, read
+from harbourmaster.evaluation.freshness import age_limit, read_metric
 from harbourmaster.evaluation.model import Metric, Provider
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
         own, fault = metric.metadata, metric.status.err_msg
         created, limit = moment(own.creation_timestamp), timedelta(0, age_limit(metric, intervals))
         if not fault and (created is None or now - created > limit):
-            fault = read(metric, intervals, now).fault
+            fault = read_metric(metric, intervals, now).fault
         provider = providers.get(f"{own.namespace}/{metric.spec.provider.name}")
         # The check of references tells of those that have none.
         if provider is None or not fault:

@@ -11,7 +11,7 @@ import pytest
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.evaluation.collectors import METRIC_LATENESS
-from harbourmaster.evaluation.metric_status import question_of
+from harbourmaster.evaluation.metric_status import question_hash
 from harbourmaster.evaluation.model import MetricSpec, ProviderName
 from harbourmaster.providers.errors import (
     BadCredentialsError,
@@ -29,7 +29,7 @@ async def test_the_first_fetch_is_at_once_and_the_next_in_the_first_slot(metered
         "value": "4",
         "rawValue": base64.b64encode(b'"4"').decode(),
         "lastUpdated": format_rfc3339(START),
-        "question": question_of(MetricSpec(provider=ProviderName(name=NAME), query="cpus")),
+        "question": question_hash(MetricSpec(provider=ProviderName(name=NAME), query="cpus")),
     }
     assert 0 < wait <= 60
     assert wait == pytest.approx(cpus().next(START.timestamp()) - START.timestamp(), abs=1e-3)
