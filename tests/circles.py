@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PACKAGE: Final = "harbourmaster"
 REMAINING: Final = [
     ["controller.namespaces", "controller.runtime"],
-    ["telemetry.span_export", "telemetry.spans", "telemetry.tracing"],
 ]
 """Circles that are still to be removed."""
 

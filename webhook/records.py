@@ -154,7 +154,7 @@ def _kind(request: RequestHead) -> str:
 def _traced(record: _Pending, tracer: Tracer) -> str | msgspec.UnsetType:
     """Make the span of a review; returns its trace's id, unset where it is not sampled."""
     ended, seconds, verdict, *_, trace = record
-    context = tracer.sampled(*(trace or ()))
+    context = tracer.sample(*(trace or ()))
     if context is None:
         return msgspec.UNSET
     return tracer.record(

@@ -113,7 +113,7 @@ class Controller:
         self, tracer: Tracer, reconcile: Callable[[str], Awaitable[float | None]], key: str
     ) -> float | None:
         """Reconcile with a span, if this one is sampled."""
-        context = tracer.sampled()
+        context = tracer.sample()
         if context is None:
             return await reconcile(key)
         begun, outcome, error = time.time(), "cancelled", ""

@@ -18,8 +18,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from harbourmaster.telemetry.span_model import SPAN_OUTCOMES
 from harbourmaster.telemetry.tallies import AdmissionTallies
-from harbourmaster.telemetry.tracing import SPAN_OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,18 +1,28 @@
 """Spans by OpenTelemetry, created when the work has ended. Needs the extra ``tracing``.
 
-No global provider, propagator or exit handler is installed.
+No global provider, propagator or exit handler is installed. OpenTelemetry's batch span processor
+queues and sends. Added here: counts of outcomes, one log line per ``LOG_INTERVAL`` while a
+collector fails, and a bounded shutdown.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
-import re
-from typing import TYPE_CHECKING, Final
+import threading
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from msgspec import Struct
+import requests
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+    OTLPSpanExporter as HttpSpanExporter,
+)
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
@@ -27,53 +37,35 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from harbourmaster.telemetry.span_export import SpanBatches, silence_libraries
+from harbourmaster.telemetry.logging import get_logger
+from harbourmaster.telemetry.span_model import (
+    CAPACITY,
+    EXPORTED,
+    FAILED,
+    QUEUE_FULL,
+    SAMPLED,
+    SHUTDOWN,
+    Caller,
+    parse_traceparent,
+)
+from harbourmaster.telemetry.text import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from harbourmaster.telemetry.phase_spans import PhaseSpan
-    from harbourmaster.telemetry.span_export import Sender
+    from opentelemetry.sdk.trace import ReadableSpan
 
-SAMPLED: Final = 1
-MAX_STATE: Final = 1024
-"""Characters of a tracestate; a longer one is dropped."""
-_NANOSECONDS: Final = 1_000_000_000
-_VERSION_ZERO: Final = "00"
-_TRACEPARENT: Final = re.compile(
-    r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
-)
+    from harbourmaster.telemetry.span_model import PhaseSpan
 
-
-class Caller(Struct, frozen=True, gc=False):
-    """The caller's span, which becomes the parent of ours."""
-
-    trace_id: int
-    span_id: int
-    flags: int
-    state: str
-    """The caller's tracestate, passed on unchanged."""
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the caller records its span."""
-        return bool(self.flags & SAMPLED)
-
-
-def caller_from(traceparent: str | None, tracestate: str | None = None) -> Caller | None:
-    """Parse the headers of W3C Trace Context; None for an absent or malformed traceparent."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    if match is None:
-        return None
-    version, trace, span, flags, more = match.groups()
-    # Only later versions may have more fields; ff is invalid.
-    if version == "ff" or (version == _VERSION_ZERO and more is not None):
-        return None
-    trace_id, span_id = int(trace, 16), int(span, 16)
-    if not (trace_id and span_id):
-        return None
-    state = tracestate or ""
-    return Caller(trace_id, span_id, int(flags, 16), state if len(state) <= MAX_STATE else "")
+BATCH: Final = 512
+DELAY: Final = 1.0
+"""Seconds between two batches that are not full."""
+FLUSH_TIMEOUT: Final = 2.0
+"""Seconds at shutdown to send the remaining spans."""
+LOG_INTERVAL: Final = 60.0
+"""Seconds between two log lines about a collector that fails."""
+SEND_TIMEOUT: Final = 5.0
+"""Seconds for one batch, including retries."""
 
 
 class Tracer:
@@ -91,7 +83,7 @@ class Tracer:
         silence_libraries()
         self._batches = SpanBatches(sender, on_outcome)
         # Unsampled work never gets here: a span that is not recorded has a cost too.
-        self._ids = _GivenIds()
+        self._ids = _PresetIds()
         provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create(dict(resource)),
@@ -104,14 +96,14 @@ class Tracer:
         self._ratio = ratio
         self._chance = chance
 
-    def sampled(
+    def sample(
         self, traceparent: str | None = None, tracestate: str | None = None
     ) -> Context | None:
-        """The parent context for ``record``; None if the work is not sampled.
+        """Return the parent context for ``record``; None if the work is not sampled.
 
         A malformed traceparent is ignored.
         """
-        caller = caller_from(traceparent, tracestate)
+        caller = parse_traceparent(traceparent, tracestate)
         if caller is None:
             return Context() if self._chance() < self._ratio else None
         return _child_of(caller) if caller.is_sampled else None
@@ -131,7 +123,7 @@ class Tracer:
         ``error`` is the status message of a failure. Returns the trace ID, 32 hexadecimal digits.
         """
         kind = SpanKind.SERVER if is_server else SpanKind.INTERNAL
-        begin, end = (int(at * _NANOSECONDS) for at in period)
+        begin, end = map(_nanoseconds, period)
         span = self._tracer.start_span(name, context, kind, attributes, start_time=begin)
         if error:
             span.set_status(StatusCode.ERROR, error)
@@ -149,24 +141,24 @@ class Tracer:
             context,
             SpanKind.CONSUMER,
             phase.attributes,
-            links=[link for each in phase.links if (link := _link(each)) is not None],
-            start_time=int(phase.begin * _NANOSECONDS),
+            links=[link for parent in phase.links if (link := _link(parent)) is not None],
+            start_time=_nanoseconds(phase.begin),
         )
         for name, at in phase.events:
-            span.add_event(name, timestamp=int(at * _NANOSECONDS))
+            span.add_event(name, timestamp=_nanoseconds(at))
         if phase.error:
             span.set_status(StatusCode.ERROR, phase.error)
         else:
             span.set_status(StatusCode.OK)
-        span.end(int(phase.end * _NANOSECONDS))
+        span.end(_nanoseconds(phase.end))
 
     async def close(self) -> None:
         """Send the remaining spans, within a time limit."""
         await self._batches.close()
 
 
-class _GivenIds(RandomIdGenerator):
-    """Uses the IDs in ``next`` for one span, and random ones for all others."""
+class _PresetIds(RandomIdGenerator):
+    """Generates the IDs in ``next`` once, and random ones otherwise."""
 
     def __init__(self) -> None:
         self.next: tuple[int, int] | None = None
@@ -175,8 +167,12 @@ class _GivenIds(RandomIdGenerator):
         return super().generate_trace_id() if self.next is None else self.next[0]
 
     def generate_span_id(self) -> int:
-        given, self.next = self.next, None
-        return super().generate_span_id() if given is None else given[1]
+        ids, self.next = self.next, None
+        return super().generate_span_id() if ids is None else ids[1]
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000_000)
 
 
 def _child_of(caller: Caller) -> Context:
@@ -191,8 +187,202 @@ def _child_of(caller: Caller) -> Context:
 
 
 def _link(traceparent: str) -> Link | None:
-    caller = caller_from(traceparent.strip())
+    caller = parse_traceparent(traceparent.strip())
     if caller is None:
         return None
     context = SpanContext(caller.trace_id, caller.span_id, True, TraceFlags(caller.flags))
     return Link(context, {"opentracing.ref_type": "follows-from"})
+
+
+class Sender(Protocol):
+    """Sends one batch at a time; called in the exporter's thread, which it may block."""
+
+    def send(self, batch: Sequence[ReadableSpan], /) -> str | None:
+        """Send a batch; returns None on success, else the error in a few words."""
+
+    def close(self) -> None:
+        """Release the connection."""
+
+
+class SpanBatches(BatchSpanProcessor):
+    """Takes ended spans from one event loop without blocking it.
+
+    ``on_outcome`` gets an outcome of ``SPAN_OUTCOMES`` and a number of spans, in any thread. The
+    processor's threads are daemons, so a sender that hangs does not keep the process alive.
+    """
+
+    def __init__(
+        self, sender: Sender, on_outcome: Callable[[str, int], None], *, delay: float = DELAY
+    ) -> None:
+        self._exporter = _CountingExporter(sender, on_outcome)
+        # Explicit, so that no variable of the environment changes them.
+        super().__init__(
+            self._exporter,
+            max_queue_size=CAPACITY,
+            schedule_delay_millis=delay * 1000,
+            max_export_batch_size=BATCH,
+            export_timeout_millis=SEND_TIMEOUT * 1000,
+        )
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queue a span, or count it as lost. Never blocks."""
+        # The SDK would drop the oldest span, and report that in a log only.
+        if self._exporter.reserve():
+            super().on_end(span)
+
+    async def close(self) -> None:
+        """Send the remaining spans, for ``FLUSH_TIMEOUT`` seconds at most."""
+        # shutdown() waits up to 30 s for a sender that hangs.
+        worker = threading.Thread(target=self.shutdown, name="span-shutdown", daemon=True)
+        worker.start()
+        await asyncio.to_thread(worker.join, FLUSH_TIMEOUT)
+        self._exporter.abandon()
+
+
+class _CountingExporter(SpanExporter):
+    """Sends batches, counts the outcome of each span and logs failures."""
+
+    def __init__(self, sender: Sender, on_outcome: Callable[[str, int], None]) -> None:
+        self._sender = sender
+        self._on_outcome = on_outcome
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._abandoned = threading.Event()
+        self._lost = 0
+        self._logged_at = -LOG_INTERVAL
+        self._logged_failure = False
+        self._log = get_logger("tracing")
+
+    def reserve(self) -> bool:
+        """Take a place for a span; without one, returns False and counts the span as lost."""
+        with self._lock:
+            if not self._abandoned.is_set() and self._pending < CAPACITY:
+                self._pending += 1
+                return True
+        self._on_outcome(SHUTDOWN if self._abandoned.is_set() else QUEUE_FULL, 1)
+        return False
+
+    def abandon(self) -> None:
+        """Stop sending, and count what was not sent as lost."""
+        with self._lock:
+            self._abandoned.set()
+            lost, self._pending = self._pending, 0
+        if lost:
+            self._on_outcome(SHUTDOWN, lost)
+            self._log.warning("spans lost at shutdown", spans=lost)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self._abandoned.is_set():
+            return SpanExportResult.FAILURE
+        try:
+            error = self._sender.send(spans)
+        except Exception as raised:  # noqa: BLE001 - an error of the exporter must not stop the thread
+            error = f"{type(raised).__name__}: {raised}"
+        with self._lock:
+            if self._abandoned.is_set():
+                return SpanExportResult.FAILURE
+            self._pending -= len(spans)
+        self._record(error, len(spans))
+        return SpanExportResult.SUCCESS if error is None else SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        self._sender.close()
+
+    def _record(self, error: str | None, spans: int) -> None:
+        self._on_outcome(EXPORTED if error is None else FAILED, spans)
+        if error is None:
+            if self._logged_failure:
+                self._log.info("span export recovered", lost=self._lost)
+                self._logged_failure, self._lost = False, 0
+            return
+        self._lost += spans
+        now = monotonic()
+        if now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at, self._logged_failure = now, True
+            self._log.warning("span export failed", error=error, spans=self._lost)
+
+
+class HttpSender:
+    """Sends OTLP over HTTP; headers and CA come from the usual OTEL_EXPORTER_OTLP_* variables."""
+
+    def __init__(self, endpoint: str, timeout: float = SEND_TIMEOUT) -> None:
+        self._session = _Session()
+        self._exporter = HttpSpanExporter(endpoint, timeout=timeout, session=self._session)
+
+    def send(self, batch: Sequence[ReadableSpan], /) -> str | None:
+        """Send a batch; returns None on success, else the error."""
+        self._session.error = "not sent"
+        result = self._exporter.export(batch)
+        # The exporter does not follow redirects, but reports them as success.
+        return self._session.error or (None if result is SpanExportResult.SUCCESS else "failed")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+class GrpcSender:
+    """Sends OTLP over gRPC without TLS to ``address``, HOST:PORT, as Keptn does (keptn-spec 5.4).
+
+    Headers come from OTEL_EXPORTER_OTLP_*.
+    """
+
+    def __init__(self, address: str, timeout: float = SEND_TIMEOUT) -> None:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415 - 20 MB
+            OTLPSpanExporter as GrpcSpanExporter,
+        )
+
+        self._exporter = GrpcSpanExporter(
+            address,
+            insecure=True,
+            timeout=timeout,
+            # No proxies from the environment.
+            channel_options=(("grpc.enable_http_proxy", "0"),),
+        )
+
+    def send(self, batch: Sequence[ReadableSpan], /) -> str | None:
+        """Send a batch; returns None on success, else a fixed text."""
+        succeeded = self._exporter.export(batch) is SpanExportResult.SUCCESS
+        return None if succeeded else "the collector did not accept the spans"
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._exporter.shutdown()
+
+
+class _Session(requests.Session):
+    """Keeps the error of the last request, which the exporter only logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error = ""
+        # No proxies, and no credentials from ~/.netrc.
+        self.trust_env = False
+
+    def request(self, *arguments: Any, **options: Any) -> requests.Response:  # noqa: ANN401
+        try:
+            response = super().request(*arguments, **options)
+        except Exception as error:
+            self.error = _describe_cause(error)
+            raise
+        is_success = HTTPStatus.OK <= response.status_code < HTTPStatus.MULTIPLE_CHOICES
+        self.error = "" if is_success else f"{response.status_code} {response.reason}"
+        return response
+
+
+def silence_libraries() -> None:
+    """Stop the log lines of OpenTelemetry and urllib3.
+
+    They log each failed batch and invalid headers; what users need is logged above.
+    """
+    logger = logging.getLogger("opentelemetry")
+    logger.propagate = False
+    logger.setLevel(logging.CRITICAL + 1)
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+def _describe_cause(error: BaseException) -> str:
+    # The outer exceptions repeat the URL.
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return reason(error)

@@ -12,8 +12,8 @@ from harbourmaster.controller.lifecycle.caches import LifecycleCaches
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
 from harbourmaster.controller.lifecycle.signals import Signals
 from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
-from harbourmaster.telemetry.phase_spans import PhaseTracer
 from harbourmaster.telemetry.spans import Tracer
+from harbourmaster.telemetry.tracing import PhaseTracer
 from helpers.tracing import Memory, Outcomes
 
 NOW = datetime(2026, 3, 1, 12, 1, 10, tzinfo=UTC)

@@ -294,7 +294,7 @@ threading.Thread(target=site.serve_forever, daemon=True).start()
 
 async def send(url):
     tracer = create_collector_tracer(url, {"service.name": "x"}, lambda *_: None)
-    tracer.record(tracer.sampled(), "berth", (1.0, 2.0), {})
+    tracer.record(tracer.sample(), "berth", (1.0, 2.0), {})
     await tracer.close()
 
 

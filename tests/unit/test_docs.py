@@ -36,7 +36,7 @@ from harbourmaster.serving.options import add_settings
 from harbourmaster.telemetry.api_calls import NO_ANSWER, ApiCalls
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 from harbourmaster.telemetry.metrics import CERTIFICATE_ROLES, SHED_REASONS
-from harbourmaster.telemetry.tracing import SPAN_OUTCOMES
+from harbourmaster.telemetry.span_model import SPAN_OUTCOMES
 from harbourmaster.telemetry.watches import WatchTallies
 from harbourmaster.webhook import handlers, review, verdict
 from harbourmaster.webhook.settings import Settings, WebhookSettings

@@ -25,8 +25,8 @@ from harbourmaster.lifecycle.phases import has_checks
 from harbourmaster.lifecycle.subjects import subject
 from harbourmaster.telemetry.cloud_events import CloudEventSender
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.telemetry.phase_spans import PhaseTracer
 from harbourmaster.telemetry.text import clean
+from harbourmaster.telemetry.tracing import PhaseTracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -24,7 +24,7 @@ from harbourmaster.lifecycle.subjects import phase_of, span_attributes, state_of
 from harbourmaster.lifecycle.tasks import context_metadata
 from harbourmaster.lifecycle.tracing import TRACEPARENT, phase_carrier, phase_ids, root_ids
 from harbourmaster.lifecycle.waiting import app_version_of
-from harbourmaster.telemetry.phase_spans import PhaseSpan
+from harbourmaster.telemetry.span_model import PhaseSpan
 from harbourmaster.telemetry.text import clean
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.model import Version
     from harbourmaster.lifecycle.subjects import Finishable
     from harbourmaster.lifecycle.tracing import SpanIds
-    from harbourmaster.telemetry.phase_spans import PhaseTracer
+    from harbourmaster.telemetry.tracing import PhaseTracer
 
 APP_SCOPE: Final = "keptn/lifecycle-operator/appversion"
 WORKLOAD_SCOPE: Final = "keptn/lifecycle-operator/workloadversion"

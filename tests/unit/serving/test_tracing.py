@@ -34,7 +34,7 @@ async def test_spans_say_who_sent_them_and_are_counted(registry, monkeypatch, po
     monkeypatch.setattr("socket.gethostname", lambda: "machine")
     async with Collector() as collector:
         tracer = start(registry, endpoint=collector.url, sample_ratio=1.0)
-        tracer.record(tracer.sampled(), "x", (1.0, 2.0), {})
+        tracer.record(tracer.sample(), "x", (1.0, 2.0), {})
         await tracer.close()
         ((_, resource),) = collector.spans()
     assert resource.items() >= {

@@ -14,11 +14,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from harbourmaster.telemetry import phase_spans
-from harbourmaster.telemetry.phase_spans import PhaseSpan, PhaseTracer
-from harbourmaster.telemetry.span_export import GrpcSender, HttpSender, SpanBatches
-from harbourmaster.telemetry.spans import Tracer
-from harbourmaster.telemetry.tracing import FAILED, TracingError, check_collector
+from harbourmaster.telemetry import tracing
+from harbourmaster.telemetry.span_model import FAILED, PhaseSpan
+from harbourmaster.telemetry.spans import GrpcSender, HttpSender, SpanBatches, Tracer
+from harbourmaster.telemetry.tracing import PhaseTracer, TracingError, check_collector
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.tracing import Collector, Memory, Outcomes, attributes
@@ -104,7 +103,7 @@ async def test_the_spans_that_have_no_given_ids_have_random_ones():
     tracer = Tracer(memory, {}, 1.0, Outcomes())
     tracer.record_phase(span())
     for _ in range(2):
-        tracer.record(tracer.sampled(), "reconcile", (1.0, 2.0), {})
+        tracer.record(tracer.sample(), "reconcile", (1.0, 2.0), {})
     await tracer.close()
     _, one, two = memory.spans
     assert len({TRACE, one.context.trace_id, two.context.trace_id}) == 3
@@ -197,7 +196,7 @@ async def test_one_that_takes_long_to_dial_comes_too_late(switched, monkeypatch)
 
     one, two = "http://collector/one", "http://collector/two"
     made.update({one: Dialled(), two: Dialled()})
-    monkeypatch.setattr(phase_spans, "create_collector_tracer", create)
+    monkeypatch.setattr(tracing, "create_collector_tracer", create)
     switched.url = one
     switched.tracer.record(span(1))
     await asyncio.sleep(0)

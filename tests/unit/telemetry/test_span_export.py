@@ -10,9 +10,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from harbourmaster.telemetry import span_export
-from harbourmaster.telemetry.span_export import BATCH, LOG_INTERVAL, SpanBatches
-from harbourmaster.telemetry.tracing import CAPACITY, EXPORTED, FAILED, QUEUE_FULL, SHUTDOWN
+from harbourmaster.telemetry import spans as spans_module
+from harbourmaster.telemetry.span_model import CAPACITY, EXPORTED, FAILED, QUEUE_FULL, SHUTDOWN
+from harbourmaster.telemetry.spans import BATCH, LOG_INTERVAL, SpanBatches
 from helpers.logs import captured_log
 from helpers.patience import PATIENCE
 from helpers.tracing import Outcomes
@@ -119,7 +119,7 @@ async def test_a_full_queue_drops_new_spans_and_never_blocks(sender, outcomes):
 
 
 async def test_a_sender_that_hangs_does_not_delay_shutdown(sender, outcomes, monkeypatch, log):
-    monkeypatch.setattr(span_export, "FLUSH_TIMEOUT", 0.1)
+    monkeypatch.setattr(spans_module, "FLUSH_TIMEOUT", 0.1)
     sender.release.clear()
     batches = SpanBatches(sender, outcomes, delay=0.001)
     add(batches, "in flight")
@@ -144,7 +144,7 @@ async def test_failures_are_counted_and_logged_once_per_interval(
     sender, outcomes, log, monkeypatch
 ):
     now = 0.0
-    monkeypatch.setattr(span_export, "monotonic", lambda: now)
+    monkeypatch.setattr(spans_module, "monotonic", lambda: now)
     sender.faults = ["503 Busy", RuntimeError("broken"), "503 Busy", None, "503 Busy", None]
     batches = SpanBatches(sender, outcomes, delay=0.001)
     times = (0.0, LOG_INTERVAL - 1, LOG_INTERVAL, *(LOG_INTERVAL + more for more in (1, 2, 3)))

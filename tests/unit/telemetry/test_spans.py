@@ -11,9 +11,8 @@ import threading
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harbourmaster.telemetry.span_export import HttpSender
-from harbourmaster.telemetry.spans import MAX_STATE, Tracer, caller_from
-from harbourmaster.telemetry.tracing import EXPORTED, FAILED
+from harbourmaster.telemetry.span_model import EXPORTED, FAILED, MAX_STATE, parse_traceparent
+from harbourmaster.telemetry.spans import HttpSender, Tracer
 from helpers.patience import PATIENCE
 from helpers.tracing import SAMPLED, SPAN, TRACE, UNSAMPLED, Collector, Memory, Outcomes, attributes
 
@@ -55,7 +54,7 @@ async def recorded(tracer, memory, context, **options):
 
 async def test_a_span_is_the_child_of_its_caller_and_of_its_trace(tracer_with, memory):
     tracer = tracer_with(memory)
-    context = tracer.sampled(SAMPLED, "a=1,b=2")
+    context = tracer.sample(SAMPLED, "a=1,b=2")
     span = await recorded(tracer, memory, context, is_server=True)
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
@@ -67,7 +66,7 @@ async def test_a_span_is_the_child_of_its_caller_and_of_its_trace(tracer_with, m
 
 async def test_times_are_as_given_and_the_resource_says_who_we_are(tracer_with, memory):
     tracer = tracer_with(memory)
-    span = await recorded(tracer, memory, tracer.sampled(SAMPLED))
+    span = await recorded(tracer, memory, tracer.sample(SAMPLED))
     assert (span.start_time, span.end_time) == (int(BEGUN * 1e9), int(ENDED * 1e9))
     assert RESOURCE.items() <= dict(span.resource.attributes).items()
     assert dict(span.attributes) == {"a": 1}
@@ -77,7 +76,7 @@ async def test_times_are_as_given_and_the_resource_says_who_we_are(tracer_with, 
 
 async def test_a_failure_is_the_status(tracer_with, memory):
     tracer = tracer_with(memory)
-    span = await recorded(tracer, memory, tracer.sampled(SAMPLED), error="ConflictError")
+    span = await recorded(tracer, memory, tracer.sample(SAMPLED), error="ConflictError")
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description == "ConflictError"
 
@@ -85,8 +84,8 @@ async def test_a_failure_is_the_status(tracer_with, memory):
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
 async def test_the_caller_s_decision_is_ours(tracer_with, memory, ratio):
     tracer = tracer_with(memory, ratio)
-    assert tracer.sampled(UNSAMPLED) is None
-    assert tracer.sampled(SAMPLED) is not None
+    assert tracer.sample(UNSAMPLED) is None
+    assert tracer.sample(SAMPLED) is not None
 
 
 @pytest.mark.parametrize("header", [None, "", "nonsense", f"00-{TRACE}-{SPAN}"])
@@ -95,7 +94,7 @@ async def test_without_a_caller_a_share_begins_a_trace(
     tracer_with, memory, header, chance, is_traced
 ):
     tracer = tracer_with(memory, 0.3, chance=lambda: chance)
-    context = tracer.sampled(header, "a=1")
+    context = tracer.sample(header, "a=1")
     assert (context is not None) is is_traced
     if is_traced:
         span = await recorded(tracer, memory, context)
@@ -106,13 +105,13 @@ async def test_without_a_caller_a_share_begins_a_trace(
 
 @pytest.mark.parametrize("chance", [0.0, 0.999999])
 async def test_none_is_none_and_all_are_all(tracer_with, memory, chance):
-    assert tracer_with(memory, 0.0, chance=lambda: chance).sampled() is None
-    assert tracer_with(memory, 1.0, chance=lambda: chance).sampled() is not None
+    assert tracer_with(memory, 0.0, chance=lambda: chance).sample() is None
+    assert tracer_with(memory, 1.0, chance=lambda: chance).sample() is not None
 
 
 async def test_roots_have_traces_of_their_own(tracer_with, memory):
     tracer = tracer_with(memory, 1.0)
-    seen = {tracer.record(tracer.sampled(), "x", (BEGUN, ENDED), {}) for _ in range(50)}
+    seen = {tracer.record(tracer.sample(), "x", (BEGUN, ENDED), {}) for _ in range(50)}
     assert len(seen) == 50
 
 
@@ -121,14 +120,14 @@ async def test_a_span_of_somebody_else_around_us_is_not_taken_for_a_parent(trace
 
     tracer = tracer_with(memory, 1.0)
     with use_span(NonRecordingSpan(SpanContext(1, 2, is_remote=False))):
-        span = await recorded(tracer, memory, tracer.sampled())
+        span = await recorded(tracer, memory, tracer.sample())
     assert span.parent is None
 
 
 @pytest.mark.parametrize("state", ["nonsense", "a=1,a=2", "=", "a=" + "b" * 5000])
 async def test_a_malformed_state_costs_nothing_but_itself(tracer_with, memory, state, caplog):
     tracer = tracer_with(memory)
-    span = await recorded(tracer, memory, tracer.sampled(SAMPLED, state))
+    span = await recorded(tracer, memory, tracer.sample(SAMPLED, state))
     assert f"{span.context.trace_id:032x}" == TRACE
     assert not span.context.trace_state
     assert not caplog.records
@@ -138,7 +137,7 @@ async def test_a_collector_gets_them_by_otlp(tracer_with):
     async with Collector() as collector:
         outcomes = Outcomes()
         tracer = tracer_with(HttpSender(collector.url), outcomes=outcomes)
-        context = tracer.sampled(SAMPLED, "a=1")
+        context = tracer.sample(SAMPLED, "a=1")
         tracer.record(context, "review", (BEGUN, ENDED), {"n": 1, "list": ("x", "y"), "none": ()})
         await tracer.close()
         ((span, resource),) = collector.spans()
@@ -154,7 +153,7 @@ async def sent(url, *, timeout=PATIENCE, spans=1):  # noqa: ASYNC109 - of the se
     memory = Memory()
     tracer = Tracer(memory, RESOURCE, 1.0, Outcomes())
     for _ in range(spans):
-        tracer.record(tracer.sampled(), "review", (BEGUN, ENDED), {})
+        tracer.record(tracer.sample(), "review", (BEGUN, ENDED), {})
     await tracer.close()
     sender = HttpSender(url, timeout)
     fault = await asyncio.to_thread(sender.send, memory.spans)
@@ -215,13 +214,13 @@ async def test_a_collector_that_comes_back_gets_what_comes_then(tracer_with):
         collector.status = 500
         outcomes = Outcomes()
         tracer = tracer_with(HttpSender(collector.url), outcomes=outcomes)
-        tracer.record(tracer.sampled(SAMPLED), "lost", (BEGUN, ENDED), {})
+        tracer.record(tracer.sample(SAMPLED), "lost", (BEGUN, ENDED), {})
         async with asyncio.timeout(PATIENCE):
             await collector.until(lambda span: span.name == "lost")
             while FAILED not in outcomes.counts:  # noqa: ASYNC110 - a thread counts
                 await asyncio.sleep(0.001)
         collector.status = 200
-        tracer.record(tracer.sampled(SAMPLED), "kept", (BEGUN, ENDED), {})
+        tracer.record(tracer.sample(SAMPLED), "kept", (BEGUN, ENDED), {})
         await tracer.close()
     assert outcomes.counts == {FAILED: 1, EXPORTED: 1}
 
@@ -260,7 +259,7 @@ async def test_nothing_is_installed_for_the_whole_process(tracer_with, memory):
 
 @pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("01", True), ("03", True)])
 def test_a_traceparent_has_ids_flags_and_state(flags, is_sampled):
-    caller = caller_from(f"00-{TRACE}-{SPAN}-{flags}", "vendor=value")
+    caller = parse_traceparent(f"00-{TRACE}-{SPAN}-{flags}", "vendor=value")
     assert (caller.trace_id, caller.span_id) == (int(TRACE, 16), int(SPAN, 16))
     assert caller.state == "vendor=value"
     assert caller.is_sampled is is_sampled
@@ -272,7 +271,7 @@ def test_a_traceparent_has_ids_flags_and_state(flags, is_sampled):
     ids=["as long", "longer"],
 )
 def test_a_later_version_of_traceparent_is_accepted(header):
-    assert caller_from(header).is_sampled
+    assert parse_traceparent(header).is_sampled
 
 
 @pytest.mark.parametrize(
@@ -301,10 +300,10 @@ def test_a_later_version_of_traceparent_is_accepted(header):
     ],
 )
 def test_a_malformed_traceparent_is_ignored(header):
-    assert caller_from(header, "vendor=value") is None
+    assert parse_traceparent(header, "vendor=value") is None
 
 
 def test_a_tracestate_that_is_too_long_is_dropped():
     longest = "a=" + "b" * (MAX_STATE - 2)
-    assert caller_from(f"00-{TRACE}-{SPAN}-01", longest).state == longest
-    assert caller_from(f"00-{TRACE}-{SPAN}-01", longest + "b").state == ""
+    assert parse_traceparent(f"00-{TRACE}-{SPAN}-01", longest).state == longest
+    assert parse_traceparent(f"00-{TRACE}-{SPAN}-01", longest + "b").state == ""

@@ -19,7 +19,7 @@ from harbourmaster.lifecycle.events import WORKLOAD_PHASES
 from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration
 from harbourmaster.lifecycle.model import Parameters, SecureParameters, TaskContext
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
-from harbourmaster.telemetry.span_export import SpanBatches
+from harbourmaster.telemetry.spans import SpanBatches
 from helpers.fake_api import FakeApi
 from helpers.lifecycle_objects import (
     app,
