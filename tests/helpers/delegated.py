@@ -15,7 +15,7 @@ from typing import NamedTuple
 import aiohttp
 from msgspec import structs
 
-from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned
+from harbourmaster.cli.compile.probe import KINDS, fields_by_webhook, object_of, owned_fields_of
 from harbourmaster.cli.compile.run import registered_by
 from harbourmaster.policies.admission_policies import MAX_ADDED_VALUES
 from harbourmaster.policies.affinity import required_terms
@@ -53,12 +53,12 @@ class Tried(NamedTuple):
     @property
     def is_changed(self):
         """Whether policies change it."""
-        return owned(self.sent) != self.ours
+        return owned_fields_of(self.sent) != self.ours
 
     @property
     def differs(self):
         """Whether the API server made something else of it than it should."""
-        return self.theirs != (owned(self.sent) if self.is_large else self.ours)
+        return self.theirs != (owned_fields_of(self.sent) if self.is_large else self.ours)
 
 
 class Chance(random.Random):
@@ -251,7 +251,9 @@ class Delegation:
         )
         async with self._session.post(path, json=obj) as answer:
             body = await answer.json()
-        theirs = owned(body) if answer.status == CREATED else {REFUSED: body.get("message")}
+        theirs = (
+            owned_fields_of(body) if answer.status == CREATED else {REFUSED: body.get("message")}
+        )
         policies = self._groups[group]
         labels = pod["metadata"]["labels"]
         matching = policy_set(policies).match("", namespace, labels)
@@ -266,7 +268,7 @@ class Delegation:
             or added[0] > MAX_REQUIREMENTS
             or added[1] > MAX_ADDED_VALUES
         )
-        return Tried(obj, expected(obj, policies), theirs, is_large)
+        return Tried(obj, fields_by_webhook(obj, policies), theirs, is_large)
 
     async def bind(self, objects, registered=REGISTERED):
         """Create them, and return when the last ones are in force."""

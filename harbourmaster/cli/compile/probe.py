@@ -1,4 +1,4 @@
-"""Objects that are created by dry run to see whether the API server makes of them what we make."""
+"""Objects that are created by dry run, to compare the API server's result with the webhook's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS: Final = {
     "templates": ("apps/v1", "Deployment", "deployments"),
     "cronjobs": ("batch/v1", "CronJob", "cronjobs"),
 }
-"""Of each part, the kind that is tried."""
+"""The kind that is tried for each part of the registration."""
 _OWNED: Final = (AFFINITY, NODE_SELECTOR, SCHEDULER_NAME, TOLERATIONS)
 _CONTAINER: Final = {"name": "probe", "image": "registry.example.com/probe:1"}
 _DEFAULT_TOLERATIONS: Final = tuple(
@@ -44,7 +44,7 @@ _DEFAULT_TOLERATIONS: Final = tuple(
     }
     for taint in ("not-ready", "unreachable")
 )
-"""What the API server adds to pods that do not have them."""
+"""Tolerations that the API server adds to pods that lack them."""
 _OWN: Final = {
     NODE_SELECTOR: {"probe.example.com/own": "a"},
     TOLERATIONS: [{"key": "probe.example.com/own", "operator": "Exists"}],
@@ -66,7 +66,7 @@ _OWN: Final = {
 
 
 def probes(policies: Sequence[CompiledPolicy]) -> Iterator[tuple[dict[str, str], Json]]:
-    """Of each policy: labels of a namespace and a pod that it selects, bare and with own fields."""
+    """Yield labels of a namespace and a pod that each policy selects, bare and with own fields."""
     for policy in policies:
         namespace = _labels(policy.namespaces)
         if policy.namespace is not None:
@@ -77,15 +77,15 @@ def probes(policies: Sequence[CompiledPolicy]) -> Iterator[tuple[dict[str, str],
 
 
 def _labels(selector: Matcher | None) -> dict[str, str]:
-    """Labels that it selects, as far as these can be found without a search."""
+    """Return labels that a selector selects, as far as they follow without a search."""
     if selector is None:
         return {}
-    found = dict.fromkeys(selector.present, "probe")
-    return found | {key: min(values) for key, values in selector.one_of if values}
+    labels = dict.fromkeys(selector.present, "probe")
+    return labels | {key: min(values) for key, values in selector.one_of if values}
 
 
 def object_of(part: str, name: str, namespace: Mapping[str, str], pod: Json) -> Json:
-    """The pod, or what holds it as a template, in the namespace that plays another one."""
+    """Return the pod, or a workload with it as template, in the probe namespace."""
     version, kind, _ = KINDS[part]
     spec = {SCHEDULER_NAME: "default-scheduler", **pod["spec"], "containers": [_CONTAINER]}
     owned = spec.get(TOLERATIONS) or []
@@ -117,18 +117,18 @@ def object_of(part: str, name: str, namespace: Mapping[str, str], pod: Json) -> 
     return {"apiVersion": version, "kind": kind, **whole, "metadata": metadata}
 
 
-def expected(obj: Json, policies: Sequence[CompiledPolicy]) -> Json:
-    """The owned fields of its pod as the webhook would set them in the namespace that is played."""
+def fields_by_webhook(obj: Json, policies: Sequence[CompiledPolicy]) -> Json:
+    """Return the owned fields of its pod as the webhook would set them in the probed namespace."""
     labels = obj["metadata"]["annotations"]
     name = labels.get(NAMESPACE_NAME, PROBE_NAMESPACE)
     snapshot = Snapshot(policy_set(policies), {name: Namespace(labels)})
-    played = {**obj, "metadata": {**obj["metadata"], "namespace": name}}
-    after, _ = rendered(played, Engine(snapshot, AdmissionSettings(features=("policies",))))
-    return owned(after)
+    moved = {**obj, "metadata": {**obj["metadata"], "namespace": name}}
+    after, _ = rendered(moved, Engine(snapshot, AdmissionSettings(features=("policies",))))
+    return owned_fields_of(after)
 
 
-def owned(obj: Json) -> Json:
-    """The owned fields of its pod; what is empty counts as absent."""
+def owned_fields_of(obj: Json) -> Json:
+    """Return the owned fields of its pod; what is empty counts as absent."""
     spec = pod_in(obj, obj["kind"])["spec"]
     json: Json = _without_empty({name: spec.get(name) for name in _OWNED})
     return json
@@ -136,13 +136,13 @@ def owned(obj: Json) -> Json:
 
 def _without_empty(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list):
-        return [_without_empty(each) for each in value]
+        return [_without_empty(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: each
+        name: stripped
         for name, field in value.items()
         # An empty selector is not the same as none.
-        if (each := _without_empty(field)) not in (None, [], {}, "")
+        if (stripped := _without_empty(field)) not in (None, [], {}, "")
         or (field == {} and name in {"labelSelector", "namespaceSelector"})
     }

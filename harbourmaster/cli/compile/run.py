@@ -25,7 +25,13 @@ from harbourmaster.api.resources import (
     POLICIES,
 )
 from harbourmaster.api.times import moment
-from harbourmaster.cli.compile.probe import KINDS, expected, object_of, owned, probes
+from harbourmaster.cli.compile.probe import (
+    KINDS,
+    fields_by_webhook,
+    object_of,
+    owned_fields_of,
+    probes,
+)
 from harbourmaster.cli.live.cluster import DONE, LEFT, UNUSABLE, complain, run_with_client, say
 from harbourmaster.cli.live.files import dump, read_paths
 from harbourmaster.cli.live.installation import Installation
@@ -72,7 +78,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 FIRST_VERSION: Final = ServerVersion(1, 36)
-"""Which serves MutatingAdmissionPolicies by default."""
+"""The first version of Kubernetes that serves MutatingAdmissionPolicies by default."""
 _RESOURCES: Final = dict(zip(KINDS, (PODS, DEPLOYMENTS, CRON_JOBS), strict=True))
 _INTRODUCTIONS: Final = {
     "policies": "1. Apply the policies; without a binding they have no effect.",
@@ -90,13 +96,15 @@ def compile_policies(arguments: Arguments) -> int:
         return UNUSABLE
     if arguments.cluster or arguments.tries:
         return run_with_client(arguments, partial(_live, arguments))
-    return _Compilation(arguments).print(_given(arguments))
+    return _Compilation(arguments).print(_read_policies(arguments))
 
 
-def _given(arguments: Arguments) -> list[CompiledPolicy]:
-    found = list(read_paths(arguments.policies))
-    wrong = [each for each in found if isinstance(each, Problem)]
-    policies = policies_in([each for each in found if isinstance(each, Document)], wrong)
+def _read_policies(arguments: Arguments) -> list[CompiledPolicy]:
+    documents = list(read_paths(arguments.policies))
+    wrong = [document for document in documents if isinstance(document, Problem)]
+    policies = policies_in(
+        [document for document in documents if isinstance(document, Document)], wrong
+    )
     for problem in wrong:
         complain(str(problem))
     return list(policies.values())
@@ -111,25 +119,25 @@ async def _live(arguments: Arguments, client: Client) -> int:
             text = f"Kubernetes {version} does not serve MutatingAdmissionPolicies"
             complain(f"{text}: the webhook enforces all policies before {FIRST_VERSION}")
             return LEFT
-        policies = _given(arguments)
+        policies = _read_policies(arguments)
         if arguments.cluster:
             settings = await live.readable(live.webhook_settings())
             registration = await live.readable(live.controller_settings())
             compilation = _Compilation(arguments, settings, registration)
-            found = [
-                each
+            stored = [
+                policy
                 for resource in (CLUSTER_POLICIES, POLICIES)
-                for each in await live.items(
+                for policy in await live.items(
                     resource, lambda raw: (decode(raw), decode_anything(raw))
                 )
             ]
-            policies = [read_policy(value)[0] for _, value in found]
+            policies = [read_policy(value)[0] for _, value in stored]
             mutations, bindings = [
                 await live.items(resource, decode_compiled)
                 for resource in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
             ]
             bound = {reference for reference, _ in enforced(mutations, bindings)}
-            early = list(too_early((each for each, _ in found), bound, datetime.now(UTC)))
+            early = list(too_early((policy for policy, _ in stored), bound, datetime.now(UTC)))
             if early and arguments.step in {None, "final"}:
                 for line in early:
                     complain(line)
@@ -164,7 +172,7 @@ def too_early(
 
 
 class _Compilation:
-    """What is compiled, with which settings."""
+    """Compiles policies with the settings of an installation."""
 
     def __init__(
         self,
@@ -180,7 +188,7 @@ class _Compilation:
         """Print the objects of one step or of all."""
         selection = self._select(policies)
         if not selection.policies:
-            return self._nothing(selection)
+            return self._explain_nothing(selection)
         try:
             objects = self._objects(selection)
         except ValueError as error:
@@ -188,19 +196,19 @@ class _Compilation:
             return LEFT
         steps = (self._arguments.step,) if self._arguments.step else tuple(_INTRODUCTIONS)
         for step in steps:
-            found = getattr(objects, step)
+            manifests = getattr(objects, step)
             introduction = _INTRODUCTIONS[step].format(key=SET_KEY, set=objects.set)
             sys.stdout.write(f"# {introduction}\n")
             sys.stdout.write(
-                "---\n".join(map(dump, found)) + ("" if step == steps[-1] else "---\n")
+                "---\n".join(map(dump, manifests)) + ("" if step == steps[-1] else "---\n")
             )
         return LEFT if selection.refusals else DONE
 
     async def try_out(self, client: Client, policies: Iterable[CompiledPolicy]) -> int:
-        """Create objects by dry run in the probe namespace; say what differs from ours."""
+        """Create objects by dry run in the probe namespace; report differences to ours."""
         selection = self._select(policies)
         if not selection.policies:
-            return self._nothing(selection)
+            return self._explain_nothing(selection)
         tried = differing = 0
         for part in registered_by(self._registration, self._arguments.installed_in).rules:
             for number, (namespace, pod) in enumerate(probes(selection.policies)):
@@ -208,7 +216,7 @@ class _Compilation:
                 created = msgspec.json.decode(
                     await client.create(_RESOURCES[part], obj, PROBE_NAMESPACE, dry_run=True)
                 )
-                ours, theirs = expected(obj, selection.policies), owned(created)
+                ours, theirs = fields_by_webhook(obj, selection.policies), owned_fields_of(created)
                 tried += 1
                 if ours != theirs:
                     differing += 1
@@ -220,7 +228,7 @@ class _Compilation:
 
     def _select(self, policies: Iterable[CompiledPolicy]) -> Selection:
         settings, named = self._settings, self._arguments.policy_namespaces.split(",")
-        found = select(
+        selection = select(
             policies,
             namespaces=frozenset(filter(None, map(str.strip, named))),
             waiting_scheduler=settings.gate_scheduler_name,
@@ -239,11 +247,11 @@ class _Compilation:
                 f"the setting {fault} can't be compiled: the API server would do what the webhook "
                 "does not"
             )
-        for refusal in found.refusals:
+        for refusal in selection.refusals:
             complain(f"{refusal.reference} stays with the webhook: {refusal.reason}")
-        return found
+        return selection
 
-    def _nothing(self, selection: Selection) -> int:
+    def _explain_nothing(self, selection: Selection) -> int:
         if not selection.refusals:
             complain(
                 "nothing to compile: annotate policies with harbourmaster.dev/enforcement=Both, "
@@ -257,7 +265,7 @@ class _Compilation:
 
 
 def registered_by(settings: RegistrationSettings, home: str) -> Registered:
-    """For what the webhook is registered by these settings."""
+    """Return the rules and selectors by which these settings register the webhook."""
     configuration = desired(settings, Home(home), None)[MUTATING_WEBHOOKS]
     entries = {webhook["name"]: webhook for webhook in configuration["webhooks"]}
     rules: dict[str, list[Json]] = {}
@@ -269,11 +277,11 @@ def registered_by(settings: RegistrationSettings, home: str) -> Registered:
             rules.setdefault(part, []).append(rule)
     entry = entries.get(PODS_ENTRY) or entries.get(TEMPLATES) or {}
     namespaces = entry.get("namespaceSelector", {})
-    others = [
+    expressions = [
         expression
         for expression in namespaces.get("matchExpressions", ())
         if expression["key"] != GATES_LABEL
     ]
     return Registered(
-        rules, {**namespaces, "matchExpressions": others}, entry.get("objectSelector", {})
+        rules, {**namespaces, "matchExpressions": expressions}, entry.get("objectSelector", {})
     )

@@ -45,16 +45,16 @@ async def _adopt(arguments: Arguments, client: Client) -> int:
     live = Installation(client, home)
     try:
         places = (home, *(await live.known_settings()).lifecycle.definition_namespaces)
-        found = await live.items(KEPTN_CONFIGS, Decoder(Config).decode)
-        choice = chosen(found, places)
+        configs = await live.items(KEPTN_CONFIGS, Decoder(Config).decode)
+        choice = chosen(configs, places)
         if arguments.config is None:
-            waiting = [one for one in found if waits_for_adoption(one, choice, places)]
-            for one in waiting:
-                say(f"{one.metadata.key}: {standing(one, choice, places)}")
+            waiting = [config for config in configs if waits_for_adoption(config, choice, places)]
+            for config in waiting:
+                say(f"{config.metadata.key}: {standing(config, choice, places)}")
             return LEFT if waiting else DONE
         namespace, name = subject_of(arguments, arguments.config, client.connection.namespace)
         key = f"{namespace}/{name}"
-        for refusal in _refusals(key, found, choice):
+        for refusal in _refusals(key, configs, choice):
             complain(refusal)
             return LEFT
         body = {
@@ -72,13 +72,13 @@ async def _adopt(arguments: Arguments, client: Client) -> int:
     return DONE
 
 
-def _refusals(key: str, found: Sequence[Config], choice: ChosenConfig) -> Iterator[str]:
+def _refusals(key: str, configs: Sequence[Config], choice: ChosenConfig) -> Iterator[str]:
     """Why ``key`` can't be adopted."""
     if choice.counts is not None and choice.counts.metadata.key == key:
         yield f"KeptnConfig {key} is in force already"
-    elif key not in [one.metadata.key for one in found]:
-        others = "harbourmaster config adopt lists those that can be adopted"
-        yield f'KeptnConfig "{key}" not found: {others}'
+    elif key not in [config.metadata.key for config in configs]:
+        remedy = "harbourmaster config adopt lists those that can be adopted"
+        yield f'KeptnConfig "{key}" not found: {remedy}'
     elif choice.first is not None:
         own = choice.first.metadata
         what = f"adopts {choice.adopted}" if choice.adopted else "comes first"

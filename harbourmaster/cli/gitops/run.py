@@ -14,8 +14,14 @@ import yaml
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
 from harbourmaster.cli.batches import many
-from harbourmaster.cli.gitops import argocd, flux
-from harbourmaster.cli.gitops.rules import HANDLED, kinds_of, scopes
+from harbourmaster.cli.gitops.rules import (
+    HANDLED,
+    argocd_application,
+    argocd_config_map,
+    flux_rules,
+    kinds_of,
+    scopes_of,
+)
 from harbourmaster.cli.installed import NAME
 from harbourmaster.cli.live.cluster import DONE, LEFT, complain, run_with_client
 from harbourmaster.cli.live.kinds import decode_anything
@@ -36,21 +42,21 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Arguments) -> int:
-    """Print the rules; 1 where a policy is broken or can't be read, 2 where there is no cluster."""
+    """Print the rules; return 1 if a policy is invalid or unreadable, 2 without a cluster."""
     if arguments.policies is None:
         return run_with_client(arguments, partial(_live, arguments))
     problems: list[str] = []
     policies = list(of_files([arguments.policies], problems).values())
     for problem in problems:
         complain(problem)
-    _print(arguments, policies, _wanted(arguments, HANDLED))
+    _print(arguments, policies, _select(arguments, HANDLED))
     return LEFT if problems else DONE
 
 
 async def _live(arguments: Arguments, client: Client) -> int:
     reader = ClusterReader(client)
     try:
-        found = [
+        objects = [
             *await reader.listed(CLUSTER_POLICIES, decode_anything),
             *await reader.listed(POLICIES, decode_anything, arguments.namespace),
         ]
@@ -63,8 +69,8 @@ async def _live(arguments: Arguments, client: Client) -> int:
         lacks = f"missing permission to read all policies: {error.message}"
         complain(f"no rules: {lacks if isinstance(error, ForbiddenError) else error}")
         return LEFT
-    policies = [read_policy(each)[0] for each in found]
-    _print(arguments, policies, _wanted(arguments, await _kinds(reader)))
+    policies = [read_policy(obj)[0] for obj in objects]
+    _print(arguments, policies, _select(arguments, await _kinds(reader)))
     broken = [policy for policy in policies if policy.fault is not None]
     for policy in broken:
         complain(f"{policy.reference} sets nothing, it is invalid: {policy.fault}")
@@ -72,7 +78,7 @@ async def _live(arguments: Arguments, client: Client) -> int:
 
 
 async def _kinds(reader: ClusterReader) -> tuple[Kind, ...]:
-    """The kinds that the API server sends to the webhook; all kinds if that is unknown."""
+    """Return the kinds that the API server sends to the webhook; all kinds if that is unknown."""
     try:
         configuration = decode_configuration(await reader.get(MUTATING_WEBHOOKS, NAME))
     except (ApiError, msgspec.MsgspecError) as error:
@@ -89,22 +95,22 @@ async def _kinds(reader: ClusterReader) -> tuple[Kind, ...]:
     )
 
 
-def _wanted(arguments: Arguments, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+def _select(arguments: Arguments, kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
     return tuple(kind for kind in kinds if not arguments.kinds or kind.name in arguments.kinds)
 
 
 def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Kind, ...]) -> None:
-    found = scopes(policies, arguments.namespace, apart=arguments.form != "system")
+    scopes = scopes_of(policies, arguments.namespace, apart=arguments.form != "system")
     if arguments.tool == "argocd":
-        make = argocd.system if arguments.form == "system" else argocd.application
-        rules = make(found, kinds, installation=arguments.installation)
+        make = argocd_config_map if arguments.form == "system" else argocd_application
+        rules = make(scopes, kinds, installation=arguments.installation)
     else:
-        rules = {"ignore": flux.rules(found, kinds)}
+        rules = {"ignore": flux_rules(scopes, kinds)}
         rules = {"driftDetection": rules} if arguments.form == "helmrelease" else rules
     if arguments.output == "json":
         sys.stdout.buffer.write(json_text(rules))
         return
-    for line in _comments(found, kinds, policies):
+    for line in _comments(scopes, kinds, policies):
         print(f"# {clean(line)}")
     yaml.dump(
         rules,
@@ -117,7 +123,7 @@ def _print(arguments: Arguments, policies: list[CompiledPolicy], kinds: tuple[Ki
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Texts of several lines as they are, and each expression on one line, to be searched for."""
+    """Dumps texts of several lines unchanged, and each expression on a line that grep finds."""
 
 
 _Dumper.add_representer(
@@ -128,10 +134,10 @@ _Dumper.add_representer(
 )
 
 
-def _comments(found: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
-    """The comments above the rules."""
+def _comments(scopes: object, kinds: tuple[Kind, ...], policies: list[CompiledPolicy]) -> list[str]:
+    """Return the comments above the rules."""
     count = many(len(policies), "policy", "policies")
-    if not found:
+    if not scopes:
         return [f"nothing has to be ignored: {count}, and none sets anything"]
     if [kind.name for kind in kinds] == ["Pod"]:
         return ["for pods that are in Git; other pods never differ from Git"]

@@ -48,8 +48,16 @@ def manifests(
         ROLE_BINDINGS: {"roleRef": role, "subjects": [account]},
     }
     return [
-        (each, {"apiVersion": each.api_version, "kind": each.kind, "metadata": metadata, **body})
-        for each, body in bodies.items()
+        (
+            resource,
+            {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "metadata": metadata,
+                **body,
+            },
+        )
+        for resource, body in bodies.items()
     ]
 
 
@@ -57,7 +65,7 @@ def run(arguments: Arguments) -> int:
     """Grant or revoke; 0 done, 1 the API server refused, 2 no cluster or names that are none."""
     names = [("namespace", arguments.namespace, dns_label)]
     names += [("namespace of the installation", arguments.installed_in, dns_label)]
-    names += [("Secret name", each, dns_subdomain) for each in arguments.name]
+    names += [("Secret name", name, dns_subdomain) for name in arguments.name]
     for what, name, check in names:
         if faults := check(name):
             raise StartError(f'invalid {what} "{name}": {"; ".join(faults)}')

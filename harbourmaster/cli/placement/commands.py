@@ -55,8 +55,8 @@ class _Metric(argparse.Action):
             parser.error(f"argument {option_string}: invalid weight {text}: expected NAME WEIGHT")
         # One that is whole is written without a point.
         number = int(weight) if weight.is_integer() else weight
-        found = [*getattr(namespace, self.dest), (name, number, self.const)]
-        setattr(namespace, self.dest, found)
+        metrics = [*getattr(namespace, self.dest), (name, number, self.const)]
+        setattr(namespace, self.dest, metrics)
 
 
 def _add_new(actions: Commands) -> None:

@@ -58,14 +58,19 @@ async def _confirm(arguments: Arguments, client: Client) -> int:
 async def _waiting(arguments: Arguments, client: Client) -> dict[tuple[str, str], str]:
     """The message of each that waits, by namespace and name. Raises ApiError."""
     given = arguments.namespace
-    found = await collect(
+    applications = await collect(
         client,
         APPLICATIONS,
         _decode,
         namespace=(client.connection.namespace if given is None else given) or None,
         label_selector=arguments.selector or "",
     )
-    states = {key_of(each.metadata): condition(each.status.conditions, SCHEDULED) for each in found}
+    states = {
+        key_of(application.metadata): condition(application.status.conditions, SCHEDULED)
+        for application in applications
+    }
     return {
-        key: each.message for key, each in states.items() if each and each.reason == NOT_CONFIRMED
+        key: state.message
+        for key, state in states.items()
+        if state and state.reason == NOT_CONFIRMED
     }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE: Final = "default"
 _NUMBERS: Final = {"NaN", "Inf", "+Inf", "-Inf", "Infinity", "-Infinity"}
 _YEARS: Final = range(1970, 9000)
-"""Of times with which can be reckoned."""
+"""The years that are valid in ``now``; arithmetic with their dates cannot overflow."""
 
 
 class Expression(Struct, frozen=True):
@@ -52,21 +52,21 @@ class Parsed(Struct, frozen=True):
 
 
 class PlacementCase(Struct, frozen=True, rename="camel", kw_only=True):
-    """One line: all that a pass would see, and the object that is decided about."""
+    """A line of ``decide``: the objects of a cluster, and the one that is decided about."""
 
     id: Any = None
     now: str | float | None = None
     settings: Rules = Rules()
     objects: list[Raw] = []
     samples: dict[str, float | str | dict[str, float | str | dict[str, str]]] = {}
-    """By metric, and by cluster if each has a value; ``error`` says why nobody knows it."""
+    """Values by metric, and by cluster if they differ; ``error`` is why there is no value."""
     application: str | None = None
     cluster: str | None = None
     magnum_cluster: str | None = None
 
 
 class PlacementAnswer(Struct, frozen=True):
-    """What was decided, by names; ``chosen`` are those that tie."""
+    """A decision by the names of targets; ``chosen`` are those with the best score."""
 
     candidates: list[str]
     matched: list[str]
@@ -95,17 +95,17 @@ _decoders: Final = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.i
 
 
 def parse(arguments: Arguments) -> int:
-    """Read a constraint from each line; 1 where a line was not a case."""
-    return answer_file(arguments.file, parsed)
+    """Parse the constraint of each line; return 1 if a line is invalid."""
+    return answer_file(arguments.file, parse_line)
 
 
 def decide(arguments: Arguments) -> int:
-    """Decide each line's case; 1 where a line was none."""
-    return answer_file(arguments.file, decided)
+    """Decide the case of each line; return 1 if a line is invalid."""
+    return answer_file(arguments.file, decide_line)
 
 
-def parsed(line: bytes) -> Parsed:
-    """The answer to one line. Raises MalformedError."""
+def parse_line(line: bytes) -> Parsed:
+    """Parse the constraint of one line. Raises MalformedError."""
     given = decode(_expressions, line, "")
     try:
         constraint = PARSERS[given.kind](given.expression)
@@ -114,8 +114,8 @@ def parsed(line: bytes) -> Parsed:
     return Parsed(given.id, valid=True, canonical=constraint.canonical)
 
 
-def decided(line: bytes) -> Decided:
-    """Decide one case. Raises MalformedError."""
+def decide_line(line: bytes) -> Decided:
+    """Decide the case of one line. Raises MalformedError."""
     case = decode(_cases, line, "")
     readings: dict[ReadingKey, Reading] = {}
     for name, given in case.samples.items():
@@ -126,17 +126,19 @@ def decided(line: bytes) -> Decided:
 
 
 def answer(decision: Decision) -> PlacementAnswer:
-    """A decision by names."""
+    """Convert a decision: targets become their names."""
     excluded: dict[str, str] = {}
-    for each in decision.verdicts:
-        if each.reason:
-            label = each.target.label
+    for verdict in decision.verdicts:
+        if verdict.reason:
+            label = verdict.target.label
             # A cloud and a global one may have one name.
-            excluded[f"{each.target.kind}/{label}" if label in excluded else label] = each.reason
+            excluded[f"{verdict.target.kind}/{label}" if label in excluded else label] = (
+                verdict.reason
+            )
     ready = [
-        each.target.label
-        for each in decision.verdicts
-        if not each.target.unready and (not each.target.measured.fault or not each.reason)
+        verdict.target.label
+        for verdict in decision.verdicts
+        if not verdict.target.unready and (not verdict.target.measured.fault or not verdict.reason)
     ]
     return PlacementAnswer(
         candidates=ready,
@@ -176,12 +178,12 @@ def _objects(given: Iterable[Raw]) -> Iterable[Object]:
         decoder = _decoders.get(kind)
         if decoder is None:
             raise MalformedError(f"{at}.kind: '{kind}' is not one of {', '.join(KINDS)}")
-        found: Object = decode(decoder, raw, at)
-        namespace = found.metadata.namespace or _DEFAULT_NAMESPACE
+        obj: Object = decode(decoder, raw, at)
+        namespace = obj.metadata.namespace or _DEFAULT_NAMESPACE
         if kind.startswith("Global"):
             namespace = ""
-        metadata = msgspec.structs.replace(found.metadata, namespace=namespace)
-        yield msgspec.structs.replace(found, metadata=metadata)
+        metadata = msgspec.structs.replace(obj.metadata, namespace=namespace)
+        yield msgspec.structs.replace(obj, metadata=metadata)
 
 
 def _readings(
@@ -211,17 +213,17 @@ def _moment(given: str | float | None) -> datetime:
     if given is None:
         return datetime.now(UTC)
     try:
-        found = (
+        moment = (
             times.parse_rfc3339(given)
             if isinstance(given, str)
             else datetime.fromtimestamp(given, UTC)
         )
     except (ValueError, OverflowError, OSError):
-        found = None
-    if found is None or found.year not in _YEARS:
+        moment = None
+    if moment is None or moment.year not in _YEARS:
         text = f"now: '{given}' is not a time: write for example 2026-01-31T12:00:00Z"
         raise MalformedError(text)
-    return found
+    return moment
 
 
 def _place(text: str) -> ObjectKey:

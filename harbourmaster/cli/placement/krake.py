@@ -11,13 +11,15 @@ import yaml
 from msgspec import Struct
 
 from harbourmaster.api.names import label_value, qualified_name
-from harbourmaster.cli.placement.krake_names import (
+from harbourmaster.cli.placement.objects import (
+    fault_of,
+    kubeconfig_secret,
     metric_constraint,
     metric_name,
     namespace_name,
     object_name,
+    without_empty,
 )
-from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.kube.untrusted_kubeconfig import access_from
 from harbourmaster.placement.confirmation import CONFIRMED, CURRENT_CLUSTER
@@ -36,7 +38,7 @@ class RefusedError(ValueError):
 
 
 class KrakeObject(Struct, frozen=True):
-    """An object of Krake's: which one, and what it says."""
+    """An object of Krake's: its identity and its content."""
 
     api: str
     kind: str
@@ -61,14 +63,14 @@ class KrakeConversion(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Kind, namespace and name of what it is now."""
-        found = self.objects[-1]
-        metadata = found["metadata"]
-        return found["kind"], metadata.get("namespace", ""), metadata["name"]
+        """Kind, namespace and name of the converted object."""
+        converted = self.objects[-1]
+        metadata = converted["metadata"]
+        return converted["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-class _Taking:
-    """One object while it is converted."""
+class _Converter:
+    """Converts one object, and collects notes for its owner."""
 
     def __init__(self, source: KrakeObject, *, drop_hooks: bool) -> None:
         self.source = source
@@ -76,62 +78,63 @@ class _Taking:
         self.spec = source.spec
         self.notes: list[str] = []
         self.before: list[dict[str, Any]] = []
-        """Objects that the one needs."""
+        """Further objects that the converted one needs."""
 
     def note(self, text: str) -> None:
         self.notes.append(f"{self.source}: {text}")
 
-    def left_out(self, *fields: str, why: str = "has no meaning here") -> None:
-        """Note fields that are set and not taken over."""
+    def note_left_out(self, *fields: str, why: str = "has no meaning here") -> None:
+        """Note fields that are set and not converted."""
         for field in fields:
             if self.spec.get(field) not in (None, "", [], {}, False):
                 self.note(f"spec.{field} {why}: left out")
 
-    def named(self, old: object, at: str, make: Callable[[str], str]) -> str:
-        """A legal form of a name. Raises RefusedError if it has none."""
-        if not isinstance(old, str) or not old:
+    def legal_name(self, krake_name: object, at: str, make: Callable[[str], str]) -> str:
+        """Return a legal form of a name. Raises RefusedError if it has none."""
+        if not isinstance(krake_name, str) or not krake_name:
             raise RefusedError(f"{at} is missing")
-        name = make(old)
+        name = make(krake_name)
         if not name:
             raise RefusedError(
-                f"{at}: {old}: none of its characters is valid in a name: rename it first"
+                f"{at}: {krake_name}: none of its characters is valid in a name: rename it first"
             )
-        if name != old:
-            self.note(f"{at}: {old} is {name} here")
+        if name != krake_name:
+            self.note(f"{at}: {krake_name} is {name} here")
         return name
 
-    def metrics(self, found: object) -> list[Fields]:
-        """References to metrics."""
+    def metrics(self, metrics: object) -> list[Fields]:
+        """Convert references to metrics."""
         references = []
-        for index, each in enumerate(_list(found, "spec.metrics")):
+        for index, item in enumerate(_list(metrics, "spec.metrics")):
             at = f"spec.metrics[{index}]"
-            reference = _fields(each, at)
-            kept = {
-                "name": self.named(reference.get("name"), at, metric_name),
-                "weight": reference.get("weight"),
-                "scope": "Namespaced" if reference.get("namespaced") else "Global",
-            }
-            references.append(kept)
+            fields = _fields(item, at)
+            references.append(
+                {
+                    "name": self.legal_name(fields.get("name"), at, metric_name),
+                    "weight": fields.get("weight"),
+                    "scope": "Namespaced" if fields.get("namespaced") else "Global",
+                }
+            )
         return references
 
     def constraints(self, of: str) -> Fields:
         """Constraints on targets of one kind."""
         at = f"spec.constraints.{of}"
-        found = _fields(_fields(self.spec.get("constraints"), "spec.constraints").get(of), at)
+        constraints = _fields(_fields(self.spec.get("constraints"), "spec.constraints").get(of), at)
         metrics = []
-        for index, text in enumerate(_list(found.get("metrics"), f"{at}.metrics")):
+        for index, text in enumerate(_list(constraints.get("metrics"), f"{at}.metrics")):
             here = metric_constraint(str(text))
             if here != text:
                 self.note(f"{at}.metrics[{index}]: '{text}' is '{here}' here")
             metrics.append(here)
-        return filled(
-            labels=_list(found.get("labels"), f"{at}.labels"),
+        return without_empty(
+            labels=_list(constraints.get("labels"), f"{at}.labels"),
             metrics=metrics,
-            customResources=_list(found.get("custom_resources"), f"{at}.custom_resources"),
+            customResources=_list(constraints.get("custom_resources"), f"{at}.custom_resources"),
         )
 
     def backoff(self) -> Fields:
-        """Empty where it is as everywhere."""
+        """Return the back-off, empty if it is the default."""
         given = {}
         for field, old, least, instead in (
             ("delaySeconds", "backoff_delay", 0, 0),
@@ -165,7 +168,7 @@ def source_of(value: Fields) -> KrakeObject:
     )
 
 
-def taken(
+def convert_object(
     source: KrakeObject, default_namespace: str, *, drop_hooks: bool = False
 ) -> KrakeConversion:
     """Convert an object. Raises RefusedError."""
@@ -174,141 +177,150 @@ def taken(
         raise RefusedError(
             _REFUSED.get(source.kind, f"{source.api}/{source.kind} has no equivalent here")
         )
-    taking = _Taking(source, drop_hooks=drop_hooks)
+    converter = _Converter(source, drop_hooks=drop_hooks)
     long_metric = source.kind in {"Metric", "GlobalMetric"}
-    name = taking.named(source.name, "metadata.name", metric_name if long_metric else object_name)
+    name = converter.legal_name(
+        source.name, "metadata.name", metric_name if long_metric else object_name
+    )
     metadata: Fields = {"name": name}
     if not source.kind.startswith("Global"):
         namespace = source.namespace or default_namespace
-        metadata["namespace"] = taking.named(namespace, "metadata.namespace", namespace_name)
+        metadata["namespace"] = converter.legal_name(
+            namespace, "metadata.namespace", namespace_name
+        )
     if source.labels:
         metadata["labels"] = _labels(source.labels)
-    spec = convert(taking, metadata)
-    found = {
+    spec = convert(converter, metadata)
+    converted = {
         "apiVersion": API_VERSION,
         "kind": source.kind,
         "metadata": metadata,
         **({"spec": spec} if spec else {}),
     }
-    if fault := fault_of(found):
+    if fault := fault_of(converted):
         raise RefusedError(fault)
-    return KrakeConversion(source, (*taking.before, found), tuple(taking.notes))
+    return KrakeConversion(source, (*converter.before, converted), tuple(converter.notes))
 
 
-def _application(taking: _Taking, metadata: Fields) -> Fields:
-    spec = taking.spec
+def _application(converter: _Converter, metadata: Fields) -> Fields:
+    spec = converter.spec
     manifests = _list(spec.get("manifest"), "spec.manifest")
     if not manifests:
         given = [field for field in ("tosca", "csar") if spec.get(field)]
         told = f"it is given by {given[0]} only" if given else "it has no manifest"
         raise RefusedError(f"{told}: write what it consists of as spec.manifest")
-    taking.left_out("tosca", "csar", why="is ignored, because there is a manifest")
-    taking.left_out("observer_schema", why="is not needed: every field of a manifest is enforced")
-    _check_hooks(taking)
-    taking.left_out(
+    converter.note_left_out("tosca", "csar", why="is ignored, because there is a manifest")
+    converter.note_left_out(
+        "observer_schema", why="is not needed: every field of a manifest is enforced"
+    )
+    _check_hooks(converter)
+    converter.note_left_out(
         "auto_cluster_create", why="is not supported: create a Cluster without a kubeconfig"
     )
     if spec.get("storage_migration") not in (None, "none"):
-        taking.left_out("storage_migration", why="is not supported")
-    _keep_cluster(taking, metadata)
+        converter.note_left_out("storage_migration", why="is not supported")
+    _keep_cluster(converter, metadata)
     migration = _fields(spec.get("constraints"), "spec.constraints").get("migration")
-    return filled(
-        constraints=filled(
+    return without_empty(
+        constraints=without_empty(
             migration=False if migration is False else None,
-            cluster=taking.constraints("cluster"),
+            cluster=converter.constraints("cluster"),
         ),
-        backoff=taking.backoff(),
+        backoff=converter.backoff(),
         manifests=manifests,
     )
 
 
-def _check_hooks(taking: _Taking) -> None:
+def _check_hooks(converter: _Converter) -> None:
     """Raises RefusedError for hooks that were not given up."""
-    hooks = ", ".join(map(str, _list(taking.spec.get("hooks"), "spec.hooks")))
-    if hooks and not taking.drop_hooks:
+    hooks = ", ".join(map(str, _list(converter.spec.get("hooks"), "spec.hooks")))
+    if hooks and not converter.drop_hooks:
         raise RefusedError(
             f"spec.hooks: {hooks} would not run here: have a preStop hook or a Job of the manifest "
             "do what they do, then convert it with --drop-hooks"
         )
-    taking.left_out("hooks", why="do not run here (--drop-hooks)")
+    converter.note_left_out("hooks", why="do not run here (--drop-hooks)")
 
 
-def _keep_cluster(taking: _Taking, metadata: Fields) -> None:
+def _keep_cluster(converter: _Converter, metadata: Fields) -> None:
     """Have the application stay where it runs, once a person has confirmed it."""
-    if taking.source.current:
+    if converter.source.current:
         # It is of the same namespace, as here.
-        name = object_name(taking.source.current)
+        name = object_name(converter.source.current)
         metadata["annotations"] = {CONFIRMED: "false", CURRENT_CLUSTER: name}
         todo = f"run harbourmaster placement confirm {metadata['name']} -n {metadata['namespace']}"
-        taking.note(f"it stays on Cluster {name}, and nothing is done until you {todo}")
+        converter.note(f"it stays on Cluster {name}, and nothing is done until you {todo}")
 
 
-def _cluster(taking: _Taking, metadata: Fields) -> Fields:
-    spec = taking.spec
+def _cluster(converter: _Converter, metadata: Fields) -> Fields:
+    spec = converter.spec
     kubeconfig = spec.get("kubeconfig")
     reference = {}
     if kubeconfig:
         text = kubeconfig if isinstance(kubeconfig, str) else yaml.safe_dump(kubeconfig)
         secret = kubeconfig_secret(metadata["name"], metadata["namespace"], text.encode())
-        taking.before.append(secret)
+        converter.before.append(secret)
         reference = {"name": secret["metadata"]["name"]}
-        taking.note(f"its kubeconfig is in Secret {metadata['namespace']}/{reference['name']}")
+        converter.note(f"its kubeconfig is in Secret {metadata['namespace']}/{reference['name']}")
         try:
             access_from(text.encode(), "the kubeconfig")
         except ConnectionSettingsError as error:
-            taking.note(f"the controller will refuse it: {error}")
+            converter.note(f"the controller will refuse it: {error}")
     else:
-        taking.note(
+        converter.note(
             "it has no kubeconfig: it is assigned a cloud, in which a provisioner must create it"
         )
-    taking.left_out("tosca", why="is ignored: the provisioner of the cluster needs it")
-    return filled(
+    converter.note_left_out("tosca", why="is ignored: the provisioner of the cluster needs it")
+    return without_empty(
         kubeconfigSecretRef=reference,
         customResources=_list(spec.get("custom_resources"), "spec.custom_resources"),
-        metrics=taking.metrics(spec.get("metrics")),
+        metrics=converter.metrics(spec.get("metrics")),
         inheritMetrics=True if spec.get("inherit_metrics") else None,
-        inheritLabels=True if taking.source.metadata.get("inherit_labels") else None,
-        constraints=filled(cloud=taking.constraints("cloud")),
-        backoff=taking.backoff(),
+        inheritLabels=True if converter.source.metadata.get("inherit_labels") else None,
+        constraints=without_empty(cloud=converter.constraints("cloud")),
+        backoff=converter.backoff(),
     )
 
 
-def _cloud(taking: _Taking, _metadata: Fields) -> Fields:
-    kind = taking.spec.get("type")
-    own = _fields(taking.spec.get(str(kind)), f"spec.{kind}")
+def _cloud(converter: _Converter, _metadata: Fields) -> Fields:
+    kind = converter.spec.get("type")
+    own = _fields(converter.spec.get(str(kind)), f"spec.{kind}")
     if own.get("auth"):
-        taking.note(
+        converter.note(
             f"spec.{kind}.auth: credentials are not converted: the provisioner of clusters "
             "needs them"
         )
     provisioner = _fields(own.get("infrastructure_provider"), "infrastructure_provider")
-    return filled(
-        metrics=taking.metrics(own.get("metrics")),
-        provider=filled(
+    return without_empty(
+        metrics=converter.metrics(own.get("metrics")),
+        provider=without_empty(
             type=kind, url=own.get("url"), infrastructureProvider=provisioner.get("name")
         ),
     )
 
 
-def _project(taking: _Taking, _metadata: Fields) -> Fields:
-    taking.left_out("auth", why="holds credentials, which the provisioner of clusters needs")
-    taking.left_out("url", why="is for the provisioner of clusters")
-    return filled(
-        template=taking.spec.get("template"), metrics=taking.metrics(taking.spec.get("metrics"))
+def _project(converter: _Converter, _metadata: Fields) -> Fields:
+    converter.note_left_out(
+        "auth", why="holds credentials, which the provisioner of clusters needs"
+    )
+    converter.note_left_out("url", why="is for the provisioner of clusters")
+    return without_empty(
+        template=converter.spec.get("template"),
+        metrics=converter.metrics(converter.spec.get("metrics")),
     )
 
 
-def _magnum_cluster(taking: _Taking, _metadata: Fields) -> Fields:
-    return filled(
-        masterCount=taking.spec.get("master_count"),
-        nodeCount=taking.spec.get("node_count"),
-        metrics=taking.metrics(taking.spec.get("metrics")),
-        constraints=filled(project=taking.constraints("project")),
+def _magnum_cluster(converter: _Converter, _metadata: Fields) -> Fields:
+    return without_empty(
+        masterCount=converter.spec.get("master_count"),
+        nodeCount=converter.spec.get("node_count"),
+        metrics=converter.metrics(converter.spec.get("metrics")),
+        constraints=without_empty(project=converter.constraints("project")),
     )
 
 
-def _metric(taking: _Taking, _metadata: Fields) -> Fields:
-    spec = taking.spec
+def _metric(converter: _Converter, _metadata: Fields) -> Fields:
+    spec = converter.spec
     for bound in ("min", "max"):
         if spec.get(bound) is None:
             raise RefusedError(f"spec.{bound} is missing")
@@ -316,19 +328,19 @@ def _metric(taking: _Taking, _metadata: Fields) -> Fields:
     return {
         "min": spec["min"],
         "max": spec["max"],
-        **filled(allowedValues=_list(spec.get("allowed_values"), "spec.allowed_values")),
+        **without_empty(allowedValues=_list(spec.get("allowed_values"), "spec.allowed_values")),
         "provider": {
-            "name": taking.named(provider.get("name"), "spec.provider.name", object_name),
-            "metric": provider.get("metric") or taking.source.name,
+            "name": converter.legal_name(provider.get("name"), "spec.provider.name", object_name),
+            "metric": provider.get("metric") or converter.source.name,
         },
     }
 
 
-def _provider(taking: _Taking, _metadata: Fields) -> Fields:
-    kind = taking.spec.get("type")
+def _provider(converter: _Converter, _metadata: Fields) -> Fields:
+    kind = converter.spec.get("type")
     if kind not in {"prometheus", "kafka", "static"}:
         raise RefusedError(f"spec.type: unknown provider type {kind}")
-    own = _fields(taking.spec.get(kind), f"spec.{kind}")
+    own = _fields(converter.spec.get(kind), f"spec.{kind}")
     if kind == "static":
         return {"type": kind, kind: {"metrics": _fields(own.get("metrics"), "spec.static.metrics")}}
     fields = {
@@ -337,10 +349,10 @@ def _provider(taking: _Taking, _metadata: Fields) -> Fields:
         "comparisonColumn": own.get("comparison_column"),
         "valueColumn": own.get("value_column"),
     }
-    return {"type": kind, kind: filled(**fields)}
+    return {"type": kind, kind: without_empty(**fields)}
 
 
-_KINDS: Final[dict[tuple[str, str], Callable[[_Taking, Fields], Fields]]] = {
+_KINDS: Final[dict[tuple[str, str], Callable[[_Converter, Fields], Fields]]] = {
     ("kubernetes", "Application"): _application,
     ("kubernetes", "Cluster"): _cluster,
     ("infrastructure", "Cloud"): _cloud,
@@ -360,9 +372,9 @@ _REFUSED: Final = {
 }
 
 
-def _labels(found: object) -> dict[str, str]:
+def _labels(given: object) -> dict[str, str]:
     """The labels, unchanged, since constraints name their keys and values."""
-    labels = _fields(found, "metadata.labels")
+    labels = _fields(given, "metadata.labels")
     for key, value in labels.items():
         wrong = qualified_name(str(key)) or (
             label_value(value) if isinstance(value, str) else ["a label value is text"]
@@ -373,17 +385,17 @@ def _labels(found: object) -> dict[str, str]:
     return labels
 
 
-def _fields(found: object, at: str) -> Fields:
-    if found is None:
+def _fields(value: object, at: str) -> Fields:
+    if value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise RefusedError(f"{at}: expected an object")
-    return found
+    return value
 
 
-def _list(found: object, at: str) -> list[Any]:
-    if found is None:
+def _list(value: object, at: str) -> list[Any]:
+    if value is None:
         return []
-    if not isinstance(found, list):
+    if not isinstance(value, list):
         raise RefusedError(f"{at}: expected a list")
-    return found
+    return value

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from harbourmaster.cli.live.files import dump, read_paths
-from harbourmaster.cli.placement.krake import KrakeConversion, RefusedError, source_of, taken
+from harbourmaster.cli.placement.krake import (
+    KrakeConversion,
+    RefusedError,
+    convert_object,
+    source_of,
+)
 from harbourmaster.serving.documents import Problem
 from harbourmaster.telemetry.text import clean
 
@@ -28,19 +33,19 @@ _WEIGHTED: Final = (
 class Outcome(Struct, frozen=True):
     """The objects in the order of their sources, and the lines of the report."""
 
-    taken: tuple[KrakeConversion, ...]
+    converted: tuple[KrakeConversion, ...]
     notes: tuple[str, ...]
     refused: tuple[str, ...]
 
 
 def import_krake(arguments: Arguments) -> int:
-    """Print what can be taken over; 1 if something cannot."""
+    """Print the converted objects; return 1 if some cannot be converted."""
     # Krake's command line prints lists as arrays.
     documents = read_paths(arguments.files, arrays=True)
-    outcome = imported(documents, arguments.namespace, drop_hooks=arguments.drop_hooks)
+    outcome = convert_documents(documents, arguments.namespace, drop_hooks=arguments.drop_hooks)
     separator = ""
-    for each in outcome.taken:
-        for obj in each.objects:
+    for conversion in outcome.converted:
+        for obj in conversion.objects:
             sys.stdout.write(separator + dump(obj))
             separator = "---\n"
     for line in outcome.notes:
@@ -50,11 +55,11 @@ def import_krake(arguments: Arguments) -> int:
     return 1 if outcome.refused else 0
 
 
-def imported(
+def convert_documents(
     documents: Iterable[Document | Problem], default_namespace: str, *, drop_hooks: bool = False
 ) -> Outcome:
-    """Convert the objects; of those that would become the same object, none is taken."""
-    found: list[KrakeConversion] = []
+    """Convert the objects; objects that would get the same name are refused."""
+    conversions: list[KrakeConversion] = []
     refused: list[str] = []
     for document in documents:
         if isinstance(document, Problem):
@@ -66,29 +71,29 @@ def imported(
             refused.append(str(document.problem(str(error))))
             continue
         try:
-            found.append(taken(source, default_namespace, drop_hooks=drop_hooks))
+            conversions.append(convert_object(source, default_namespace, drop_hooks=drop_hooks))
         except RefusedError as error:
             refused.append(str(document.problem(f"{source}: {error}")))
-    kept, collided = _apart(found)
+    kept, collided = _split_by_name(conversions)
     refused += collided
-    notes = [note for each in kept for note in each.notes]
-    if _has_metric_constraint(each.objects[-1] for each in kept):
+    notes = [note for conversion in kept for note in conversion.notes]
+    if _has_metric_constraint(conversion.objects[-1] for conversion in kept):
         notes.append(_WEIGHTED)
-    namespaces = sorted({each.key[1] for each in kept} - {"", "default"})
+    namespaces = sorted({conversion.key[1] for conversion in kept} - {"", "default"})
     if namespaces:
         notes.append(f"create these namespaces first: {', '.join(namespaces)}")
     return Outcome(tuple(kept), tuple(notes), tuple(refused))
 
 
-def _apart(found: list[KrakeConversion]) -> tuple[list[KrakeConversion], list[str]]:
-    """The objects whose new names are unique, and why the others are refused."""
+def _split_by_name(conversions: list[KrakeConversion]) -> tuple[list[KrakeConversion], list[str]]:
+    """Return the objects whose new names are unique, and why the others are refused."""
     of_key: dict[tuple[str, str, str], list[KrakeConversion]] = defaultdict(list)
     of_namespace: dict[str, set[str]] = defaultdict(set)
-    for each in found:
-        of_key[each.key].append(each)
-        namespace = each.key[1]
+    for conversion in conversions:
+        of_key[conversion.key].append(conversion)
+        namespace = conversion.key[1]
         if namespace:
-            of_namespace[namespace].add(each.source.namespace or namespace)
+            of_namespace[namespace].add(conversion.source.namespace or namespace)
     refused = []
     for namespace, olds in sorted(of_namespace.items()):
         if len(olds) > 1:
@@ -97,10 +102,12 @@ def _apart(found: list[KrakeConversion]) -> tuple[list[KrakeConversion], list[st
     for (kind, namespace, name), same in of_key.items():
         if len(same) > 1:
             place = f"{kind} {namespace}/{name}".replace(" /", " ")
-            listed = " and ".join(str(one.source) for one in same)
+            listed = " and ".join(str(conversion.source) for conversion in same)
             refused.append(f"{listed} would both be {place}: rename one or leave one out")
     kept = [
-        each for each in found if len(of_key[each.key]) == 1 and len(of_namespace[each.key[1]]) <= 1
+        conversion
+        for conversion in conversions
+        if len(of_key[conversion.key]) == 1 and len(of_namespace[conversion.key[1]]) <= 1
     ]
     return kept, refused
 

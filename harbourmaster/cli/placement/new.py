@@ -9,8 +9,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harbourmaster.cli.live.files import dump, manifests_in, read_paths
-from harbourmaster.cli.placement.krake_names import metric_constraint, metric_name, object_name
-from harbourmaster.cli.placement.objects import fault_of, filled, kubeconfig_secret
+from harbourmaster.cli.placement.objects import (
+    fault_of,
+    kubeconfig_secret,
+    metric_constraint,
+    metric_name,
+    object_name,
+    without_empty,
+)
 from harbourmaster.placement.model import API_VERSION
 from harbourmaster.serving.documents import Problem
 from harbourmaster.serving.settings import StartError
@@ -48,15 +54,15 @@ class _New:
 
     def constraints(self) -> dict[str, Any]:
         given = self.arguments
-        found = []
+        metrics = []
         for text in given.metric_constraints:
             here = metric_constraint(text)
             if here != text:
                 self.notes.append(f"constraint '{text}' is '{here}' here")
-            found.append(here)
-        return filled(
+            metrics.append(here)
+        return without_empty(
             labels=given.label_constraints,
-            metrics=found,
+            metrics=metrics,
             customResources=given.resource_constraints,
         )
 
@@ -66,22 +72,22 @@ class _New:
         metadata: dict[str, Any] = {
             "name": self.legal(given.name, object_name(given.name), "name"),
             "namespace": given.namespace,
-            **filled(labels=dict(given.labels)),
+            **without_empty(labels=dict(given.labels)),
         }
         made = {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata, "spec": spec}
         if fault := fault_of(made):
             raise StartError(fault)
         for note in self.notes:
             print(note, file=sys.stderr)
-        sys.stdout.write("---\n".join(dump(each) for each in (*before, made)))
+        sys.stdout.write("---\n".join(dump(obj) for obj in (*before, made)))
         return 0
 
 
 def application(arguments: Arguments) -> int:
     """Print an Application."""
     new = _New(arguments, "Application")
-    spec = filled(
-        constraints=filled(
+    spec = without_empty(
+        constraints=without_empty(
             migration=False if arguments.disable_migration else None, cluster=new.constraints()
         ),
         manifests=_manifests(arguments.manifests),
@@ -97,13 +103,13 @@ def cluster(arguments: Arguments) -> int:
         content = arguments.kubeconfig.read_bytes()
         made = kubeconfig_secret(arguments.name, arguments.namespace, content)
         secret, before = made["metadata"]["name"], [made]
-    spec = filled(
-        kubeconfigSecretRef=filled(name=secret),
+    spec = without_empty(
+        kubeconfigSecretRef=without_empty(name=secret),
         customResources=arguments.custom_resources,
         metrics=new.metrics(),
         inheritMetrics=arguments.inherit_metrics or None,
         inheritLabels=arguments.inherit_labels or None,
-        constraints=filled(cloud=new.constraints()),
+        constraints=without_empty(cloud=new.constraints()),
     )
     return new.print(spec, before)
 
@@ -111,11 +117,11 @@ def cluster(arguments: Arguments) -> int:
 def magnumcluster(arguments: Arguments) -> int:
     """Print a MagnumCluster."""
     new = _New(arguments, "MagnumCluster")
-    spec = filled(
+    spec = without_empty(
         masterCount=arguments.master_count,
         nodeCount=arguments.node_count,
         metrics=new.metrics(),
-        constraints=filled(project=new.constraints()),
+        constraints=without_empty(project=new.constraints()),
     )
     return new.print(spec)
 
@@ -123,13 +129,13 @@ def magnumcluster(arguments: Arguments) -> int:
 def project(arguments: Arguments) -> int:
     """Print a Project."""
     new = _New(arguments, "Project")
-    return new.print(filled(template=arguments.template, metrics=new.metrics()))
+    return new.print(without_empty(template=arguments.template, metrics=new.metrics()))
 
 
 def _manifests(paths: list[Path]) -> list[dict[str, Any]]:
-    found = []
+    manifests = []
     for document in manifests_in(read_paths(paths)):
         if isinstance(document, Problem):
             raise StartError(str(document))
-        found.append(document.value)
-    return found
+        manifests.append(document.value)
+    return manifests

@@ -3,16 +3,62 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+import re
+from hashlib import sha256
+from typing import Any, Final
 
 import msgspec
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.cli.placement.krake_names import object_name
+from harbourmaster.api.names import MAX_LABEL, MAX_SUBDOMAIN
+from harbourmaster.placement.errors import ConstraintError
+from harbourmaster.placement.lexer import LONGEST_NAME
+from harbourmaster.placement.metrics import parse_metric
 from harbourmaster.placement.validation import CHECKS
 
+_ILLEGAL: Final = re.compile(r"[^a-z0-9.]")
+_ILLEGAL_IN_LABEL: Final = re.compile(r"[^a-z0-9]")
+_DIGEST_LENGTH: Final = 8
 
-def filled(**fields: object) -> dict[str, Any]:
+
+def object_name(old: str, longest: int = MAX_SUBDOMAIN) -> str:
+    """The name as a DNS subdomain, the same one where it is one; empty where nothing is left."""
+    parts = (word.strip("-") for word in _ILLEGAL.sub("-", old.lower()).split("."))
+    return _cut(".".join(filter(None, parts)), old, longest)
+
+
+def metric_name(old: str) -> str:
+    """The name of a metric, which is also used in constraints."""
+    return object_name(old, LONGEST_NAME)
+
+
+def namespace_name(old: str) -> str:
+    """The name of a namespace: a DNS label."""
+    return _cut(_ILLEGAL_IN_LABEL.sub("-", old.lower()).strip("-"), old, MAX_LABEL)
+
+
+def metric_constraint(text: str) -> str:
+    """The constraint with its metric's name made legal, otherwise as it was written.
+
+    What is not a constraint stays as it is, and validation reports it.
+    """
+    try:
+        key = parse_metric(text).key
+    except ConstraintError:
+        return text
+    legal = metric_name(key)
+    return text.replace(key, legal, 1) if legal else text
+
+
+def _cut(name: str, old: str, longest: int) -> str:
+    """Names that are cut must differ where the whole ones did."""
+    if len(name) <= longest:
+        return name
+    digest = sha256(old.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: longest - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
+def without_empty(**fields: object) -> dict[str, Any]:
     """The fields without those that say nothing."""
     return {name: value for name, value in fields.items() if value not in (None, [], {}, "")}
 

@@ -38,7 +38,7 @@ _UNDECIDED: Final = "  nothing was decided yet: is placement switched on (placem
 
 
 class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """What ``--output json`` prints."""
+    """The output of ``--output json``."""
 
     application: str
     generation: int
@@ -54,7 +54,7 @@ class ShownApplication(Struct, frozen=True, rename="camel", omit_defaults=True, 
 
 
 def why(arguments: Arguments) -> int:
-    """Print the record; 0 found, 1 not found or not readable, 2 no cluster."""
+    """Print the record; return 1 if the application cannot be read, 2 without a cluster."""
     return run_with_client(arguments, partial(_why, arguments))
 
 
@@ -62,7 +62,7 @@ async def _why(arguments: Arguments, client: Client) -> int:
     namespace, name = subject_of(arguments, arguments.application, client.connection.namespace)
     shown = f"{namespace}/{name}"
     try:
-        found = msgspec.json.decode(
+        application = msgspec.json.decode(
             await client.get(APPLICATIONS, name, namespace), type=Application
         )
     except NotFoundError as error:
@@ -74,17 +74,17 @@ async def _why(arguments: Arguments, client: Client) -> int:
     except (msgspec.DecodeError, ValueError) as error:
         complain(f"{shown} can't be read: {error}")
         return LEFT
-    report = reported(found)
+    report = report_of(application)
     print_out(arguments, report, lines(report))
     return DONE if report.decision is not None else LEFT
 
 
-def reported(found: Application) -> ShownApplication:
-    """The report about an application."""
-    status = found.status
+def report_of(application: Application) -> ShownApplication:
+    """Return the report about an application."""
+    status = application.status
     return ShownApplication(
-        application=found.metadata.key,
-        generation=found.metadata.generation,
+        application=application.metadata.key,
+        generation=application.metadata.generation,
         scheduled_generation=status.scheduled_generation,
         phase=status.phase,
         scheduled_to=_name(status.scheduled_to),
@@ -100,9 +100,9 @@ def reported(found: Application) -> ShownApplication:
 def lines(shown: ShownApplication) -> Iterator[str]:
     """The lines of the text output."""
     yield f"{shown.application}: {_where(shown)}"
-    found = shown.scheduled
-    if found is not None and found.status == FALSE:
-        yield f"  {found.reason}: {found.message}"
+    scheduled = shown.scheduled
+    if scheduled is not None and scheduled.status == FALSE:
+        yield f"  {scheduled.reason}: {scheduled.message}"
         if shown.next_retry_time:
             yield f"  the next try is at {shown.next_retry_time}"
     if shown.generation != shown.scheduled_generation and shown.scheduled_to:
@@ -113,7 +113,7 @@ def lines(shown: ShownApplication) -> Iterator[str]:
     decision = shown.decision
     if decision is None:
         # What waits for a confirmation has a condition, but no record.
-        yield from () if found else (_UNDECIDED,)
+        yield from () if scheduled else (_UNDECIDED,)
         return
     to = f" to '{decision.chosen}'" if decision.chosen else ""
     yield f"{decision.time}, generation {decision.generation}: {decision.outcome}{to}"
@@ -141,18 +141,18 @@ def _where(shown: ShownApplication) -> str:
     return f"{text}, and runs on '{shown.running_on}'" if shown.running_on else text
 
 
-def _candidate(found: CandidateRecord, *, is_chosen: bool) -> Iterator[str]:
+def _candidate(candidate: CandidateRecord, *, is_chosen: bool) -> Iterator[str]:
     mark = "*" if is_chosen else " "
-    if found.reason:
-        yield f"  {mark} {found.cluster}: out, {found.reason}"
-    elif found.score is None:
-        yield f"  {mark} {found.cluster}: matches, not compared"
+    if candidate.reason:
+        yield f"  {mark} {candidate.cluster}: out, {candidate.reason}"
+    elif candidate.score is None:
+        yield f"  {mark} {candidate.cluster}: matches, not compared"
     else:
-        yield f"  {mark} {found.cluster}: {found.score:.6g}"
-    for term in found.terms:
+        yield f"  {mark} {candidate.cluster}: {candidate.score:.6g}"
+    for term in candidate.terms:
         yield f"      {_term(term)}"
-    if found.stickiness:
-        yield f"      stickiness 1 x {found.stickiness:g}, because it is the current cluster"
+    if candidate.stickiness:
+        yield f"      stickiness 1 x {candidate.stickiness:g}, because it is the current cluster"
 
 
 def _term(term: Term) -> str:

@@ -25,7 +25,7 @@ KINDS: Final = (
     "replicationcontrollers,jobs,cronjobs,"
     "clusterpodschedulingpolicies,podschedulingpolicies"
 )
-"""What a dump should hold."""
+"""The kinds that a dump should contain."""
 _EXAMPLES: Final = f"""examples:
   harbourmaster preview -f new-policy.yaml --cluster
   harbourmaster preview --delete shop/old-policy --cluster

@@ -1,4 +1,4 @@
-"""What two sets of policies make of one object: the server's own answers, side by side."""
+"""Compares the server's answers for one object under two sets of policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _objects: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Difference(Struct, frozen=True):
-    """What changes in an object, and the pod as it would be made, by either set of policies."""
+    """The changes of an object, and its pod under either set of policies."""
 
     changes: tuple[Change, ...]
     warnings: tuple[str, ...]
@@ -35,29 +35,31 @@ class Difference(Struct, frozen=True):
     then: dict[str, Any]
 
 
-def difference(
+def compare_reviews(
     kind: Kind, namespace: str, raw: Raw, now: Engine, then: Engine
 ) -> Difference | None:
-    """What the policies of ``then`` do otherwise with a new object; None where that is nothing.
+    """Compare the reviews of a new object; None if they are equal.
 
-    Raises MalformedError for anything but an object.
+    Raises MalformedError if ``raw`` is not an object.
     """
-    pod = None if kind.is_template else _unplaced(decode(_objects, raw, ""))
+    pod = None if kind.is_template else _without_node(decode(_objects, raw, ""))
     body = creation_of(
         raw if pod is None else pod, (kind.group, kind.version, kind.name), namespace
     )
     before, after = (answer(body, engine)[1].verdict for engine in (now, then))
     if before.response is after.response or before.response == after.response:
         return None
-    found = decode(_objects, raw, "") if pod is None else pod
-    pods = [pod_of(patched(found, each), kind, namespace) for each in (before, after)]
-    old, new = (each.get("spec") or {} for each in pods)
+    obj = decode(_objects, raw, "") if pod is None else pod
+    pods = [pod_of(patched(obj, verdict), kind, namespace) for verdict in (before, after)]
+    old, new = (pod.get("spec") or {} for pod in pods)
     changes = tuple(
         Change(field, old.get(field), new.get(field))
         for field in OWNED
         if after.response.allowed and old.get(field) != new.get(field)
     )
-    warnings = [each for each in after.response.warnings if each not in before.response.warnings]
+    warnings = [
+        warning for warning in after.response.warnings if warning not in before.response.warnings
+    ]
     if not after.response.allowed:
         warnings.append(f"denied: {after.response.reason}")
     if not changes and not warnings:
@@ -65,8 +67,8 @@ def difference(
     return Difference(changes, tuple(cut(warning, MAX_WARNING) for warning in warnings), *pods)
 
 
-def _unplaced(pod: Json) -> Json:
-    """The pod as it was before its scheduler, and as one that is made anew would be."""
+def _without_node(pod: Json) -> Json:
+    """Return the pod as before its scheduling, which is also what a recreated pod is."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return pod
@@ -74,22 +76,22 @@ def _unplaced(pod: Json) -> Json:
     return {**pod, "spec": spec, "status": {}}
 
 
-def pod_of(found: Json, kind: Kind, namespace: str) -> Json:
-    """The pod that an object is, or makes."""
-    holder = found
+def pod_of(obj: Json, kind: Kind, namespace: str) -> Json:
+    """Return the pod of an object or of its template."""
+    holder = obj
     for name in kind.pointer.split("/")[1:-1]:
         holder = holder.get(name) or {}
-    given = found.get("metadata") or {}
+    given = obj.get("metadata") or {}
     metadata = {**(holder.get("metadata") or {}), "name": given.get("name"), "namespace": namespace}
-    # It is none of those that are there.
+    # It is a new pod.
     metadata.pop("uid", None)
-    spec = _with_claims(holder.get("spec"), found)
+    spec = _with_claims(holder.get("spec"), obj)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _with_claims(spec: Any, found: Json) -> Any:  # noqa: ANN401
+def _with_claims(spec: Any, workload: Json) -> Any:  # noqa: ANN401
     """The spec with the volumes that only the pods of a StatefulSet have, not its template."""
-    outer = found.get("spec")
+    outer = workload.get("spec")
     claims = outer.get("volumeClaimTemplates") if isinstance(outer, dict) else None
     if not isinstance(spec, dict) or not isinstance(claims, list) or not claims:
         return spec

@@ -1,6 +1,6 @@
-"""Whether pods that would be made anew find one of today's nodes; the rescheduler's own judgement.
+"""Judges whether recreated pods would fit one of today's nodes, by the rescheduler's rules.
 
-Pods are judged one at a time, each as if it alone were made anew where all others stay.
+Each pod is judged as if it alone was recreated and all others stayed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _REASONS: Final = 5
 _OF_DAEMONS: Final = tuple(
     Toleration(key=key, operator="Exists", effect=effect) for key, effect in OF_DAEMONS
 )
-"""What the controller of DaemonSets adds to each of their pods."""
+"""The tolerations that the DaemonSet controller adds to each of its pods."""
 _NAMED: Final = Toleration(operator="Exists", effect="NoSchedule")
-"""As good as what a pod has that names its node: no scheduler is asked, which alone heeds these."""
+"""Tolerates every NoSchedule taint, because a pod with ``nodeName`` bypasses the scheduler."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -41,10 +41,9 @@ _Placed: TypeAlias = "tuple[Pod, Node]"
 
 
 class _Wish(Struct, frozen=True):
-    """A pod that would be made, the nodes that it may go to at all, and why not to the others.
+    """A pod to create, the nodes that its static constraints allow, and why not the others.
 
-    ``apart`` are the pods from which anti-affinity keeps it, or may do so, and ``near`` is where
-    they are.
+    ``apart`` are the pods that conflict by anti-affinity, and ``near`` the nodes that they close.
     """
 
     pod: PendingPod
@@ -55,7 +54,7 @@ class _Wish(Struct, frozen=True):
 
 
 class Places:
-    """Today's nodes and pods."""
+    """Judges pods by the nodes and pods of a cluster."""
 
     def __init__(
         self,
@@ -69,26 +68,29 @@ class Places:
         for pod in pods:
             if pod.node in self._present and not pod.is_finished:
                 self._present[pod.node].append(pod)
-        self._used = {name: (used(found), len(found)) for name, found in self._present.items()}
+        self._used = {name: (used(pods), len(pods)) for name, pods in self._present.items()}
         self._placed: list[_Placed] = [
             (pod, node) for node in self.nodes.values() for pod in self._present[node.name]
         ]
         self._by_namespace: dict[str, list[_Placed]] = {}
         self._aimed: dict[str, list[_Placed]] = {}
-        """By namespace, the pods whose anti-affinity names it; of all at "", which none can be."""
-        for each in self._placed:
-            self._by_namespace.setdefault(each[0].namespace, []).append(each)
-            for name in _aims(each[0]):
-                self._aimed.setdefault(name, []).append(each)
+        r"""By namespace, the pods whose anti-affinity names it; "" has those that select
+        namespaces."""
+        for placed in self._placed:
+            self._by_namespace.setdefault(placed[0].namespace, []).append(placed)
+            for name in _aims(placed[0]):
+                self._aimed.setdefault(name, []).append(placed)
         self._candidates: dict[Hashable, tuple[dict[str, Node], dict[str, int]]] = {}
         self._kept_apart: dict[Hashable, tuple[list[_Placed], Rivals]] = {}
 
-    def judge(self, found: Difference, pods: Sequence[Pod], *, is_daemon: bool) -> Fit:
+    def judge(self, difference: Difference, pods: Sequence[Pod], *, is_daemon: bool) -> Fit:
         """Judge the pods of a workload, or one that it would make where it has none.
 
         Raises MalformedError.
         """
-        now, then = (self._wish(each, is_daemon=is_daemon) for each in (found.now, found.then))
+        now, then = (
+            self._wish(pod, is_daemon=is_daemon) for pod in (difference.now, difference.then)
+        )
         if is_daemon:
             verdicts = [
                 (self._fits_at(now, pod), self._fits_at(then, pod))
@@ -131,35 +133,35 @@ class Places:
     def _look(self, pending: PendingPod) -> tuple[dict[str, Node], dict[str, int]]:
         nodes, reasons = {}, Counter[str]()
         for node in self.nodes.values():
-            found = static_reasons(pending, node, reserving=False)
-            reasons.update(found)
-            if not found:
+            node_reasons = static_reasons(pending, node, reserving=False)
+            reasons.update(node_reasons)
+            if not node_reasons:
                 nodes[node.name] = node
         return nodes, dict(reasons)
 
     def _of(self, wish: _Wish, pod: Pod, anywhere: bool | None) -> bool | None:
-        """Whether one of the pods fits somewhere, where all others stay."""
+        """Whether one of the pods fits on any node while all others stay."""
         if anywhere is True:
             return True
         own = self._fits_at(wish, pod)
         if own is True:
             return True
-        if any(each.uid == pod.uid for each, _ in wish.apart):
-            # It need not be kept apart from itself.
+        if any(neighbour.uid == pod.uid for neighbour, _ in wish.apart):
+            # Its former self does not keep it away.
             return self._fits(wish, pod)
         return None if None in {own, anywhere} else False
 
     def _fits_at(self, wish: _Wish, pod: Pod) -> bool | None:
-        """Whether it fits on the node that it is on, once it is gone from there."""
+        """Whether a pod fits on its own node if it is recreated."""
         node = wish.nodes.get(pod.node)
         if node is None:
             return False
-        beside = [each for each in self._present[node.name] if each.uid != pod.uid]
+        beside = [neighbour for neighbour in self._present[node.name] if neighbour.uid != pod.uid]
         return self._verdict(wish, node, beside, self._rivals(wish, pod)).fits
 
     def _fits(self, wish: _Wish, without: Pod | None) -> bool | None:
-        """Whether it fits on any node; the first on which it surely does ends the search."""
-        found: bool | None = False
+        """Whether the pod fits on any node, if ``without`` is gone; None if this is unknown."""
+        fits_any: bool | None = False
         near = None
         for node in wish.nodes.values():
             taken, count = self._used[node.name]
@@ -170,13 +172,13 @@ class Places:
                 near = self._rivals(wish, without)
             beside: Iterable[Pod] = self._present[node.name]
             if without is not None:
-                beside = [each for each in beside if each.uid != without.uid]
+                beside = [neighbour for neighbour in beside if neighbour.uid != without.uid]
             verdict = self._verdict(wish, node, beside, near).fits
             if verdict:
                 return True
             if verdict is None:
-                found = None
-        return found
+                fits_any = None
+        return fits_any
 
     def _verdict(self, wish: _Wish, node: Node, beside: Iterable[Pod], near: Rivals) -> FitVerdict:
         return fits(wish.pod, node, beside, rivals=near, namespaces=self._namespaces)
@@ -184,24 +186,24 @@ class Places:
     def _rivals(self, wish: _Wish, without: Pod | None) -> Rivals:
         if without is None:
             return wish.near
-        placed = [each for each in wish.apart if each[0].uid != without.uid]
+        placed = [pair for pair in wish.apart if pair[0].uid != without.uid]
         return rivals(wish.pod.pod, placed, self._namespaces)
 
     def _apart(self, pod: Pod) -> tuple[list[_Placed], Rivals]:
-        """The pods that anti-affinity keeps it from, and where they are.
+        """Return the pods that conflict by anti-affinity, and the nodes that they close.
 
-        Every pod may have to be asked, so those that are alike in this get one answer.
+        The answer is cached for pods with the same labels and terms.
         """
         key = (pod.namespace, frozenset(pod.labels.items()), pod.anti_affinity)
         known = self._kept_apart.get(key)
         if known is None:
-            found = self._asked(pod)
-            near = rivals(pod, found, self._namespaces)
-            known = self._kept_apart[key] = found, near
+            pods = self._conflicting_pods(pod)
+            near = rivals(pod, pods, self._namespaces)
+            known = self._kept_apart[key] = pods, near
         return known
 
-    def _asked(self, pod: Pod) -> list[_Placed]:
-        """The few pods that need be asked, of which all others are kept apart by nothing."""
+    def _conflicting_pods(self, pod: Pod) -> list[_Placed]:
+        """Return the pods that can conflict with this one by anti-affinity of either."""
         aims = _aims(pod)
         asked = (
             self._placed
@@ -212,15 +214,16 @@ class Places:
                 *(self._by_namespace.get(name, ()) for name in aims),
             )
         )
-        found = {
-            other.uid: (other, node)
-            for other, node in asked
-            if (near := rivals(pod, ((other, node),), self._namespaces)).certain or near.doubtful
+        repelled = {
+            neighbour.uid: (neighbour, node)
+            for neighbour, node in asked
+            if (near := rivals(pod, ((neighbour, node),), self._namespaces)).certain
+            or near.doubtful
         }
-        return list(found.values())
+        return list(repelled.values())
 
     def _why_not(self, wish: _Wish) -> dict[str, int]:
-        """Why not on how many nodes, the commonest reasons first."""
+        """Count the nodes by the reason why the pod does not fit; the most frequent come first."""
         reasons = Counter(wish.reasons)
         near = self._rivals(wish, None)
         for node in wish.nodes.values():
@@ -231,7 +234,7 @@ class Places:
 
 
 def _aims(pod: Pod) -> frozenset[str]:
-    """The namespaces of whose pods its anti-affinity speaks; "" where that is not said by name."""
+    """Return the namespaces that its anti-affinity names; "" if it selects them by label."""
     terms = pod.anti_affinity
     if any(term.namespace_selector is not None for term in terms):
         return frozenset(("",))

@@ -1,7 +1,7 @@
-"""What a preview is made from: policies, and a cluster as it is read, of which little is kept.
+"""Reads what a preview compares: policies, and a cluster of which little is kept.
 
-Of a workload that would not change nothing stays but who owns its pods; pods stay as the
-rescheduler knows them, a few hundred bytes each.
+Of a workload that would not change, only the owner of its pods is kept; of pods, a few hundred
+bytes each, as the rescheduler decodes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.cli.batches import shown
 from harbourmaster.cli.live.files import read_paths
 from harbourmaster.cli.live.kinds import Condition
-from harbourmaster.cli.preview.compare import difference
+from harbourmaster.cli.preview.compare import compare_reviews
 from harbourmaster.cli.preview.fitting import Places
 from harbourmaster.cli.preview.model import ChangedWorkload, PreviewedPolicies
 from harbourmaster.policies.index import policy_set
@@ -56,7 +56,7 @@ FIRST: Final = (
     resources.NAMESPACES,
     resources.NODES,
 )
-"""What must be known before workloads are looked at."""
+"""The kinds that must be read before workloads are compared."""
 THEN: Final = (
     resources.DEPLOYMENTS,
     resources.STATEFUL_SETS,
@@ -67,7 +67,7 @@ THEN: Final = (
     resources.JOBS,
     resources.PODS,
 )
-"""In this order: an owner before what it owns."""
+"""The kinds to compare; an owner comes before what it owns."""
 _NOTES: Final = 10
 
 
@@ -76,39 +76,41 @@ class UnusableError(StartError):
 
 
 def of_files(paths: list[Path], problems: list[str]) -> ByReference:
-    """The policies in files and folders, by reference; what is wrong there goes to ``problems``."""
-    found = list(read_paths(paths))
-    wrong = [each for each in found if isinstance(each, Problem)]
-    documents = [each for each in found if isinstance(each, Document)]
+    """Read policies from files and folders, by reference; errors go to ``problems``."""
+    results = list(read_paths(paths))
+    wrong = [result for result in results if isinstance(result, Problem)]
+    documents = [result for result in results if isinstance(result, Document)]
     policies = policies_in(documents, wrong, keeps=True)
     problems += map(str, wrong)
     return policies
 
 
-def _say_the_same(one: CompiledPolicy, other: CompiledPolicy) -> bool:
-    """Whether both ask for the same, however they are written."""
+def _have_same_spec(first: CompiledPolicy, second: CompiledPolicy) -> bool:
+    """Whether both have the same spec, in any notation."""
     try:
-        return decode_policy(one.source).spec == decode_policy(other.source).spec
+        return decode_policy(first.source).spec == decode_policy(second.source).spec
     except MalformedError:
-        if not (one.source and other.source):
-            return (one.source, one.fault) == (other.source, other.fault)
-        specs = [_objects.decode(each.source).get("spec") for each in (one, other)]
+        if not (first.source and second.source):
+            return (first.source, first.fault) == (second.source, second.fault)
+        specs = [_objects.decode(policy.source).get("spec") for policy in (first, second)]
         return specs[0] == specs[1]
 
 
-def previewed(
+def preview_policies(
     now: ByReference, given: ByReference, deleted: list[str], *, is_all: bool
 ) -> tuple[ByReference, PreviewedPolicies]:
-    """The policies that would be in force, and what is new about them. Raises UnusableError."""
+    """Return the policies that would apply, and what changes. Raises UnusableError."""
     then = {} if is_all else dict(now)
     then.update(given)
     for name in deleted:
         reference = f"{POLICY} {name}" if "/" in name else f"{CLUSTER_POLICY} {name}"
         if reference not in now:
-            raise UnusableError(f"--delete {name}: there is no {reference}{_others(now)}")
+            raise UnusableError(f"--delete {name}: there is no {reference}{_list_policies(now)}")
         then.pop(reference, None)
     kept = now.keys() & then.keys()
-    changed = {each for each in kept if not _say_the_same(now[each], then[each])}
+    changed = {
+        reference for reference in kept if not _have_same_spec(now[reference], then[reference])
+    }
     return then, PreviewedPolicies(
         added=tuple(sorted(then.keys() - now.keys())),
         changed=tuple(sorted(changed)),
@@ -117,7 +119,7 @@ def previewed(
     )
 
 
-def _others(now: ByReference) -> str:
+def _list_policies(now: ByReference) -> str:
     if not now:
         return ", nor any other policy"
     return f"; there are {shown(sorted(now), _OTHERS)}"
@@ -127,7 +129,7 @@ _ENDED: Final = frozenset(("Complete", "Failed"))
 
 
 class Key(NamedTuple):
-    """A workload, as people name it."""
+    """Kind, namespace and name of a workload."""
 
     kind: str
     namespace: str
@@ -167,7 +169,7 @@ class _Object(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it wants no pods, as the ReplicaSet of an earlier revision."""
+        """Whether it wants no pods, like the ReplicaSet of an earlier revision."""
         return self.spec is not None and self.spec.replicas == 0
 
     @property
@@ -186,23 +188,23 @@ _KINDS: Final = {kind.name: kind for kind in KINDS.values() if kind.version == "
 
 
 class PreviewInputs:
-    """A cluster; ``take`` objects of the kinds in FIRST, then ``begin``, then of those in THEN."""
+    """A cluster: ``take`` objects of kinds in FIRST, call ``begin``, ``take`` those of THEN."""
 
     def __init__(self, excluded: frozenset[str]) -> None:
         self.policies: ByReference = {}
         self.namespaces: dict[str, Namespace] = {}
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        """By UID."""
+        """Pods by UID."""
         self.workloads: set[Key] = set()
         self.faults: list[str] = []
         """Objects that can't be read."""
         self._excluded = excluded
         self._labels: dict[str, dict[str, str]] = {}
         self._owners: dict[str, Key] = {}
-        """Whose pods are those of a controller of that UID."""
+        """The workload that a preview reports for pods whose controller has that UID."""
         self._members: dict[Key, set[str]] = {}
-        self._found: dict[Key, Difference] = {}
+        self._differences: dict[Key, Difference] = {}
         self._engines: tuple[Engine, Engine] | None = None
 
     def begin(self, then: ByReference, settings: AdmissionSettings) -> None:
@@ -215,16 +217,16 @@ class PreviewInputs:
         self._engines = now, later
 
     def take(self, kind: str, raw: Raw) -> None:
-        """Look at one object; what can't be read is noted, and harms no other."""
+        """Add one object; if it is unreadable, add a fault instead."""
         try:
             self._take(kind, raw)
         except MalformedError as error:
             self.faults.append(f"{kind}{_name_of(raw)}: {error}")
 
-    def changed(self) -> Iterator[ChangedWorkload]:
-        """The workloads that would change, by their names."""
+    def changed_workloads(self) -> Iterator[ChangedWorkload]:
+        """Yield the workloads that would change, by their names."""
         places = Places(self.nodes.values(), self.pods.values(), self._labels)
-        for key, found in sorted(self._found.items()):
+        for key, difference in sorted(self._differences.items()):
             pods = [self.pods[uid] for uid in sorted(self._members.get(key, ()))]
             yield ChangedWorkload(
                 kind=key.kind,
@@ -232,16 +234,16 @@ class PreviewInputs:
                 name=key.name,
                 path=_path(key.kind),
                 pods=len(pods),
-                changes=found.changes,
-                warnings=found.warnings,
-                fit=self._fit(places, key, found, pods),
+                changes=difference.changes,
+                warnings=difference.warnings,
+                fit=self._fit(places, key, difference, pods),
             )
 
-    def _fit(self, places: Places, key: Key, found: Difference, pods: list[Pod]) -> Fit | None:
-        if not places.nodes or not found.changes:
+    def _fit(self, places: Places, key: Key, difference: Difference, pods: list[Pod]) -> Fit | None:
+        if not places.nodes or not difference.changes:
             return None
         try:
-            return places.judge(found, pods, is_daemon=key.kind == resources.DAEMON_SETS.kind)
+            return places.judge(difference, pods, is_daemon=key.kind == resources.DAEMON_SETS.kind)
         except MalformedError as error:
             self.faults.append(f"{key.kind} {key.namespace}/{key.name}: {error}")
             return None
@@ -263,8 +265,8 @@ class PreviewInputs:
             self._workload(_KINDS[kind], raw)
 
     def _workload(self, kind: Kind, raw: Raw) -> None:
-        found = decode(_read, raw, "")
-        meta, owner = found.metadata, found.controller
+        obj = decode(_read, raw, "")
+        meta, owner = obj.metadata, obj.controller
         namespace = meta.namespace or "default"
         key = Key(kind.name, namespace, meta.name)
         if owner is not None and kind.name in {resources.REPLICA_SETS.kind, resources.JOBS.kind}:
@@ -273,7 +275,7 @@ class PreviewInputs:
                 self._owners[meta.uid] = above
                 return
             key = Key(owner.kind, namespace, owner.name)
-        if found.is_over or (kind.name == resources.REPLICA_SETS.kind and owner and found.is_empty):
+        if obj.is_over or (kind.name == resources.REPLICA_SETS.kind and owner and obj.is_empty):
             return
         if meta.uid:
             self._owners[meta.uid] = key
@@ -286,27 +288,27 @@ class PreviewInputs:
         owner = decode(_read, raw, "").controller
         key = None if owner is None else self._owners.get(owner.uid)
         if key is None:
-            # Nobody here knows a template, so the pod speaks for those like it.
+            # Its template is unknown, so the pod stands for its siblings.
             kind, name = (owner.kind, owner.name) if owner else (resources.PODS.kind, pod.name)
             key = Key(kind, pod.namespace, name)
             if not pod.is_mirror:
                 self._compare(_KINDS[resources.PODS.kind], key, raw)
         if not pod.uid:
-            # In a file nobody need have given it one.
+            # A pod from a file can lack it.
             pod = replace(pod, uid=pod.key)
         self.pods[pod.uid] = pod
         self._members.setdefault(key, set()).add(pod.uid)
 
     def _compare(self, kind: Kind, key: Key, raw: Raw) -> None:
         self.workloads.add(key)
-        if key.namespace in self._excluded or key in self._found or self._engines is None:
+        if key.namespace in self._excluded or key in self._differences or self._engines is None:
             return
-        found = difference(kind, key.namespace, raw, *self._engines)
-        if found is not None:
-            self._found[key] = found
+        change = compare_reviews(kind, key.namespace, raw, *self._engines)
+        if change is not None:
+            self._differences[key] = change
 
     def notes(self) -> Iterator[str]:
-        """The objects that could not be read, or the first of them."""
+        """Yield the first objects that could not be read, and how many more."""
         yield from self.faults[:_NOTES]
         if len(self.faults) > _NOTES:
             yield f"{len(self.faults) - _NOTES} more objects can't be read"

@@ -1,4 +1,4 @@
-"""What a preview says; with ``-o json`` it is printed as these fields stand here, in camel case."""
+"""The report of a preview; ``-o json`` prints these fields in camel case."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Change(Struct, frozen=True, rename="camel"):
 
 
 class Fit(Struct, frozen=True, rename="camel"):
-    """Pods by whether they fit on one of today's nodes, one at a time, each without itself.
+    """Counts of pods by whether they would fit one of today's nodes if they alone were recreated.
 
-    ``lost`` fit now and would not any more, ``already`` fit none now either, ``gained`` would fit
-    where they do not now; of ``unjudged`` nobody here can tell. ``reasons`` count nodes.
+    ``lost`` fit now and would not any more, ``already`` do not fit now either, ``gained`` would fit
+    but do not now, and ``unjudged`` cannot be judged. ``reasons`` count nodes.
     """
 
     pods: int = 0
@@ -46,12 +46,12 @@ class ChangedWorkload(Struct, frozen=True, rename="camel"):
 
     @property
     def title(self) -> str:
-        """As people name it."""
+        """Kind, namespace and name."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
 class PreviewedPolicies(Struct, frozen=True, rename="camel"):
-    """What is previewed, by reference."""
+    """References of the previewed policies."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -79,4 +79,4 @@ class PreviewReport(Struct, frozen=True, rename="camel"):
     namespaces: dict[str, int]
     workloads: tuple[ChangedWorkload, ...]
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and what must be known to read the rest."""
+    """Objects that could not be read, and what limits this preview."""

@@ -1,4 +1,4 @@
-"""What stored pods and templates lack of the policies in force, and what is done about it; pure.
+"""Decides what stored pods and templates lack of the policies in force, and how to repair it; pure.
 
 The API server allows only some changes of a pod: tolerations while it has no node, and stricter
 node selectors and node affinity while it has a scheduling gate.
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 RESTARTED: Final = {
-    (each.group, each.kind): each for each in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
+    (resource.group, resource.kind): resource
+    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 }
 """The kinds that are restarted, by group and kind."""
 RESTART: Final = "restart"
@@ -59,7 +60,7 @@ class Workload(NamedTuple):
 
 
 class Lack(Struct, frozen=True):
-    """What one object lacks; ``operations`` add what can be added, ``rest`` are other fields."""
+    """The fields that one object lacks; ``operations`` add some, ``rest`` are the others."""
 
     fields: tuple[str, ...]
     policies: tuple[str, ...]
@@ -71,7 +72,7 @@ class Lack(Struct, frozen=True):
 
 
 class StoredPod(Struct, frozen=True):
-    """A pod, whose controller's pod it is, and what it lacks."""
+    """A pod, its workload, and what it lacks."""
 
     pod: Pod
     workload: Workload
@@ -80,7 +81,7 @@ class StoredPod(Struct, frozen=True):
 
     @property
     def action(self) -> Literal["tighten", "tolerate", "restart", "list"]:
-        """What is done about what it lacks."""
+        """The repair of what the pod lacks."""
         lack = self.lack
         if lack and not lack.rest and not lack.refusal:
             return "tolerate" if lack.fields == (TOLERATIONS,) else "tighten"
@@ -125,7 +126,7 @@ class RepairItem(Struct, frozen=True):
 
 
 def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lack | None:
-    """What a review would add to the object; None for nothing. Raises MalformedError."""
+    """Return what a review would add to the object; None for nothing. Raises MalformedError."""
     view, known = kind.read(raw), engine.snapshot.namespace(namespace)
     if view is None or view.is_left_alone or known is None or namespace in engine.snapshot.excluded:
         return None
@@ -133,7 +134,9 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
     if _LABEL_KEYS in bytes(raw) and not kind.is_template:
         # The API server has rewritten such terms, so that they can't be compared any more.
         policies = tuple(
-            replace(policy, lists=tuple(one for one in policy.lists if one[0][0] == _NODE_AFFINITY))
+            replace(
+                policy, lists=tuple(item for item in policy.lists if item[0][0] == _NODE_AFFINITY)
+            )
             for policy in policies
         )
     is_gated = view.spec is not None and bool(view.spec.scheduling_gates)
@@ -146,14 +149,16 @@ def lack_of(kind: Kind, raw: Raw | bytes, namespace: str, engine: Engine) -> Lac
     before, after, rest = owned_fields(view), merged_fields(view, policies, options), view
     done = {}
     if view.spec is not None and not view.spec.node_name and not kind.is_template:
-        allowed = _allowed(before, after, is_gated=is_gated)
+        allowed = _allowed_fields(before, after, is_gated=is_gated)
         done = {field: allowed[field] for field in _differing(before, allowed)}
         pod = decode_anything(raw)
         rest = kind.read(msgspec.json.encode({**pod, "spec": {**pod["spec"], **done}})) or view
-    own = (each for each in policies if merge(view, kind.pointer, (each,), options).operations)
+    own = (
+        policy for policy in policies if merge(view, kind.pointer, (policy,), options).operations
+    )
     return Lack(
         fields=_differing(before, after),
-        policies=tuple(each.reference for each in own),
+        policies=tuple(policy.reference for policy in own),
         operations=tuple(
             {"op": "add", "path": f"{kind.pointer}/{field}", "value": value}
             for field, value in done.items()
@@ -167,10 +172,10 @@ def _differing(before: Json, after: Json) -> tuple[str, ...]:
     return tuple(sorted(field for field in after if after[field] != before.get(field)))
 
 
-def _allowed(before: Json, after: Json, *, is_gated: bool) -> Json:
-    """The fields of ``after`` that may be set in a stored pod, as far as they may."""
+def _allowed_fields(before: Json, after: Json, *, is_gated: bool) -> Json:
+    """Return the fields of ``after`` that the API server accepts in a stored pod."""
     fields = (TOLERATIONS, NODE_SELECTOR) if is_gated else (TOLERATIONS,)
-    found = {field: after[field] for field in fields if field in after}
+    allowed = {field: after[field] for field in fields if field in after}
     was = before.get(AFFINITY) or {}
     wanted = (after.get(AFFINITY) or {}).get(_NODE_AFFINITY)
     if is_gated and wanted:
@@ -179,18 +184,21 @@ def _allowed(before: Json, after: Json, *, is_gated: bool) -> Json:
         if old:
             terms = terms if all(terms) else []
             wanted = {**wanted, REQUIRED: {NODE_TERMS: terms or list(old)}}
-        found[AFFINITY] = {**was, _NODE_AFFINITY: wanted}
-    return found
+        allowed[AFFINITY] = {**was, _NODE_AFFINITY: wanted}
+    return allowed
 
 
 def _stricter(old: Json, new: Json) -> Json:
-    """The new term with the requirements of the old one first; empty if it lacks one of them."""
+    """Return the new term with the old requirements first; empty if it lacks one of them."""
     json: Json = {}
     for scope in SCOPES:
         before, after = old.get(scope) or [], new.get(scope) or []
-        if any(each not in after for each in before):
+        if any(requirement not in after for requirement in before):
             return {}
-        json[scope] = [*before, *(each for each in after if each not in before)]
+        json[scope] = [
+            *before,
+            *(requirement for requirement in after if requirement not in before),
+        ]
     return json if any(map(old.get, SCOPES)) else {}
 
 
@@ -199,28 +207,28 @@ def items_of(
     patched: Mapping[str, tuple[Lack | None, str]],
     restarted: Mapping[Workload, str],
 ) -> list[RepairItem]:
-    """What pods and templates lack; one item for all pods of which the same is to be said.
+    r"""Group pods and templates by what they lack and what is done about it.
 
-    ``patched`` has what pods lack after their patch, and why; ``restarted`` why a workload is not
-    right, empty where it is.
+    ``patched`` has by pod what it lacks after its patch, and why; ``restarted`` has by workload why
+    it is not repaired, \"\" if it is.
     """
-    found: dict[RepairItem, list[str]] = {}
-    for each in seen.pods:
-        if each.lack is None:
+    pods_by_item: dict[RepairItem, list[str]] = {}
+    for pod in seen.pods:
+        if pod.lack is None:
             continue
-        action, (rest, why) = each.action, patched.get(each.pod.name, (each.lack, ""))
+        action, (rest, why) = pod.action, patched.get(pod.pod.name, (pod.lack, ""))
         done = rest is None
         if action == RESTART:
-            why = restarted.get(each.workload, "")
-            done = each.workload in restarted and not why
+            why = restarted.get(pod.workload, "")
+            done = pod.workload in restarted and not why
         elif action == "list":
-            why = each.lack.refusal or _not_restarted(each.workload)
-        lack = rest or each.lack
-        item = RepairItem(*each.workload, action, lack.fields, lack.policies, done, why)
-        found.setdefault(item, []).append(each.pod.name)
+            why = pod.lack.refusal or _not_restarted(pod.workload)
+        lack = rest or pod.lack
+        item = RepairItem(*pod.workload, action, lack.fields, lack.policies, done, why)
+        pods_by_item.setdefault(item, []).append(pod.pod.name)
     named = {pod.workload for pod in seen.pods if pod.lack}
     why = "its pods get it when they are created, its template when it is changed"
-    return [replace(each, pods=tuple(sorted(names))) for each, names in found.items()] + [
+    return [replace(item, pods=tuple(sorted(names))) for item, names in pods_by_item.items()] + [
         RepairItem(*workload, "list", lack.fields, lack.policies, False, why)
         for workload, lack in seen.templates
         if workload not in named
@@ -228,14 +236,14 @@ def items_of(
 
 
 def _not_restarted(workload: Workload) -> str:
-    """Why pods of this controller, or without one, are only listed, and what to do."""
+    """Return why pods of this workload are only listed, and what to do."""
     _, kind, namespace, name = workload
     why = "it has no controller" if kind == "Pod" else f"{kind}s are not restarted"
     return f"{why}: {renewal(kind, namespace, name)}"
 
 
 def why_not(workload: Json) -> str:
-    """Why the workload is not restarted; empty where it may be."""
+    """Return why the workload must not be restarted, "" if it can be."""
     spec, strategy = workload["spec"], _strategy(workload)
     again = "then run this command again"
     if spec.get("paused"):
@@ -247,8 +255,8 @@ def why_not(workload: Json) -> str:
 
 
 def disruptions(workload: Json) -> int:
-    """The most pods that a restart makes unavailable at one time; at least one."""
-    strategy, number = _strategy(workload), _wanted(workload)
+    """Return the most pods that a restart makes unavailable at one time, at least 1."""
+    strategy, number = _strategy(workload), _wanted_replicas(workload)
     if strategy.get("type") == "Recreate":
         return max(1, number)
     limits = strategy.get("rollingUpdate") or {}
@@ -264,8 +272,8 @@ def _strategy(workload: Json) -> Any:  # noqa: ANN401
     return workload["spec"].get("strategy") or workload["spec"].get("updateStrategy") or {}
 
 
-def _wanted(workload: Json) -> int:
-    """How many pods it should have."""
+def _wanted_replicas(workload: Json) -> int:
+    """Return how many pods the workload should have."""
     if workload["kind"] == DAEMON_SETS.kind:
         return (workload.get("status") or {}).get("desiredNumberScheduled") or 0
     replicas = workload["spec"].get("replicas")
@@ -273,34 +281,36 @@ def _wanted(workload: Json) -> int:
 
 
 def is_complete(workload: Json) -> bool:
-    """Whether all pods of the current revision are there and available, as for kubectl."""
+    """Whether all pods of the current revision are available, by the rules of kubectl."""
     status: Json = workload.get("status") or {}
     if status.get("observedGeneration", 0) < workload["metadata"].get("generation", 0):
         return False
     names = ["updatedReplicas", "replicas", "availableReplicas"]
     if workload["kind"] == DAEMON_SETS.kind:
         names = ["updatedNumberScheduled", "numberAvailable"]
-    return all(status.get(name, 0) == _wanted(workload) for name in names)
+    return all(status.get(name, 0) == _wanted_replicas(workload) for name in names)
 
 
-def exceeded(seen: Observed, members: Sequence[Pod], needed: int) -> str:
-    """Why budgets forbid a restart of ``members``, ``needed`` pods at one time; empty if not.
+def why_budgets_forbid(seen: Observed, members: Sequence[Pod], needed: int) -> str:
+    """Return why budgets forbid to disrupt ``needed`` of the ``members`` at one time, or "".
 
     Pods that have just become unready are not counted in the status of a budget yet.
     """
     known = {budget.key: budget for budget in seen.budgets}
     ledger = BudgetLedger(known, {})
-    ready = (each.pod for each in seen.pods if each.pod.is_ready and each.pod.deletion is None)
-    healthy = Counter(each.key for pod in ready for each in ledger.matching(pod))
+    ready = (
+        stored.pod for stored in seen.pods if stored.pod.is_ready and stored.pod.deletion is None
+    )
+    healthy = Counter(budget.key for pod in ready for budget in ledger.matching(pod))
     current = {
-        key: replace(each, allowed=min(each.allowed, healthy[key] - each.desired_healthy))
-        for key, each in known.items()
+        key: replace(budget, allowed=min(budget.allowed, healthy[key] - budget.desired_healthy))
+        for key, budget in known.items()
     }
     ledger = BudgetLedger(current, {})
     guards = [ledger.guard(member) for member in members]
     for pod, guard in zip(members, guards, strict=True):
         allowed = current[guard].allowed if guard in current else 0
         if guard and allowed < min(needed, guards.count(guard)):
-            names = shown([each.name for each in ledger.matching(pod)])
+            names = shown([budget.name for budget in ledger.matching(pod)])
             return f"PodDisruptionBudget {names} allows {allowed} disruptions, not {needed}"
     return ""

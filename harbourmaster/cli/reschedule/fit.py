@@ -62,15 +62,13 @@ def judge(line: bytes) -> FitResult:
     # A made-up node rarely has conditions.
     node = _read(partial(decode_node, is_bare_ready=True), case.node, "node")
     pending = _read(decode_pending, case.pod, "pod")
-    present = [
-        _read(decode_present, each, f"pods[{index}]") for index, each in enumerate(case.pods)
-    ]
+    present = [_read(decode_present, raw, f"pods[{index}]") for index, raw in enumerate(case.pods)]
     namespaces = dict(
-        _read(decode_namespace, each, f"namespaces[{index}]")
-        for index, each in enumerate(case.namespaces)
+        _read(decode_namespace, raw, f"namespaces[{index}]")
+        for index, raw in enumerate(case.namespaces)
     )
     # A pod without a node name is on the given one.
-    beside = [each for each in present if each.node in {"", node.name}]
+    beside = [neighbour for neighbour in present if neighbour.node in {"", node.name}]
     verdict = fits(pending, node, beside, namespaces=namespaces)
     return FitResult(case.id, verdict.fits, verdict.reasons)
 

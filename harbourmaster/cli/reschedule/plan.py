@@ -50,9 +50,10 @@ _FREE: Final = 0
 
 
 class ShownPlan(Struct, frozen=True):
-    """What ``--output json`` prints: ``reasons`` and ``nodes`` count nodes.
+    """The output of ``--output json``; ``reasons`` and ``nodes`` count nodes.
 
-    ``notes`` say what keeps the controller from doing it now; ``paused`` says it of all add-ons.
+    ``notes`` say why the controller does not carry out the plan now; ``paused`` is why it evicts
+    nothing at all.
     """
 
     pod: str
@@ -74,7 +75,7 @@ def plan(arguments: Arguments) -> int:
         return run_with_client(arguments, partial(_live, arguments))
     state = _state(arguments, FALLBACK_NAMESPACE)
     dump = Dump(arguments.dump, state.readers)
-    missing = [each.plural for each in (NODES, PODS) if not dump.has(each)]
+    missing = [resource.plural for resource in (NODES, PODS) if not dump.has(resource)]
     asyncio.run(survey(dump, state))
     if missing:
         remedy = "kubectl get pods,nodes,pdb,namespaces --all-namespaces -o json"
@@ -118,7 +119,7 @@ def report_of(
     fault = why_not(asked, settings)
     if fault or not isinstance(asked, PendingPod):
         return fault
-    found = planner.plan(
+    result = planner.plan(
         state.cluster,
         tolerating(asked, settings.taint_key),
         planner_settings(settings, DEFAULT_NAMESPACE),
@@ -127,9 +128,9 @@ def report_of(
     )
     return ShownPlan(
         pod=shown,
-        candidates=(found.candidate, *found.runners_up) if found.candidate else (),
-        reasons=dict(sorted(found.reasons.items(), key=lambda each: (-each[1], each[0]))),
-        unsupported=found.unsupported,
+        candidates=(result.candidate, *result.runners_up) if result.candidate else (),
+        reasons=dict(sorted(result.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        unsupported=result.unsupported,
         nodes=len(state.cluster.nodes()),
         notes=tuple(notes(asked, settings)),
         paused=too_many_not_ready(state.cluster.nodes(), settings.max_not_ready_percent),
@@ -170,36 +171,36 @@ def tolerating(asked: PendingPod, key: str) -> PendingPod:
 
 
 def notes(asked: PendingPod, settings: ReschedulingSettings) -> list[str]:
-    """What keeps the controller from carrying out the plan now."""
-    found = []
+    """Return why the controller does not carry out the plan now, and what it does not check."""
+    remarks = []
     if asked.is_gated:
-        found.append("it has a scheduling gate: nothing is done until that is removed")
+        remarks.append("it has a scheduling gate: nothing is done until that is removed")
     elif not asked.is_unschedulable:
-        found.append("its scheduler has not reported it as unschedulable: nothing is done yet")
+        remarks.append("its scheduler has not reported it as unschedulable: nothing is done yet")
     if asked.volumes:
-        found.append("how many volumes its CSI driver can attach to a node is not checked")
+        remarks.append("how many volumes its CSI driver can attach to a node is not checked")
     if asked.nominated:
-        found.append(f"its scheduler preempts pods on {asked.nominated}: nothing else is done")
+        remarks.append(f"its scheduler preempts pods on {asked.nominated}: nothing else is done")
     if not asked.tolerates_reservation and not settings.inject_toleration:
-        found.append(
+        remarks.append(
             f"it does not tolerate {settings.taint_key}:NoSchedule: nothing is done for it; add "
             "that toleration to its template"
         )
-    return found
+    return remarks
 
 
 def lines(shown: ShownPlan) -> list[str]:
     """The lines of the text output."""
-    found = [f"{shown.pod}: {summary(shown)}"]
+    texts = [f"{shown.pod}: {summary(shown)}"]
     if shown.paused:
-        found.append(f"paused: the controller evicts nothing now: {shown.paused}")
-    found += [f"note: {note}" for note in shown.notes]
+        texts.append(f"paused: the controller evicts nothing now: {shown.paused}")
+    texts += [f"note: {note}" for note in shown.notes]
     for number, candidate in enumerate(shown.candidates, 1):
-        found += ["", *_candidate(number, candidate)]
+        texts += ["", *_candidate(number, candidate)]
     if shown.reasons:
-        found += ["", "Why not on other nodes:"]
-        found += [f"  {many(count, 'node')}: {reason}" for reason, count in shown.reasons.items()]
-    return found
+        texts += ["", "Why not on other nodes:"]
+        texts += [f"  {many(count, 'node')}: {reason}" for reason, count in shown.reasons.items()]
+    return texts
 
 
 def summary(shown: ShownPlan) -> str:
@@ -216,15 +217,15 @@ def summary(shown: ShownPlan) -> str:
 
 def _candidate(number: int, candidate: CandidateNode) -> list[str]:
     terms = ", ".join(f"{name} {value}" for name, value in candidate.score if name != "node")
-    found = [f"{number}. {candidate.node}, tier {candidate.tier}", f"   score: {terms}"]
+    texts = [f"{number}. {candidate.node}, tier {candidate.tier}", f"   score: {terms}"]
     rows = [("POD", "PRIORITY", "GRACE", "BUDGET", "REMARKS")] if candidate.victims else []
     rows += [_row(victim) for victim in candidate.victims]
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(4)]
-    found += [
+    texts += [
         "   " + "  ".join([*(row[at].ljust(widths[at]) for at in range(4)), row[4]]).rstrip()
         for row in rows
     ]
-    return found
+    return texts
 
 
 def _row(victim: Victim) -> tuple[str, str, str, str, str]:

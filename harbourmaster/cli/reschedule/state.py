@@ -1,4 +1,4 @@
-"""What a plan is made from: a live cluster, or what kubectl printed of one."""
+"""Reads what a plan needs from a live cluster, or from the output of kubectl."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class ObservedCluster:
         departing: set[str] = set()
         asked = self.asked.pod.uid if isinstance(self.asked, PendingPod) else ""
         for node in self.cluster.nodes():
-            for each in reservation.parse(node.reservations):
-                waiting = self.cluster.pending.get(each.uid)
-                if each.uid == asked or waiting is None:
+            for reserved_for in reservation.parse(node.reservations):
+                waiting = self.cluster.pending.get(reserved_for.uid)
+                if reserved_for.uid == asked or waiting is None:
                     continue
                 reserved.setdefault(node.name, []).append(waiting.pod)
-                departing.update(victim.uid for victim in each.victims)
+                departing.update(victim.uid for victim in reserved_for.victims)
         return Circumstances(reserved=reserved, departing=frozenset(departing))
 
     def _pod(self, raw: Raw) -> None:

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from harbourmaster.api.resources import CLUSTER_POLICIES, MUTATING_WEBHOOKS, POLICIES
-from harbourmaster.cli.gitops.argocd import INSTALLATION
-from harbourmaster.cli.gitops.rules import HANDLED, plural
+from harbourmaster.cli.gitops.rules import HANDLED, INSTALLATION, plural
 from harbourmaster.cli.main import main
 from harbourmaster.cli.render import rendered
 from harbourmaster.serving.documents import files_in, read_documents

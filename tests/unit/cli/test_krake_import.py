@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harbourmaster.api.names import dns_label, dns_subdomain
 from harbourmaster.cli.main import main
-from harbourmaster.cli.placement.krake_names import (
+from harbourmaster.cli.placement.objects import (
     metric_constraint,
     metric_name,
     namespace_name,

@@ -10,7 +10,7 @@ import pytest
 
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli import main as cli
-from harbourmaster.cli.placement.why import lines, reported
+from harbourmaster.cli.placement.why import lines, report_of
 from harbourmaster.placement.model import Application
 from helpers.commands import kubeconfig
 from helpers.fake_api import FakeApi
@@ -132,7 +132,7 @@ def test_an_update_that_waits_is_told():
     metadata = {"name": "app", "namespace": "shop", "generation": 3}
     found = msgspec.convert({"metadata": metadata, "status": STATUS}, Application)
     line = "  generation 3 is not handed over yet: generation 1 is"
-    assert line in lines(reported(found))
+    assert line in lines(report_of(found))
 
 
 async def test_without_a_record_there_is_a_hint(api, capsys):

@@ -7,19 +7,19 @@ import asyncio
 import msgspec
 import pytest
 
-from harbourmaster.cli.repair.changing import Pace
 from harbourmaster.cli.repair.plan import (
     Lack,
     Observed,
     StoredPod,
     Workload,
     disruptions,
-    exceeded,
     is_complete,
     items_of,
     lack_of,
+    why_budgets_forbid,
     why_not,
 )
+from harbourmaster.cli.repair.run import Pace
 from harbourmaster.policies.index import policy_set
 from harbourmaster.rescheduling.wire import decode_budget, decode_present
 from harbourmaster.webhook.cases import DEFAULTS
@@ -304,7 +304,7 @@ THREE = (stored("a"), stored("b"), stored("c"))
     ],
 )
 def test_budgets_hold_although_another_disruption_has_just_begun(pods, budgets, needed, is_allowed):
-    found = exceeded(seen(*pods, budgets=budgets), [pod.pod for pod in pods], needed)
+    found = why_budgets_forbid(seen(*pods, budgets=budgets), [pod.pod for pod in pods], needed)
     assert bool(found) != is_allowed
     assert is_allowed or found.startswith("PodDisruptionBudget cart")
 
@@ -314,7 +314,7 @@ def test_changes_begin_at_the_rate_that_is_asked_for():
         pace, loop = Pace(60), asyncio.get_running_loop()
         begin = loop.time()
         for _ in range(4):
-            await pace.turn()
+            await pace.wait()
         return loop.time() - begin
 
     assert run_virtually(spend()) == pytest.approx(3)

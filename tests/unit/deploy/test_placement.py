@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harbourmaster.cli.main import create_parser
-from harbourmaster.cli.placement.decide import decided
+from harbourmaster.cli.placement.decide import decide_line
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.placement.model import GROUP
 from helpers.manifests import (
@@ -69,7 +69,7 @@ def test_the_overlay_of_the_manual_is_one(tmp_path):
 
 def test_the_figures_of_the_manual_are_those_of_the_code():
     (case,) = re.findall(r'^\{"id".*\}$', PAGE, re.MULTILINE)
-    decision = msgspec.to_builtins(decided(case.encode()))["decision"]
+    decision = msgspec.to_builtins(decide_line(case.encode()))["decision"]
     assert decision["chosen"] == ["mk2"]
     for name, score in decision["scores"].items():
         (row,) = re.findall(rf"^\| `{name}`.*$", PAGE, re.MULTILINE)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from harbourmaster.api.resources import APPLICATIONS
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.cli.live.reader import unreadable
-from harbourmaster.cli.placement.why import ShownApplication, lines, reported
+from harbourmaster.cli.placement.why import ShownApplication, lines, report_of
 from harbourmaster.cli.why.model import Section, from_text
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.placement.manifests import NAME_LABEL, NAMESPACE_LABEL, UID_LABEL
@@ -54,7 +54,7 @@ async def section(context: WhyContext) -> Section | None:
         elif found.metadata.uid != metadata.labels[UID_LABEL]:
             unread = f"Application {application} is another one than the one that placed it"
         else:
-            record = reported(found)
+            record = report_of(found)
     except ApiError as error:
         unread = unreadable(error, f"Application {application}")
     except ValueError as error:
