@@ -54,7 +54,7 @@ from harbourmaster.dashboard.turns import in_turns
 from harbourmaster.dashboard.visibility import look
 from harbourmaster.kube.access import User
 from harbourmaster.kube.errors import ApiError
-from harbourmaster.providers.addresses import networks
+from harbourmaster.providers.addresses import parse_networks
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.telemetry.text import reason
 
@@ -104,7 +104,7 @@ class Dashboard:
         self._access = access
         self._sealer = sealer
         self._is_tls = is_tls
-        self._proxies = networks(proxies)
+        self._proxies = parse_networks(proxies)
         self._now = now
         self._cookie = f"__Host-{COOKIE}" if is_tls else COOKIE
         self._assets = read_assets()

@@ -47,14 +47,14 @@ _SHORT: Final = 32
 """Bits of an IPv4 address."""
 
 
-class Addresses:
+class AddressFilter:
     """The allowed addresses. ``denied`` overrides ``allowed``, which overrides the defaults."""
 
     def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
         """Addresses and networks, ``10.1.2.3`` or ``10.0.0.0/8``. Raises ValueError."""
-        self._allowed = networks(allowed)
-        self._denied = networks(denied)
-        self._refused = [(why, networks(found)) for why, found in REFUSED.items()]
+        self._allowed = parse_networks(allowed)
+        self._denied = parse_networks(denied)
+        self._refused = [(why, parse_networks(found)) for why, found in REFUSED.items()]
 
     def check(self, address: str, host: str) -> None:
         """Raise ForbiddenAddressError if ``address``, one of ``host``, is forbidden."""
@@ -78,7 +78,7 @@ class Addresses:
         return ""
 
 
-def parsed(url: str) -> URL:
+def parse_server_url(url: str) -> URL:
     """A valid server URL without query and fragment. Raises BadProviderError."""
     if not url.isprintable() or " " in url or "\\" in url or len(url) > _LONGEST_URL:
         raise BadProviderError("invalid server URL: it is too long or has invalid characters")
@@ -105,22 +105,22 @@ def parsed(url: str) -> URL:
     return found
 
 
-def literal(url: URL) -> str | None:
+def literal_address(url: URL) -> str | None:
     """The host if it is an address; None if it is a name."""
     host = url.raw_host or ""
     return host if ":" in host or _NUMERIC.search(host) else None
 
 
-def place(url: URL) -> str:
+def host_and_port(url: URL) -> str:
     """``host:port``, for errors."""
     host = url.raw_host or ""
     return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
-def shown(server: str) -> str:
+def describe_server(server: str) -> str:
     """``host:port`` of a server URL; of an invalid one nothing is shown."""
     try:
-        return place(parsed(server))
+        return host_and_port(parse_server_url(server))
     except BadProviderError:
         return "the server"
 
@@ -139,7 +139,7 @@ def _is_host(host: str) -> bool:
         return bool(_NAME.fullmatch(host)) and not _NUMERIC.search(host)
 
 
-def networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+def parse_networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
     """Of ``10.1.2.3`` and ``10.0.0.0/8``. Raises ValueError."""
     return tuple(ip_network(text, strict=False) for text in texts)
 
@@ -147,7 +147,7 @@ def networks(texts: Iterable[str]) -> tuple[IPv4Network | IPv6Network, ...]:
 def check_networks(field: str, texts: Iterable[str]) -> None:
     """Raise ValueError for a text in this field that is neither an address nor a network."""
     try:
-        networks(texts)
+        parse_networks(texts)
     except ValueError as error:
         raise ValueError(f"{field}: {error}: write 10.1.2.3 or 10.0.0.0/8") from None
 

@@ -10,15 +10,15 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadQueryError, NoValuesError
-from harbourmaster.providers.numbers import go_general
-from harbourmaster.providers.replies import decoded, words
-from harbourmaster.providers.series import averaged, samples, window
-from harbourmaster.providers.targets import credential, lacking, successful
+from harbourmaster.providers.numbers import format_general
+from harbourmaster.providers.replies import decode_reply, one_line
+from harbourmaster.providers.requests import credential, missing_keys_error, send_request
+from harbourmaster.providers.series import average_answer, time_window, to_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Answer, Question, Target
 
 API_KEY: Final = "DD_CLIENT_API_KEY"
@@ -48,27 +48,27 @@ class Datadog:
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The mean of the points that have a value; with a step, all of them as samples."""
-        start, end = window(question, self._now())
+        start, end = time_window(question, self._now())
         params = {"from": f"{int(start)}", "to": f"{int(end)}", "query": question.query}
         if question.step is not None:
             params["interval"] = f"{round(question.step * 1000)}"
         headers = _headers(target)
-        reply = await successful(http, target, "GET", "/api/v1/query", headers, params=params)
-        body = decoded(reply, _BODY)
+        reply = await send_request(http, target, "GET", "/api/v1/query", headers, params=params)
+        body = decode_reply(reply, _BODY)
         if body.error:
-            raise BadQueryError(f"the provider rejected the query ({words(body.error)})")
+            raise BadQueryError(f"the provider rejected the query ({one_line(body.error)})")
         if not body.series:
             raise NoValuesError("no values in query result")
-        found = samples((ms / 1000, value) for ms, value in body.series[0].pointlist)
-        return averaged(found, question, reply, partial(go_general, digits=_DIGITS))
+        found = to_samples((ms / 1000, value) for ms, value in body.series[0].pointlist)
+        return average_answer(found, question, reply, partial(format_general, digits=_DIGITS))
 
 
 def _headers(target: Target) -> Mapping[str, str]:
     secret = target.secret or {}
     if missing := [key for key in (API_KEY, APP_KEY) if key not in secret]:
-        raise lacking(target, *missing)
+        raise missing_keys_error(target, *missing)
     return {
         "DD-API-KEY": credential(target, API_KEY),
         "DD-APPLICATION-KEY": credential(target, APP_KEY),

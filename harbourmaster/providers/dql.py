@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
-from harbourmaster.providers.bearer import Tokens
+from harbourmaster.providers.dynatrace_tokens import TokenCache
 from harbourmaster.providers.errors import (
     BadAnswerError,
     NoValuesError,
@@ -20,15 +20,15 @@ from harbourmaster.providers.errors import (
     TooManyValuesError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import fixed6, is_number
-from harbourmaster.providers.replies import decoded, raise_for_status, words
-from harbourmaster.providers.series import MAX_SAMPLES, date, one_of, samples
-from harbourmaster.providers.targets import complaint, endpoint
+from harbourmaster.providers.numbers import format_fixed6, is_number
+from harbourmaster.providers.replies import decode_reply, one_line, raise_for_status
+from harbourmaster.providers.requests import endpoint_url, error_message
+from harbourmaster.providers.series import MAX_SAMPLES, format_time, only_name, to_samples
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Target
     from harbourmaster.providers.replies import Reply
 
@@ -103,19 +103,19 @@ class Dql:
     def __init__(
         self,
         *,
-        tokens: Tokens | None = None,
+        tokens: TokenCache | None = None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._tokens = tokens or Tokens()
+        self._tokens = tokens or TokenCache()
         self._now = now
         self._sleep = sleep
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The last value; with a step, all of them as samples, in the steps of the query."""
         line = _Line(http, target, self._tokens)
         reply = await line.send("POST", "execute", body=msgspec.json.encode(_request(question)))
-        body = decoded(reply, _BODY)
+        body = decode_reply(reply, _BODY)
         looks = 0
         while body.state in _RUNNING:
             if looks == _LOOKS:
@@ -124,17 +124,19 @@ class Dql:
             await self._sleep(PAUSE)
             reply = await line.send("GET", "poll", params=_poll(body))
             # The response to a poll has no token.
-            body = msgspec.structs.replace(decoded(reply, _BODY), request_token=body.request_token)
+            body = msgspec.structs.replace(
+                decode_reply(reply, _BODY), request_token=body.request_token
+            )
         if body.state != "SUCCEEDED" or body.result is None:
-            raise BadAnswerError(f"the query ended without a result ({words(body.state)})")
+            raise BadAnswerError(f"the query ended without a result ({one_line(body.state)})")
         _check_complete(body.result)
         records = [record for record in body.result.records if record is not None]
         now = self._now() if question.end is None else question.end
         found = points(records, body.result.types, question.path, now)
-        (last,) = samples(found[-1:])
+        (last,) = to_samples(found[-1:])
         return Answer(
-            value=fixed6(last.value),
-            samples=(last,) if question.step is None else samples(found),
+            value=format_fixed6(last.value),
+            samples=(last,) if question.step is None else to_samples(found),
             raw=reply.body,
         )
 
@@ -142,7 +144,7 @@ class Dql:
 class _Line:
     """The requests of one query; a rejected access token is renewed once."""
 
-    def __init__(self, http: Http, target: Target, tokens: Tokens) -> None:
+    def __init__(self, http: HttpClient, target: Target, tokens: TokenCache) -> None:
         self._http = http
         self._target = target
         self._tokens = tokens
@@ -163,7 +165,7 @@ class _Line:
             self._renewed = True
             token = await self._tokens.get(self._http, self._target, refused=token)
             reply = await self._send(token, method, action, body, params)
-        raise_for_status(reply, complaint(reply))
+        raise_for_status(reply, error_message(reply))
         return reply
 
     async def _send(
@@ -176,7 +178,7 @@ class _Line:
     ) -> Reply:
         return await self._http.send(
             method,
-            endpoint(self._target.server, f"/platform/storage/query/v1/query:{action}"),
+            endpoint_url(self._target.server, f"/platform/storage/query/v1/query:{action}"),
             headers={
                 "Accept": "application/json",
                 "Authorization": f"Bearer {token}",
@@ -198,9 +200,9 @@ def _request(question: Question) -> Mapping[str, object]:
         "maxResultRecords": MAX_SAMPLES,
     }
     if question.start is not None:
-        request["defaultTimeframeStart"] = date(question.start)
+        request["defaultTimeframeStart"] = format_time(question.start)
     if question.end is not None:
-        request["defaultTimeframeEnd"] = date(question.end)
+        request["defaultTimeframeEnd"] = format_time(question.end)
     return request
 
 
@@ -218,7 +220,7 @@ def _check_complete(result: _Result) -> None:
     for notification in result.metadata.grail.notifications or ():
         if notification.notification_type in _PARTIAL:
             raise TooLargeError(
-                f"the result is incomplete ({words(notification.message)}): narrow the query"
+                f"the result is incomplete ({one_line(notification.message)}): narrow the query"
             )
 
 
@@ -247,7 +249,7 @@ def points(
 
 def _value(record: Mapping[str, Any], numeric: set[str], path: str) -> object:
     if path and path not in record:
-        raise NoValuesError(f"no values in query result: no field '{words(path)}'")
+        raise NoValuesError(f"no values in query result: no field '{one_line(path)}'")
     name = path or (_VALUE if _VALUE in record else _only(record, numeric))
     value = record[name]
     return value.get(_AVERAGE) if isinstance(value, dict) else value
@@ -263,7 +265,7 @@ def _only(record: Mapping[str, Any], numeric: set[str]) -> str:
     ]
     if not names:
         raise NoValuesError("no values in query result")
-    return one_of(names)
+    return only_name(names)
 
 
 def _series(

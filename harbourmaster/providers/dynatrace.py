@@ -8,15 +8,15 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadAnswerError, BadQueryError, TooManyValuesError
-from harbourmaster.providers.numbers import fixed6
-from harbourmaster.providers.replies import decoded
-from harbourmaster.providers.series import averaged, samples
-from harbourmaster.providers.targets import credential, successful
+from harbourmaster.providers.numbers import format_fixed6
+from harbourmaster.providers.replies import decode_reply
+from harbourmaster.providers.requests import credential, send_request
+from harbourmaster.providers.series import average_answer, to_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Answer, Question, Target
 
 LATEST: Final = "now-5m"
@@ -50,17 +50,17 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 class Dynatrace:
     """The points of all series count, as with Keptn; ``:splitBy()`` merges series."""
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The mean of the points that have a value; with a step, all of them as samples."""
         headers = {"Authorization": f"Api-Token {credential(target, target.secret_key)}"}
         path, params = "/api/v2/metrics/query", _params(question)
-        reply = await successful(http, target, "GET", path, headers, params=params)
-        body = decoded(reply, _BODY)
+        reply = await send_request(http, target, "GET", path, headers, params=params)
+        body = decode_reply(reply, _BODY)
         if body.next_page_key:
             # The mean of a part would be wrong without looking so.
             raise TooManyValuesError("too many values in query result: it has further pages")
-        found = samples(_points(body))
-        return averaged(found, question, reply, fixed6)
+        found = to_samples(_points(body))
+        return average_answer(found, question, reply, format_fixed6)
 
 
 def _params(question: Question) -> dict[str, str]:

@@ -17,15 +17,26 @@ from harbourmaster.providers.errors import (
     TooLargeError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import fixed6, is_number
-from harbourmaster.providers.replies import decoded, words
-from harbourmaster.providers.series import MAX_SAMPLES, date, one_of, samples, window
-from harbourmaster.providers.targets import basic, credential, lacking, successful
+from harbourmaster.providers.numbers import format_fixed6, is_number
+from harbourmaster.providers.replies import decode_reply, one_line
+from harbourmaster.providers.requests import (
+    basic_authorization,
+    credential,
+    missing_keys_error,
+    send_request,
+)
+from harbourmaster.providers.series import (
+    MAX_SAMPLES,
+    format_time,
+    only_name,
+    time_window,
+    to_samples,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Target
 
 FROM: Final = "$from"
@@ -58,15 +69,15 @@ class Elastic:
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The number at ``question.path``, or the only one of the aggregations, or the hits."""
-        start, end = window(question, self._now())
+        start, end = time_window(question, self._now())
         headers, query = _headers(target), search(question, start, end)
-        reply = await successful(http, target, "POST", "/_search", headers, body=query)
-        body = decoded(reply, _BODY)
+        reply = await send_request(http, target, "POST", "/_search", headers, body=query)
+        body = decode_reply(reply, _BODY)
         _check_complete(body)
-        found = samples([(end, _value(body, question.path))])
-        return Answer(value=fixed6(found[0].value), samples=found, raw=reply.body)
+        found = to_samples([(end, _value(body, question.path))])
+        return Answer(value=format_fixed6(found[0].value), samples=found, raw=reply.body)
 
 
 def search(question: Question, start: float, end: float) -> bytes:
@@ -75,10 +86,10 @@ def search(question: Question, start: float, end: float) -> bytes:
         raise BadQueryError("Elasticsearch returns one value: remove range.step")
     try:
         query = msgspec.json.decode(question.query)
-        filled = _filled(query, {FROM: date(start), TO: date(end)})
+        filled = _filled(query, {FROM: format_time(start), TO: format_time(end)})
         body = msgspec.json.encode(filled)
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
-        raise BadQueryError(f"the query is not valid JSON: {words(str(error))}") from None
+        raise BadQueryError(f"the query is not valid JSON: {one_line(str(error))}") from None
     if not isinstance(query, dict):
         raise BadQueryError("the query is not a JSON object")
     if question.start is not None and filled == query and b'"range":' not in body:
@@ -106,9 +117,9 @@ def _headers(target: Target) -> dict[str, str]:
 def _authorization(target: Target, secret: Mapping[str, bytes]) -> str:
     if target.secret_key not in secret:
         if "user" in secret:
-            return basic(target)
+            return basic_authorization(target)
         # With Keptn the name of the key is the API key itself, so it is not shown.
-        raise lacking(target, "the key that secretKeyRef names")
+        raise missing_keys_error(target, "the key that secretKeyRef names")
     key = credential(target, target.secret_key)
     # An API key is an id and a secret with a colon between them, or that in base64.
     return f"ApiKey {b64encode(key.encode()).decode() if ':' in key else key}"
@@ -131,11 +142,11 @@ def _value(body: _Body, path: str) -> object:
     found = _numbers(parts if not path else {**parts, "hits": body.hits})
     names = _named(found, path)
     if not names:
-        raise NoValuesError(f"no values in query result: no number at '{words(path)}'")
+        raise NoValuesError(f"no values in query result: no number at '{one_line(path)}'")
     filled = [name for name in names if found[name] is not None]
     if not filled:
         return None
-    name = one_of(filled)
+    name = only_name(filled)
     return _total(body.hits) if name == "hits.total.value" else found[name]
 
 

@@ -12,8 +12,13 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from harbourmaster.providers.addresses import Addresses, literal, parsed, place
-from harbourmaster.providers.connecting import connector
+from harbourmaster.providers.addresses import (
+    AddressFilter,
+    host_and_port,
+    literal_address,
+    parse_server_url,
+)
+from harbourmaster.providers.connector import create_connector
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -22,14 +27,14 @@ from harbourmaster.providers.errors import (
     TooLargeError,
     UnreachableError,
 )
-from harbourmaster.providers.replies import Reply, words
+from harbourmaster.providers.replies import Reply, one_line
 from harbourmaster.telemetry.transport_errors import explain, was_cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
-    from harbourmaster.providers.connecting import Lookup
+    from harbourmaster.providers.connector import Lookup
     from harbourmaster.providers.errors import ProviderError
 
 MAX_BYTES: Final = 1024 * 1024
@@ -46,7 +51,7 @@ SHORTEST_SECRET: Final = 4
 BLOT: Final = "***"
 
 
-class Http:
+class HttpClient:
     """``async with Http(...) as http``: one for the process.
 
     A request goes only to the scheme, host and port of its URL, so its credentials reach only that
@@ -62,7 +67,7 @@ class Http:
         lookup: Lookup | None = None,
     ) -> None:
         """``allowed`` and ``denied`` are addresses and networks. Raises ValueError."""
-        self._addresses = Addresses(allowed, denied)
+        self._addresses = AddressFilter(allowed, denied)
         self._max_bytes = max_bytes
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
@@ -72,7 +77,7 @@ class Http:
         # Loaded once, here: SSL_CERT_FILE names the current authorities.
         self._tls = ssl.create_default_context()
         self._session = aiohttp.ClientSession(
-            connector=connector(self._addresses, self._lookup),
+            connector=create_connector(self._addresses, self._lookup),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             # The caller limits the time; only connecting has its own limit.
@@ -118,10 +123,10 @@ class Http:
         TimedOutError, RedirectedError, TooLargeError, BadAnswerError. The caller limits the
         time.
         """
-        base = parsed(url)
-        address = literal(base)
+        base = parse_server_url(url)
+        address = literal_address(base)
         if address is not None:
-            self._addresses.check(address, place(base))
+            self._addresses.check(address, host_and_port(base))
         _check_headers(headers or {})
         target = URL(f"{base}?{urlencode(params)}", encoded=True) if params else base
         again = method in _SAFE_METHODS if repeatable is None else repeatable
@@ -131,7 +136,7 @@ class Http:
             except (aiohttp.ClientError, OSError) as error:
                 if not (again and was_cut_off(error)):
                     # Not as its cause, which has the request headers.
-                    raise _transport_error(error, place(base)) from None
+                    raise _transport_error(error, host_and_port(base)) from None
                 again = False
 
     async def _sent(
@@ -156,7 +161,7 @@ class Http:
         try:
             found = await self._reply(response, url, secrets)
         except aiohttp.ClientPayloadError:
-            raise UnreachableError(f"{place(url)} sent an incomplete answer") from None
+            raise UnreachableError(f"{host_and_port(url)} sent an incomplete answer") from None
         finally:
             # Closes the connection if the response was not read completely.
             response.release()
@@ -167,14 +172,14 @@ class Http:
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             elsewhere = _location(response, url, secrets)
             raise RedirectedError(
-                f"{place(url)} redirects to {elsewhere}, and redirects are not followed"
+                f"{host_and_port(url)} redirects to {elsewhere}, and redirects are not followed"
             )
         headers = {name.lower(): value for name, value in response.headers.items()}
         encoding = headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in {"", "identity"}:
             if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
                 raise BadAnswerError(
-                    f"{place(url)} compressed its answer ({words(encoding)}), unasked"
+                    f"{host_and_port(url)} compressed its answer ({one_line(encoding)}), unasked"
                 )
             return Reply(status, headers, b"")
         return Reply(status, headers, await self._body(response, url))
@@ -192,13 +197,15 @@ class Http:
         return b"".join(chunks)
 
     def _too_large(self, url: URL) -> TooLargeError:
-        return TooLargeError(f"the answer of {place(url)} has more than {self._max_bytes} bytes")
+        return TooLargeError(
+            f"the answer of {host_and_port(url)} has more than {self._max_bytes} bytes"
+        )
 
 
 def _transport_error(error: Exception, server: str) -> ProviderError:
     kind = TimedOutError if isinstance(error, TimeoutError) else UnreachableError
     to_do = ": check spec.targetServer" if isinstance(error, aiohttp.ClientConnectorError) else ""
-    return kind(words(explain(error, server)) + to_do)
+    return kind(one_line(explain(error, server)) + to_do)
 
 
 def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> str:
@@ -210,7 +217,7 @@ def _location(response: aiohttp.ClientResponse, url: URL, secrets: set[str]) -> 
     host = target.raw_host or "nowhere"
     # Hosts are in lower case.
     is_secret = any(secret.lower() in host for secret in secrets)
-    return "a host that contains a credential" if is_secret else words(host)
+    return "a host that contains a credential" if is_secret else one_line(host)
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

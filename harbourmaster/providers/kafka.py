@@ -17,14 +17,14 @@ from harbourmaster.providers.errors import (
     TooManyValuesError,
 )
 from harbourmaster.providers.model import Answer, Sample
-from harbourmaster.providers.numbers import finite, go_shortest
-from harbourmaster.providers.replies import UNREADABLE, decoded, words
-from harbourmaster.providers.targets import basic, successful
+from harbourmaster.providers.numbers import format_shortest, parse_finite
+from harbourmaster.providers.replies import UNREADABLE, decode_reply, one_line
+from harbourmaster.providers.requests import basic_authorization, send_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Table, Target
     from harbourmaster.providers.replies import Reply
 
@@ -57,7 +57,7 @@ class Kafka:
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The current value."""
         if target.table is None:
             raise BadProviderError("spec.kafka is missing: set the table and its columns")
@@ -66,12 +66,12 @@ class Kafka:
         document = {"ksql": statement(target.table, question.query), "streamsProperties": {}}
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if target.secret is not None:
-            headers["Authorization"] = basic(target)
+            headers["Authorization"] = basic_authorization(target)
         body = msgspec.json.encode(document)
-        reply = await successful(http, target, "POST", "/query", headers, body=body)
-        value = finite(_column(_chunks(reply)))
+        reply = await send_request(http, target, "POST", "/query", headers, body=body)
+        value = parse_finite(_column(_chunks(reply)))
         return Answer(
-            value=go_shortest(value), samples=(Sample(self._now(), value),), raw=reply.body
+            value=format_shortest(value), samples=(Sample(self._now(), value),), raw=reply.body
         )
 
 
@@ -101,7 +101,7 @@ def _identifier(text: str, what: str) -> str:
 def _chunks(reply: Reply) -> Sequence[_Chunk]:
     """The chunks of an array, or of lines with an object each, as streams are answered."""
     try:
-        return decoded(reply, _ARRAY)
+        return decode_reply(reply, _ARRAY)
     except BadAnswerError:
         try:
             return _LINE.decode_lines(reply.body)
@@ -113,7 +113,7 @@ def _chunks(reply: Reply) -> Sequence[_Chunk]:
 def _column(chunks: Sequence[_Chunk]) -> object:
     for chunk in chunks:
         if chunk.error_message is not None:
-            raise BadAnswerError(f"the query failed ({words(chunk.error_message.message)})")
+            raise BadAnswerError(f"the query failed ({one_line(chunk.error_message.message)})")
     rows = [chunk.row for chunk in chunks if chunk.row is not None]
     if not rows or not rows[0].columns:
         raise NoValuesError("no values in query result")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
 
 
 class Question(Struct, frozen=True, gc=False):
@@ -77,5 +77,5 @@ class Target(Struct, frozen=True, gc=False):
 class Provider(Protocol):
     """A client for servers of one type."""
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The answer to ``question``. Raises ProviderError, and nothing else."""

@@ -26,23 +26,23 @@ _UNITS: Final = {
 }
 
 
-def go_shortest(number: float) -> str:
+def format_shortest(number: float) -> str:
     """A finite number as Prometheus prints it (Go's ``'f', -1``): ``4``, ``0.25``, no exponent."""
     text = format(Decimal(repr(float(number))), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def go_general(number: float, digits: int) -> str:
+def format_general(number: float, digits: int) -> str:
     """Go's ``'g'`` with so many significant digits: ``0.25``, ``1.2346e+06``."""
     return format(float(number), f".{digits}g")
 
 
-def fixed6(number: float) -> str:
+def format_fixed6(number: float) -> str:
     """Go's ``%f``: ``12.000000``."""
     return format(float(number), ".6f")
 
 
-def finite(number: object) -> float:
+def parse_finite(number: object) -> float:
     """A number, or the number in a text. Raises NotFiniteError, or BadAnswerError if it is none."""
     if isinstance(number, str):
         return _finite_text(number)
@@ -61,11 +61,11 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def quantity(text: str) -> float:
+def parse_quantity(text: str) -> float:
     """A quantity of Kubernetes: ``500m``, ``1.5``, ``2Gi``, ``1e3``. Raises BadAnswerError."""
     found = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if found is None:
-        return finite(text)
+        return parse_finite(text)
     number, exponent, unit = found.groups()
     return _checked(float(Decimal(number + (exponent or "")) * _UNITS[unit or ""]))
 

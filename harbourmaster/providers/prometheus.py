@@ -19,15 +19,15 @@ from harbourmaster.providers.errors import (
     UnreachableError,
 )
 from harbourmaster.providers.model import Answer
-from harbourmaster.providers.numbers import finite, go_shortest
-from harbourmaster.providers.replies import UNREADABLE, decoded, raise_for_status, words
-from harbourmaster.providers.series import samples
-from harbourmaster.providers.targets import basic, endpoint
+from harbourmaster.providers.numbers import format_shortest, parse_finite
+from harbourmaster.providers.replies import UNREADABLE, decode_reply, one_line, raise_for_status
+from harbourmaster.providers.requests import basic_authorization, endpoint_url
+from harbourmaster.providers.series import to_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Target
     from harbourmaster.providers.replies import Reply
 
@@ -80,7 +80,7 @@ class Prometheus:
     For a range without a step the first sample counts, as with Keptn.
     """
 
-    async def ask(self, http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, http: HttpClient, target: Target, question: Question) -> Answer:
         """The value of the only series of the result; by a label, the values of all."""
         (path, kind), form = _request(question)
         reply = await _sent(http, target, path, form)
@@ -91,8 +91,8 @@ class Prometheus:
         if question.by_label:
             return Answer("", (), by_label=_by_label(series, question.by_label))
         points = _points(_only(series), kind)
-        found = samples(points[:1] if question.step is None else points)
-        value = go_shortest(found[0].value)
+        found = to_samples(points[:1] if question.step is None else points)
+        value = format_shortest(found[0].value)
         return Answer(value, found, raw=msgspec.json.encode(value))
 
 
@@ -101,24 +101,24 @@ def _request(question: Question) -> tuple[tuple[str, str], dict[str, str]]:
     form = {"query": question.query}
     if question.start is None:
         if question.end is not None:
-            form["time"] = go_shortest(question.end)
+            form["time"] = format_shortest(question.end)
         return _INSTANT, form
     if question.end is None or question.end <= question.start:
         raise BadQueryError("invalid time range: it ends before it begins")
     step = question.end - question.start if question.step is None else question.step
     form |= {
-        "start": go_shortest(question.start),
-        "end": go_shortest(question.end),
-        "step": go_shortest(step),
+        "start": format_shortest(question.start),
+        "end": format_shortest(question.end),
+        "step": format_shortest(step),
     }
     return _RANGE, form
 
 
-async def _sent(http: Http, target: Target, path: str, form: Mapping[str, str]) -> Reply:
-    url = endpoint(target.server, path)
+async def _sent(http: HttpClient, target: Target, path: str, form: Mapping[str, str]) -> Reply:
+    url = endpoint_url(target.server, path)
     headers = {"Accept": _JSON}
     if target.secret is not None:
-        headers["Authorization"] = basic(target)
+        headers["Authorization"] = basic_authorization(target)
     reply = await http.send(
         "POST",
         url,
@@ -137,7 +137,7 @@ async def _sent(http: Http, target: Target, path: str, form: Mapping[str, str]) 
 def _body(reply: Reply) -> _Body:
     """The body of a success; otherwise the error of the API, or of the status."""
     try:
-        body = decoded(reply, _BODY)
+        body = decode_reply(reply, _BODY)
     except ProviderError:
         raise_for_status(reply)
         raise
@@ -146,7 +146,7 @@ def _body(reply: Reply) -> _Body:
         return body
     if reply.status in _BY_STATUS:
         raise_for_status(reply)
-    said = words(body.error) or "without saying why"
+    said = one_line(body.error) or "without saying why"
     error = _ERRORS.get(body.error_type)
     if error is None:
         raise_for_status(reply, body.error)
@@ -183,7 +183,7 @@ def _by_label(series: tuple[_Series, ...], label: str) -> dict[str, float | str]
             found[name] = f"several series have this {label}"
             continue
         try:
-            found[name] = finite(each.value and each.value[1])
+            found[name] = parse_finite(each.value and each.value[1])
         except ProviderError:
             found[name] = "the value is not a finite number"
     found.pop("", None)

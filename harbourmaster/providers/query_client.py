@@ -7,7 +7,7 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from harbourmaster.providers.addresses import shown
+from harbourmaster.providers.addresses import describe_server
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadProviderError,
@@ -18,13 +18,13 @@ from harbourmaster.providers.errors import (
 from harbourmaster.providers.http import BLOT, SHORTEST_SECRET
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.registry import PROVIDERS
-from harbourmaster.providers.replies import words
+from harbourmaster.providers.replies import one_line
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Provider, Question, Target
 
 ANSWERED: Final = "Answered"
@@ -108,7 +108,7 @@ class QueryClient:
 
     def __init__(
         self,
-        http: Http,
+        http: HttpClient,
         *,
         timeout: float,
         per_target: int,
@@ -147,7 +147,7 @@ class QueryClient:
     async def _ask_in_time(self, target: Target, question: Question) -> Answer:
         provider = self._providers.get(target.type)
         if provider is None:
-            raise BadProviderError(f"provider {words(target.type)} not supported")
+            raise BadProviderError(f"provider {one_line(target.type)} not supported")
         key = _limit_key(target)
         has_turn = False
         time_limit = asyncio.timeout(self._timeout)
@@ -162,7 +162,7 @@ class QueryClient:
         except TimeoutError:
             if not time_limit.expired():
                 raise
-            server = shown(target.server)
+            server = describe_server(target.server)
             if has_turn:
                 raise TimedOutError(f"{server} did not answer within {self._timeout:g} s") from None
             raise ThrottledError(

@@ -59,7 +59,7 @@ def raise_for_status(reply: Reply, said: str | None = None) -> None:
     # A provider that rejects credentials may repeat them.
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise UnauthorizedError(f"the provider rejected the credentials (HTTP {status})")
-    raise _error(reply, words(said if said is not None else _text(reply)))
+    raise _error(reply, one_line(said if said is not None else _text(reply)))
 
 
 def _error(reply: Reply, said: str) -> ProviderError:
@@ -75,19 +75,19 @@ def _error(reply: Reply, said: str) -> ProviderError:
     return BadAnswerError(f"the provider answered with {why}")
 
 
-def decoded(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
+def decode_reply(reply: Reply, decoder: msgspec.json.Decoder[_T]) -> _T:
     """The JSON of a body. Raises UnreachableError for another content type, BadAnswerError."""
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and "json" not in kind:
-        raise UnreachableError(f"the server answered with {words(kind)} instead of JSON")
+        raise UnreachableError(f"the server answered with {one_line(kind)} instead of JSON")
     try:
         return decoder.decode(reply.body)
     except UNREADABLE as error:
-        why = "invalid UTF-8" if isinstance(error, UnicodeDecodeError) else words(str(error))
+        why = "invalid UTF-8" if isinstance(error, UnicodeDecodeError) else one_line(str(error))
         raise BadAnswerError(f"invalid answer: {why}") from None
 
 
-def words(text: str) -> str:
+def one_line(text: str) -> str:
     """A provider's text as one short line without control characters."""
     # Cleaning may make it longer, so it is cut last.
     text = clean(" ".join(text[: 4 * MAX_WORDS].split()))

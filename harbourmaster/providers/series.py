@@ -14,8 +14,8 @@ from harbourmaster.providers.errors import (
     TooManyValuesError,
 )
 from harbourmaster.providers.model import Answer, Sample
-from harbourmaster.providers.numbers import finite
-from harbourmaster.providers.replies import words
+from harbourmaster.providers.numbers import parse_finite
+from harbourmaster.providers.replies import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,27 +31,27 @@ _SHOWN: Final = 5
 """Names of values that an error lists."""
 
 
-def window(question: Question, now: float) -> tuple[float, float]:
+def time_window(question: Question, now: float) -> tuple[float, float]:
     """Start and end of the range; by default ``WINDOW`` up to ``now``."""
     end = now if question.end is None else question.end
     return (end - WINDOW if question.start is None else question.start), end
 
 
-def date(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time in seconds since 1970 as RFC 3339 in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def one_of(names: Sequence[str]) -> str:
+def only_name(names: Sequence[str]) -> str:
     """The only name of a value. Raises TooManyValuesError, which lists the first ones."""
     if len(names) > 1:
-        shown = ", ".join(words(name) for name in names[:_SHOWN])
+        shown = ", ".join(one_line(name) for name in names[:_SHOWN])
         more = ", …" if len(names) > _SHOWN else ""
         raise TooManyValuesError(f"too many values in query result: {shown}{more}")
     return names[0]
 
 
-def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
+def to_samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
     """The ``points`` (time, value) that have a value, the oldest first."""
     found: list[Sample] = []
     for time, value in points:
@@ -61,13 +61,13 @@ def samples(points: Iterable[tuple[float, object]]) -> tuple[Sample, ...]:
             raise TooLargeError(f"the answer has more than {MAX_SAMPLES} values: ask for fewer")
         if not 0 <= time < _YEAR_10000:
             raise BadAnswerError("the answer has a value with an invalid time")
-        found.append(Sample(time, finite(value)))
+        found.append(Sample(time, parse_finite(value)))
     if not found:
         raise NoValuesError("no values in query result")
     return tuple(sorted(found, key=lambda sample: sample.time))
 
 
-def averaged(
+def average_answer(
     found: tuple[Sample, ...], question: Question, reply: Reply, write: Callable[[float], str]
 ) -> Answer:
     """The mean, with the time of the newest sample; with a step, all samples are kept."""

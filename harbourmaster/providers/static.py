@@ -9,13 +9,13 @@ import msgspec
 
 from harbourmaster.providers.errors import NoValuesError
 from harbourmaster.providers.model import Answer, Sample
-from harbourmaster.providers.numbers import finite, go_shortest, quantity
-from harbourmaster.providers.replies import words
+from harbourmaster.providers.numbers import format_shortest, parse_finite, parse_quantity
+from harbourmaster.providers.replies import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Question, Target
 
 
@@ -25,12 +25,12 @@ class Static:
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
 
-    async def ask(self, _http: Http, target: Target, question: Question) -> Answer:
+    async def ask(self, _http: HttpClient, target: Target, question: Question) -> Answer:
         """The value, with the time of the question."""
         given = (target.static or {}).get(question.query)
         if given is None:
-            raise NoValuesError(f"the provider has no value '{words(question.query)}'")
-        number = quantity(given) if isinstance(given, str) else finite(given)
-        value = go_shortest(number)
+            raise NoValuesError(f"the provider has no value '{one_line(question.query)}'")
+        number = parse_quantity(given) if isinstance(given, str) else parse_finite(given)
+        value = format_shortest(number)
         at = self._now() if question.end is None else question.end
         return Answer(value, (Sample(at, number),), raw=msgspec.json.encode(value))

@@ -19,7 +19,7 @@ from harbourmaster.providers.errors import (
     TooManyValuesError,
     UnauthorizedError,
 )
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Sample, Target
 from harbourmaster.providers.query_client import QueryClient
 from helpers.provider_server import LOOPBACK
@@ -31,7 +31,7 @@ SECRET = {"user": b"harbour", "password": b"master\n"}
 
 @pytest.fixture
 async def client():
-    async with Http(LOOPBACK) as http:
+    async with HttpClient(LOOPBACK) as http:
         yield QueryClient(http, timeout=10, per_target=4)
 
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from harbourmaster.providers.errors import ProviderError
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Answer
 from harbourmaster.providers.query_client import QueryClient
 from harbourmaster.providers.replies import Reply
@@ -117,7 +117,7 @@ async def timed_out(provider, target, question, *cases):
             await request.read()
             return await asyncio.get_running_loop().create_future()
 
-    async with Hangs(target("").type, *cases) as player, Http(allowed=LOOPBACK) as http:
+    async with Hangs(target("").type, *cases) as player, HttpClient(allowed=LOOPBACK) as http:
         own = target(player.url)
         client = QueryClient(http, timeout=0.2, per_target=1, providers={own.type: provider})
         with pytest.raises(ProviderError) as caught:
@@ -132,7 +132,7 @@ async def played(provider, target, question, kind, *cases):
 
     ``target`` makes the target from the URL of the server.
     """
-    async with Player(kind, *cases) as player, Http(allowed=LOOPBACK) as http:
+    async with Player(kind, *cases) as player, HttpClient(allowed=LOOPBACK) as http:
         return await outcome(provider, http, target(player.url), question)
 
 

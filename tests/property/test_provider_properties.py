@@ -11,9 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harbourmaster.providers.addresses import REFUSED, Addresses, literal, parsed, place
+from harbourmaster.providers.addresses import (
+    REFUSED,
+    AddressFilter,
+    host_and_port,
+    literal_address,
+    parse_server_url,
+)
 from harbourmaster.providers.errors import ProviderError
-from harbourmaster.providers.numbers import finite, fixed6, go_general, go_shortest, quantity
+from harbourmaster.providers.numbers import (
+    format_fixed6,
+    format_general,
+    format_shortest,
+    parse_finite,
+    parse_quantity,
+)
 from helpers.properties import TIMEOUT, cases
 
 many = settings(max_examples=cases(1000))
@@ -43,10 +55,10 @@ def outcome(function, *arguments):
 @many
 @given(finite_floats)
 def test_the_shortest_form_is_the_number_itself_and_nothing_shorter(number):
-    text = go_shortest(number)
+    text = format_shortest(number)
     assert FIXED.fullmatch(text)
     assert math.copysign(1, float(text)) == math.copysign(1, number)
-    assert finite(text) == float(text) == number
+    assert parse_finite(text) == float(text) == number
     digits = len(Decimal(text).normalize().as_tuple().digits)
     assert digits == len(Decimal(repr(number)).normalize().as_tuple().digits)
 
@@ -54,7 +66,7 @@ def test_the_shortest_form_is_the_number_itself_and_nothing_shorter(number):
 @many
 @given(finite_floats, st.integers(1, 17))
 def test_the_general_form_has_so_many_digits_and_an_exponent_where_go_has_one(number, digits):
-    text = go_general(number, digits)
+    text = format_general(number, digits)
     mantissa, _, exponent = text.partition("e")
     assert len(mantissa.lstrip("-0.").replace(".", "")) <= digits
     assert "." not in mantissa or not mantissa.endswith(("0", "."))
@@ -68,8 +80,8 @@ def test_the_general_form_has_so_many_digits_and_an_exponent_where_go_has_one(nu
 @many
 @given(finite_floats)
 def test_the_fixed_form_has_six_decimals(number):
-    assert re.fullmatch(r"-?[0-9]+\.[0-9]{6}", fixed6(number))
-    assert abs(Decimal(fixed6(number)) - Decimal(number)) <= Decimal("5e-7")
+    assert re.fullmatch(r"-?[0-9]+\.[0-9]{6}", format_fixed6(number))
+    assert abs(Decimal(format_fixed6(number)) - Decimal(number)) <= Decimal("5e-7")
 
 
 @many
@@ -82,7 +94,7 @@ def test_the_fixed_form_has_six_decimals(number):
     | st.booleans()
 )
 def test_whatever_is_said_is_a_finite_number_or_an_error(said):
-    for read in (finite, *([quantity] if isinstance(said, str) else [])):
+    for read in (parse_finite, *([parse_quantity] if isinstance(said, str) else [])):
         found = outcome(read, said)
         assert isinstance(found, ProviderError) or type(found) is float
         assert isinstance(found, ProviderError) or math.isfinite(found)
@@ -93,7 +105,7 @@ def test_whatever_is_said_is_a_finite_number_or_an_error(said):
 def test_a_quantity_is_its_number_times_its_unit(number, unit):
     factor = {"": 1, "m": Decimal("0.001"), "k": 1000, "M": 10**6, "Ki": 1024, "Mi": 2**20}
     factor |= {"e3": 1000, "E2": 100}
-    assert quantity(f"{number}{unit}") == float(number * Decimal(factor[unit]))
+    assert parse_quantity(f"{number}{unit}") == float(number * Decimal(factor[unit]))
 
 
 def hidden(address, form):
@@ -123,8 +135,8 @@ refused_4 = st.sampled_from(REFUSED_4).flatmap(
 @many
 @given(refused_4, st.sampled_from(FORMS))
 def test_what_is_refused_is_so_in_every_form(address, form):
-    assert Addresses().refusal(address)
-    assert Addresses().refusal(hidden(address, form))
+    assert AddressFilter().refusal(address)
+    assert AddressFilter().refusal(hidden(address, form))
 
 
 @many
@@ -132,11 +144,11 @@ def test_what_is_refused_is_so_in_every_form(address, form):
 def test_a_form_says_what_its_address_says(address, form):
     open_form = hidden(address, form)
     refused = any(address in network for network in REFUSED_4)
-    assert bool(Addresses().refusal(address)) is refused
+    assert bool(AddressFilter().refusal(address)) is refused
     if open_form not in (IPv6Address("::"), IPv6Address("::1")):
-        assert bool(Addresses().refusal(open_form)) is refused
-    assert Addresses((), (str(address),)).refusal(open_form)
-    assert not Addresses((str(address),)).refusal(address)
+        assert bool(AddressFilter().refusal(open_form)) is refused
+    assert AddressFilter((), (str(address),)).refusal(open_form)
+    assert not AddressFilter((str(address),)).refusal(address)
 
 
 authority = st.text("0123456789abcdefx.:[]%@-_/\\?# \t", max_size=40)
@@ -145,15 +157,15 @@ authority = st.text("0123456789abcdefx.:[]%@-_/\\?# \t", max_size=40)
 @many
 @given(st.sampled_from(["http://", "https://", "HTTP://", "//", ""]), authority | st.text())
 def test_a_url_is_one_place_or_none(scheme, rest):
-    found = outcome(parsed, scheme + rest)
+    found = outcome(parse_server_url, scheme + rest)
     if isinstance(found, ProviderError):
         return
     host = found.raw_host
     assert found.raw_user is None
     assert 0 < found.port < 65536
     assert re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:.]+", host)
-    assert place(found).endswith(f":{found.port}")
-    address = literal(found)
+    assert host_and_port(found).endswith(f":{found.port}")
+    address = literal_address(found)
     if address is not None:
         # It is one that can be checked, and it is checked as it will be connected to.
-        outcome(Addresses().check, address, host)
+        outcome(AddressFilter().check, address, host)

@@ -30,7 +30,7 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Target
 from harbourmaster.providers.query_client import QueryClient
 from helpers.logs import captured_log
@@ -54,7 +54,7 @@ def answer(*values, kind="vector"):
 async def asked(server, *, kind="prometheus", query="up", patience=PATIENCE, http=None, **options):
     """The answer or the error."""
     target = Target(kind, server, secret=SECRET, **options)
-    async with http or Http(LOOPBACK) as client:
+    async with http or HttpClient(LOOPBACK) as client:
         try:
             return await QueryClient(client, timeout=patience, per_target=4).ask(
                 target, Question(query)
@@ -106,7 +106,9 @@ async def test_a_forbidden_server_never_hears_of_us(kind, host, error):
         mapped_example_com="::ffff:127.0.0.1",
     )
     async with ProviderServer(http_answer(answer("4"))) as server:
-        found = await asked(f"http://{host}:{server.port}", kind=kind, http=Http(lookup=names))
+        found = await asked(
+            f"http://{host}:{server.port}", kind=kind, http=HttpClient(lookup=names)
+        )
     assert type(found) is error
     assert not found.helps_to_wait
     assert server.connections == 0
@@ -123,7 +125,7 @@ async def test_a_name_is_not_looked_up_again_after_it_was_checked():
     names = Names(prom_example_com=["127.0.0.1", "169.254.169.254"])
     async with ProviderServer(http_answer(answer("4"))) as server:
         found = await asked(
-            f"http://prom.example.com:{server.port}", http=Http(LOOPBACK, lookup=names)
+            f"http://prom.example.com:{server.port}", http=HttpClient(LOOPBACK, lookup=names)
         )
     assert found.value == "4"
     assert names.asked == ["prom.example.com"]
@@ -202,7 +204,7 @@ async def test_a_secret_is_in_no_error_no_log_and_no_metric(leak, monkeypatch):
     logging.getLogger().addHandler(handler)
     try:
         with captured_log("debug") as stream:
-            async with ProviderServer(LEAKS[leak]) as server, Http(LOOPBACK) as http:
+            async with ProviderServer(LEAKS[leak]) as server, HttpClient(LOOPBACK) as http:
                 client = QueryClient(
                     http, timeout=PATIENCE, per_target=4, observer=QueryMetrics(registry)
                 )
@@ -232,7 +234,7 @@ async def test_a_password_is_for_the_server_it_is_for():
     async with (
         ProviderServer(http_answer(answer("4"))) as server,
         ProviderServer(http_answer(answer("5"))) as provider_server,
-        Http(LOOPBACK) as http,
+        HttpClient(LOOPBACK) as http,
     ):
         client = QueryClient(http, timeout=PATIENCE, per_target=4)
         mine = Target("prometheus", server.url, secret=SECRET)
@@ -256,7 +258,7 @@ async def test_who_has_no_password_gets_no_answer_of_one_who_has():
         else:
             yield http_answer(b"", "401 X")
 
-    async with ProviderServer(protected) as server, Http(LOOPBACK) as http:
+    async with ProviderServer(protected) as server, HttpClient(LOOPBACK) as http:
         client = QueryClient(http, timeout=PATIENCE, per_target=4)
         found = await asyncio.gather(
             client.ask(Target("prometheus", server.url, secret=SECRET), Question("up")),
@@ -352,7 +354,7 @@ async def test_bad_answers_do_not_add_up():
     def peak():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    async with ProviderServer(endless) as server, Http(LOOPBACK) as http:
+    async with ProviderServer(endless) as server, HttpClient(LOOPBACK) as http:
         client = QueryClient(http, timeout=PATIENCE, per_target=8)
         target = Target("prometheus", server.url)
 

@@ -18,7 +18,7 @@ from harbourmaster.evaluation.model import (
 from harbourmaster.evaluation.templates import parse_template, render
 from harbourmaster.providers.errors import NotFiniteError, NoValuesError
 from harbourmaster.providers.model import Question
-from harbourmaster.providers.numbers import go_shortest
+from harbourmaster.providers.numbers import format_shortest
 from harbourmaster.providers.registry import PROVIDERS
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ async def _first(questions: QueryService, query: AnalysisQuery) -> str:
     if found is None or found.time > begin:
         stepped = replace(question, step=range_step(begin, end))
         found = (await questions.ask(query.provider, stepped)).samples[0]
-    return go_shortest(found.value)
+    return format_shortest(found.value)

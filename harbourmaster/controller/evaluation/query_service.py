@@ -31,7 +31,7 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Table, Target
 from harbourmaster.providers.query_client import QueryClient
 
@@ -222,7 +222,7 @@ def create_query_service(
 
     A metrics registry takes the metrics of one service.
     """
-    http = Http(
+    http = HttpClient(
         settings.allowed_addresses,
         (*settings.denied_addresses, *_own_addresses(client.connection.server)),
         max_bytes=settings.max_answer_bytes,

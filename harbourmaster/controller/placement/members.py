@@ -19,8 +19,8 @@ from harbourmaster.controller.placement.session import Session
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.errors import ConnectionSettingsError
 from harbourmaster.placement.rollout import Reach
-from harbourmaster.providers.addresses import Addresses
-from harbourmaster.providers.connecting import connector
+from harbourmaster.providers.addresses import AddressFilter
+from harbourmaster.providers.connector import create_connector
 from harbourmaster.providers.errors import ForbiddenAddressError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LONGEST_TIMER: Final = 86400.0
 
 
-class _Addresses(Addresses):
+class _Addresses(AddressFilter):
     """Refuses addresses: anybody who may write Clusters chooses what we connect to."""
 
     def check(self, address: str, host: str) -> None:
@@ -91,7 +91,7 @@ class Members:
         self._leaving: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(READS)
         self._parsing = asyncio.Semaphore(1)
-        self._connector = partial(connector, _Addresses(settings.allowed_addresses))
+        self._connector = partial(create_connector, _Addresses(settings.allowed_addresses))
 
     def follow(self, cluster: MemberCluster) -> None:
         """Reach the cluster as its spec says now; nothing where that is done already."""

@@ -22,7 +22,7 @@ from harbourmaster.dashboard.query import ROWS, PageQuery, listed, read_query
 from harbourmaster.dashboard.rendering import finalize, read_assets, visible
 from harbourmaster.dashboard.times import age, span
 from harbourmaster.kube.event_series import Allowance
-from harbourmaster.providers.addresses import networks
+from harbourmaster.providers.addresses import parse_networks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -74,7 +74,7 @@ def test_no_number_of_addresses_is_remembered_for_ever():
     assert len(attempts._each) <= 1024
 
 
-PROXIES = networks(["10.0.0.0/8", "fd00::/16"])
+PROXIES = parse_networks(["10.0.0.0/8", "fd00::/16"])
 
 
 @pytest.mark.parametrize(

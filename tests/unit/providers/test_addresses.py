@@ -6,7 +6,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from harbourmaster.providers.addresses import Addresses, literal, networks, parsed, place, shown
+from harbourmaster.providers.addresses import (
+    AddressFilter,
+    describe_server,
+    host_and_port,
+    literal_address,
+    parse_networks,
+    parse_server_url,
+)
 from harbourmaster.providers.errors import BadProviderError, ForbiddenAddressError
 
 METADATA = "169.254.169.254"
@@ -34,21 +41,21 @@ OPEN = [
 @pytest.mark.parametrize("address", REFUSED)
 def test_internal_addresses_are_rejected(address):
     with pytest.raises(ForbiddenAddressError, match=r"^prom is not allowed: it has an? "):
-        Addresses().check(address, "prom")
+        AddressFilter().check(address, "prom")
 
 
 @pytest.mark.parametrize("address", OPEN)
 def test_other_addresses_may_be_asked(address):
-    assert Addresses().check(address, "prom") is None
+    assert AddressFilter().check(address, "prom") is None
 
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_everything_may_be_allowed(address):
-    assert Addresses(("0.0.0.0/0", "::/0")).check(address, "prom") is None
+    assert AddressFilter(("0.0.0.0/0", "::/0")).check(address, "prom") is None
 
 
 def test_an_allowed_address_is_allowed_in_all_its_forms():
-    addresses = Addresses(("127.0.0.1",))
+    addresses = AddressFilter(("127.0.0.1",))
     for address in ("127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
         addresses.check(address, "prom")
     for address in ("127.0.0.2", "::1", "::ffff:127.0.0.2"):
@@ -57,7 +64,7 @@ def test_an_allowed_address_is_allowed_in_all_its_forms():
 
 
 def test_an_allowed_form_of_an_address_suffices():
-    addresses = Addresses(("64:ff9b::/96",))
+    addresses = AddressFilter(("64:ff9b::/96",))
     addresses.check("64:ff9b::7f00:1", "prom")
     with pytest.raises(ForbiddenAddressError):
         addresses.check("127.0.0.1", "prom")
@@ -65,7 +72,7 @@ def test_an_allowed_form_of_an_address_suffices():
 
 @pytest.mark.parametrize("address", ["10.96.0.1", "::ffff:10.96.0.1", "64:ff9b::a60:1"])
 def test_a_denied_address_is_denied_in_all_its_forms(address):
-    addresses = Addresses(("0.0.0.0/0", "::/0"), ("10.96.0.0/16",))
+    addresses = AddressFilter(("0.0.0.0/0", "::/0"), ("10.96.0.0/16",))
     assert addresses.refusal(ip_address(address)) == "an address that is denied"
     addresses.check("10.97.0.1", "prom")
 
@@ -73,7 +80,7 @@ def test_a_denied_address_is_denied_in_all_its_forms(address):
 @pytest.mark.parametrize("text", ["", "x", "10.0.0.0/33", "10.0.0", "fe80::1%eth0/64/1"])
 def test_an_invalid_network_is_an_error(text):
     with pytest.raises(ValueError, match="does not appear to be"):
-        networks((text,))
+        parse_networks((text,))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +103,9 @@ def test_an_invalid_network_is_an_error(text):
     ],
 )
 def test_servers_are_read_as_they_are_connected_to(url, where, address):
-    found = parsed(url)
-    assert (place(found), literal(found)) == (where, address)
-    assert shown(url) == where
+    found = parse_server_url(url)
+    assert (host_and_port(found), literal_address(found)) == (where, address)
+    assert describe_server(url) == where
 
 
 @pytest.mark.parametrize(
@@ -135,7 +142,7 @@ def test_servers_are_read_as_they_are_connected_to(url, where, address):
 )
 def test_an_invalid_server_url_is_an_error(url):
     with pytest.raises(BadProviderError) as caught:
-        parsed(url)
+        parse_server_url(url)
     assert str(caught.value).isprintable()
     assert "canary" not in str(caught.value)
-    assert shown(url) == "the server"
+    assert describe_server(url) == "the server"

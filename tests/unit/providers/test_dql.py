@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from harbourmaster.providers.bearer import Tokens
 from harbourmaster.providers.dql import Dql
+from harbourmaster.providers.dynatrace_tokens import TokenCache
 from harbourmaster.providers.errors import (
     BadAnswerError,
     BadCredentialsError,
@@ -21,7 +21,7 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Question, Sample, Target
 from helpers.exchanges import GARBAGE, Player, Told, outcome, played, timed_out
 
@@ -64,7 +64,7 @@ async def ask(clock, *cases, question=None):
     class Own(Dql):
         async def ask(self, http, target, question):
             url = f"{target.server}/sso/oauth2/token"
-            dql = Dql(tokens=Tokens(url=url, now=clock), now=lambda: NOW, sleep=clock.sleep)
+            dql = Dql(tokens=TokenCache(url=url, now=clock), now=lambda: NOW, sleep=clock.sleep)
             return await dql.ask(http, target, question)
 
     return await played(Own(), target, question or Question(QUERY), "dql", *cases)
@@ -166,8 +166,8 @@ async def test_a_query_that_never_ends_is_given_up(clock):
 
 
 async def test_a_server_that_hangs_ends_in_a_time_out(clock):
-    async with Player("dql", "unavailable") as sso, Http(allowed=("127.0.0.0/8",)) as http:
-        tokens = Tokens(url=f"{sso.url}/sso/oauth2/token", now=clock)
+    async with Player("dql", "unavailable") as sso, HttpClient(allowed=("127.0.0.0/8",)) as http:
+        tokens = TokenCache(url=f"{sso.url}/sso/oauth2/token", now=clock)
         await tokens.get(http, target(""))
         dql = Dql(tokens=tokens)
         assert type(await timed_out(dql, target, Question(QUERY))) is TimedOutError
@@ -177,7 +177,7 @@ async def test_a_server_that_hangs_ends_in_a_time_out(clock):
 async def test_tokens_that_never_come_end_in_a_time_out():
     class Own(Dql):
         async def ask(self, http, target, question):
-            return await Dql(tokens=Tokens(url=target.server)).ask(http, target, question)
+            return await Dql(tokens=TokenCache(url=target.server)).ask(http, target, question)
 
     assert type(await timed_out(Own(), target, Question(QUERY))) is TimedOutError
 
@@ -202,7 +202,7 @@ async def test_a_token_is_kept_until_shortly_before_its_end(clock, seconds, toke
             return self._replies["sso" not in url]
 
     http = Both(TOKEN, grail([{"value": 1}]))
-    dql = Dql(tokens=Tokens(now=clock))
+    dql = Dql(tokens=TokenCache(now=clock))
     for _ in range(2):
         await outcome(dql, http, target("https://abc.example.com"), Question("m"))
         clock.now += seconds
@@ -226,7 +226,7 @@ async def test_concurrent_callers_request_one_token(clock):
             await asyncio.sleep(0)
             return await super().send(method, url, **options)
 
-    tokens = Tokens(now=clock)
+    tokens = TokenCache(now=clock)
     http = Slow(TOKEN)
     own = target("https://abc.example.com")
     assert set(await asyncio.gather(*(tokens.get(http, own) for _ in range(20)))) == {
@@ -236,7 +236,7 @@ async def test_concurrent_callers_request_one_token(clock):
 
 
 async def test_one_refusal_of_a_token_that_many_use_makes_one_new_one(clock):
-    tokens = Tokens(now=clock)
+    tokens = TokenCache(now=clock)
     http = Told(TOKEN, b'{"access_token": "b", "expires_in": 300}')
     own = target("https://abc.example.com")
     first = await tokens.get(http, own)
@@ -311,8 +311,8 @@ async def test_an_access_token_with_invalid_characters_is_not_sent():
 
 
 async def test_clients_are_not_kept_without_end(monkeypatch):
-    monkeypatch.setattr("harbourmaster.providers.bearer._MAX_CLIENTS", 3)
-    tokens = Tokens()
+    monkeypatch.setattr("harbourmaster.providers.dynatrace_tokens._MAX_CLIENTS", 3)
+    tokens = TokenCache()
     for scope in range(9):
         secret = {**SECRET, "scope": f"{scope}".encode()}
         await tokens.get(Told(TOKEN), target("https://abc.example.com", secret))

@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import (
     TooLargeError,
     UnreachableError,
 )
-from harbourmaster.providers.http import MAX_BYTES, Http
+from harbourmaster.providers.http import MAX_BYTES, HttpClient
 from helpers.handshakes import server_tls
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, http_answer, too_late
@@ -33,7 +33,7 @@ CANARY = "canary-7f3a9c"
 
 @pytest.fixture
 async def http():
-    async with Http(LOOPBACK) as found:
+    async with HttpClient(LOOPBACK) as found:
         yield found
 
 
@@ -86,7 +86,7 @@ async def test_nothing_of_the_environment_or_of_answers_is_used(monkeypatch, tmp
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with (
         ProviderServer(http_answer(b"", "200 OK", f"Set-Cookie: a={CANARY}")) as server,
-        Http(LOOPBACK, lookup=Names(prom_example_com="127.0.0.1")) as http,
+        HttpClient(LOOPBACK, lookup=Names(prom_example_com="127.0.0.1")) as http,
     ):
         for _ in range(2):
             reply = await http.send("GET", f"http://prom.example.com:{server.port}/")
@@ -122,7 +122,7 @@ async def test_no_redirect_is_followed(http, status, location, host):
 
 
 async def test_addresses_are_refused_before_anything_is_sent():
-    async with ProviderServer(GOOD) as server, Http() as http:
+    async with ProviderServer(GOOD) as server, HttpClient() as http:
         for url in (server.url, f"http://[::ffff:127.0.0.1]:{server.port}"):
             text = await refusal(http, url, ForbiddenAddressError)
             assert "it has a loopback address" in text
@@ -132,19 +132,19 @@ async def test_addresses_are_refused_before_anything_is_sent():
 
 
 async def test_a_denied_address_is_rejected_though_allowed():
-    async with Http(LOOPBACK, ("127.0.0.1",)) as http:
+    async with HttpClient(LOOPBACK, ("127.0.0.1",)) as http:
         text = await refusal(http, "http://127.0.0.1:9", ForbiddenAddressError)
     assert text == "127.0.0.1:9 is not allowed: it has an address that is denied"
 
 
 def test_bad_networks_are_refused_at_once():
     with pytest.raises(ValueError, match="does not appear to be"):
-        Http(("nowhere",))
+        HttpClient(("nowhere",))
 
 
 async def test_it_must_be_open():
     with pytest.raises(RuntimeError, match="async with"):
-        await Http(LOOPBACK).send("GET", "http://127.0.0.1:9")
+        await HttpClient(LOOPBACK).send("GET", "http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: b", "a\nb", "a\0b", "é", "a\x7f"])
@@ -348,11 +348,11 @@ async def test_certificates_are_verified_by_the_authorities_of_the_system(
     names = Names(prom_example_com="127.0.0.1", other_example_com="127.0.0.1")
     context = server_tls(authority, "prom.example.com", "127.0.0.1")
     async with ProviderServer(GOOD, tls=context) as server:
-        async with Http(LOOPBACK, lookup=names) as http:
+        async with HttpClient(LOOPBACK, lookup=names) as http:
             text = await refusal(http, server.url, UnreachableError)
             assert text.startswith(f"the certificate of 127.0.0.1:{server.port} is not trusted: ")
         monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-        async with Http(LOOPBACK, lookup=names) as http:
+        async with HttpClient(LOOPBACK, lookup=names) as http:
             assert (await http.send("GET", server.url)).status == 200
             for host, is_named in (("prom", True), ("other", False)):
                 url = f"https://{host}.example.com:{server.port}/"
@@ -364,7 +364,7 @@ async def test_certificates_are_verified_by_the_authorities_of_the_system(
 
 async def test_a_target_may_skip_verification_for_itself_only(authority):
     context = server_tls(authority, "nobody.example.com")
-    async with ProviderServer(GOOD, tls=context) as server, Http(LOOPBACK) as http:
+    async with ProviderServer(GOOD, tls=context) as server, HttpClient(LOOPBACK) as http:
         assert (await http.send("GET", server.url, skip_verify=True)).status == 200
         await refusal(http, server.url, UnreachableError)
         assert (await http.send("GET", server.url, skip_verify=True)).status == 200

@@ -7,7 +7,13 @@ import math
 import pytest
 
 from harbourmaster.providers.errors import BadAnswerError, NotFiniteError
-from harbourmaster.providers.numbers import finite, fixed6, go_general, go_shortest, quantity
+from harbourmaster.providers.numbers import (
+    format_fixed6,
+    format_general,
+    format_shortest,
+    parse_finite,
+    parse_quantity,
+)
 
 # What Go 1.25 prints with 'f' and -1, 'g' and 5, and %f.
 GO = [
@@ -30,7 +36,7 @@ GO = [
 
 @pytest.mark.parametrize(("number", "shortest", "general", "fixed"), GO)
 def test_numbers_are_printed_as_by_go(number, shortest, general, fixed):
-    assert (go_shortest(number), go_general(number, 5), fixed6(number)) == (
+    assert (format_shortest(number), format_general(number, 5), format_fixed6(number)) == (
         shortest,
         general,
         fixed,
@@ -38,7 +44,7 @@ def test_numbers_are_printed_as_by_go(number, shortest, general, fixed):
 
 
 def test_an_integer_is_printed_like_the_same_float():
-    assert go_shortest(4) == "4"
+    assert format_shortest(4) == "4"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +55,7 @@ def test_an_integer_is_printed_like_the_same_float():
     ],
 )
 def test_numbers_and_texts_of_numbers_count(given, number):
-    assert finite(given) == number
+    assert parse_finite(given) == number
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def test_numbers_and_texts_of_numbers_count(given, number):
 )
 def test_a_number_must_be_finite(given, shown):
     with pytest.raises(NotFiniteError) as caught:
-        finite(given)
+        parse_finite(given)
     assert str(caught.value) == f"the value is {shown}, expected a finite number"
 
 
@@ -75,7 +81,7 @@ def test_a_number_must_be_finite(given, shown):
 )
 def test_everything_else_is_not_a_number(given):
     with pytest.raises(BadAnswerError) as caught:
-        finite(given)
+        parse_finite(given)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 100
 
@@ -90,16 +96,16 @@ def test_everything_else_is_not_a_number(given):
     ],
 )
 def test_quantities_are_those_of_kubernetes(text, number):
-    assert quantity(text) == number
+    assert parse_quantity(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "m", "1 m", "1K", "1ki", "1mi", "1e3m", "1Kii", "abc"])
 def test_everything_else_is_not_a_quantity(text):
     with pytest.raises(BadAnswerError, match="is not a number"):
-        quantity(text)
+        parse_quantity(text)
 
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", "Inf"])
 def test_a_quantity_is_finite(text):
     with pytest.raises(NotFiniteError):
-        quantity(text)
+        parse_quantity(text)

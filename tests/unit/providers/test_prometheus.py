@@ -20,7 +20,7 @@ from harbourmaster.providers.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.model import Answer, Question, Sample, Target
 from harbourmaster.providers.prometheus import Prometheus
 from harbourmaster.providers.registry import PROVIDERS
@@ -247,7 +247,7 @@ async def test_a_server_that_rejects_forms_gets_the_query_in_the_url(status):
 
 @pytest.mark.parametrize("url", ["", "prom:9090"])
 async def test_an_invalid_url_is_a_bad_provider(url):
-    async with Http() as http:
+    async with HttpClient() as http:
         found = await outcome(Prometheus(), http, PROMETHEUS.at(url), Question("up"))
     assert type(found) is BadProviderError
 

@@ -19,9 +19,9 @@ from harbourmaster.providers.replies import (
     MAX_PAUSE,
     MAX_WORDS,
     Reply,
-    decoded,
+    decode_reply,
+    one_line,
     raise_for_status,
-    words,
 )
 
 NUMBERS = msgspec.json.Decoder(dict[str, float])
@@ -86,10 +86,10 @@ def test_a_given_message_replaces_the_body():
 
 
 def test_words_are_of_limited_length_whatever_they_are():
-    assert words("a  b\n c\t") == "a b c"
-    assert len(words("x" * 10**6)) == MAX_WORDS
-    assert words("x" * 10**6).endswith("x…")
-    assert words("x" * MAX_WORDS) == "x" * MAX_WORDS
+    assert one_line("a  b\n c\t") == "a b c"
+    assert len(one_line("x" * 10**6)) == MAX_WORDS
+    assert one_line("x" * 10**6).endswith("x…")
+    assert one_line("x" * MAX_WORDS) == "x" * MAX_WORDS
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_a_date_is_when_to_come_back():
     "kind", ["application/json", "application/json; charset=utf-8", "application/x.v1+JSON", ""]
 )
 def test_json_is_read(kind):
-    assert decoded(reply(body=b'{"a": 1.5}', kind=kind), NUMBERS) == {"a": 1.5}
+    assert decode_reply(reply(body=b'{"a": 1.5}', kind=kind), NUMBERS) == {"a": 1.5}
 
 
 @pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=json", "application/xml"])
 def test_another_content_type_comes_from_another_server(kind):
     with pytest.raises(UnreachableError, match="instead of JSON"):
-        decoded(reply(body=b'{"a": 1.5}', kind=kind), NUMBERS)
+        decode_reply(reply(body=b'{"a": 1.5}', kind=kind), NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_another_content_type_comes_from_another_server(kind):
 def test_an_invalid_body_is_an_error(body):
     decoder = msgspec.json.Decoder() if body[:1] == b"[" and body != b"[]" else NUMBERS
     with pytest.raises(BadAnswerError, match=r"invalid answer: ."):
-        decoded(reply(body=body), decoder)
+        decode_reply(reply(body=body), decoder)

@@ -17,7 +17,7 @@ from harbourmaster.controller.evaluation.query_service import QueryService
 from harbourmaster.controller.placement.samples import FIRST_WAIT, MetricQuery, as_asked
 from harbourmaster.placement.snapshot import MetricFault
 from harbourmaster.providers.errors import NoValuesError, TimedOutError, UnreachableError
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from harbourmaster.providers.query_client import QueryClient
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK
@@ -393,7 +393,7 @@ async def test_a_hundred_clusters_are_one_request_in_a_period(stage):
         return Said({"status": "success", "data": {"resultType": "vector", "result": found}})
 
     one_of_each(stage, BY, "cluster", names)
-    async with ScriptedPrometheus() as server, Http(allowed=LOOPBACK) as http:
+    async with ScriptedPrometheus() as server, HttpClient(allowed=LOOPBACK) as http:
         stage.put(
             GLOBAL_PROVIDERS, "prom", {"type": "prometheus", "prometheus": {"url": server.url}}
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aiohttp.abc import ResolveResult
 
-    from harbourmaster.providers.addresses import Addresses
+    from harbourmaster.providers.addresses import AddressFilter
 
 KEEP_SECONDS: Final = 75.0
 """Longer than the usual interval, so that the next query reuses the connection."""
@@ -38,7 +38,7 @@ Lookup: TypeAlias = "Callable[[str, int, int], list[Any]]"
 class CheckedResolver(AbstractResolver):
     """Resolves names, and rejects a name if any of its addresses is forbidden."""
 
-    def __init__(self, addresses: Addresses, lookup: Lookup) -> None:
+    def __init__(self, addresses: AddressFilter, lookup: Lookup) -> None:
         self._addresses = addresses
         self._lookup = lookup
         self._running: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
@@ -128,11 +128,13 @@ def look_up(host: str, port: int, family: int) -> list[Any]:
     )
 
 
-def connector(addresses: Addresses, lookup: Lookup | None = None) -> aiohttp.TCPConnector:
+def create_connector(
+    addresses: AddressFilter, lookup: Lookup | None = None
+) -> aiohttp.TCPConnector:
     """A connector for allowed addresses only. Needs a running loop.
 
-    It has no limit of connections: a server that hangs would delay queries to others. The queues
-    of ``asking`` limit them per target.
+    It does not limit connections: a server that hangs would delay queries to others. QueryClient
+    limits them for each target.
     """
 
     def checked_socket(info: tuple[Any, ...]) -> socket.socket:

@@ -13,7 +13,7 @@ from harbourmaster.providers.replies import UNREADABLE, raise_for_status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Target
     from harbourmaster.providers.replies import Reply
 
@@ -30,8 +30,8 @@ _COMPLAINTS: Final = (
 _LEVELS: Final = 5
 
 
-async def successful(  # noqa: PLR0913 - what a request has
-    http: Http,
+async def send_request(  # noqa: PLR0913 - what a request has
+    http: HttpClient,
     target: Target,
     method: str,
     path: str,
@@ -47,18 +47,18 @@ async def successful(  # noqa: PLR0913 - what a request has
     """
     reply = await http.send(
         method,
-        endpoint(target.server, path),
+        endpoint_url(target.server, path),
         headers={"Accept": "application/json", **headers},
         params=params,
         body=body,
         skip_verify=target.skip_verify,
         repeatable=True,
     )
-    raise_for_status(reply, complaint(reply))
+    raise_for_status(reply, error_message(reply))
     return reply
 
 
-def endpoint(server: str, path: str) -> str:
+def endpoint_url(server: str, path: str) -> str:
     """The URL of ``path`` below the server's URL, which may have a path."""
     if "?" in server or "#" in server:
         raise BadProviderError(
@@ -67,7 +67,7 @@ def endpoint(server: str, path: str) -> str:
     return server.rstrip("/") + path
 
 
-def lacking(target: Target, *keys: str) -> BadCredentialsError:
+def missing_keys_error(target: Target, *keys: str) -> BadCredentialsError:
     """The error of a Secret without these keys. Its keys may be secret, too, so none is told."""
     if target.secret is None:
         return BadCredentialsError("no secret: set secretKeyRef")
@@ -81,7 +81,7 @@ def lacking(target: Target, *keys: str) -> BadCredentialsError:
 def credential(target: Target, key: str) -> str:
     """The value of a key of the Secret, without white space at its ends."""
     if target.secret is None or key not in target.secret:
-        raise lacking(target, f"the key {key}")
+        raise missing_keys_error(target, f"the key {key}")
     try:
         text = target.secret[key].decode("ascii").strip()
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def credential(target: Target, key: str) -> str:
     return text
 
 
-def basic(target: Target) -> str:
+def basic_authorization(target: Target) -> str:
     """The Authorization header for ``user`` and ``password`` of the Secret."""
     secret = target.secret or {}
     if "user" not in secret or "password" not in secret:
@@ -102,7 +102,7 @@ def basic(target: Target) -> str:
     return f"Basic {b64encode(pair).decode()}"
 
 
-def complaint(reply: Reply) -> str | None:
+def error_message(reply: Reply) -> str | None:
     """The message of an error document of any of the APIs; None if there is none."""
     try:
         return _said(msgspec.json.decode(reply.body), _LEVELS)

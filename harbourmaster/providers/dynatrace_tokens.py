@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from harbourmaster.providers.errors import BadCredentialsError, UnauthorizedError
-from harbourmaster.providers.replies import decoded, raise_for_status
-from harbourmaster.providers.targets import credential
+from harbourmaster.providers.replies import decode_reply, raise_for_status
+from harbourmaster.providers.requests import credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.providers.http import Http
+    from harbourmaster.providers.http import HttpClient
     from harbourmaster.providers.model import Target
 
 SSO: Final = "https://sso.dynatrace.com/sso/oauth2/token"
@@ -65,7 +65,7 @@ class _Grant:
 _BODY: Final = msgspec.json.Decoder(_Token)
 
 
-class Tokens:
+class TokenCache:
     """Requests tokens at a fixed URL, or the one in the Secret; never at one of a provider.
 
     So a provider's object cannot send the client's secret elsewhere, and the provider's server
@@ -77,7 +77,7 @@ class Tokens:
         self._now = now
         self._grants: dict[_Client, _Grant] = {}
 
-    async def get(self, http: Http, target: Target, refused: str = "") -> str:
+    async def get(self, http: HttpClient, target: Target, refused: str = "") -> str:
         """A token for ``target``, other than the ``refused`` one."""
         client = self._client(target)
         if client.secret.startswith(_PLATFORM):
@@ -120,7 +120,7 @@ class Tokens:
         return grant
 
 
-async def _ask(http: Http, client: _Client) -> _Token:
+async def _ask(http: HttpClient, client: _Client) -> _Token:
     form = {
         "grant_type": "client_credentials",
         "client_id": client.secret.rpartition(".")[0],
@@ -145,7 +145,7 @@ async def _ask(http: Http, client: _Client) -> _Token:
             "look at its secret and its scopes"
         )
     raise_for_status(reply, "")
-    token = decoded(reply, _BODY)
+    token = decode_reply(reply, _BODY)
     if not token.access_token.isascii() or not token.access_token.isprintable():
         raise UnauthorizedError("the access token has invalid characters")
     return token

@@ -8,17 +8,17 @@ import threading
 
 import pytest
 
-from harbourmaster.providers import connecting
-from harbourmaster.providers.addresses import Addresses
-from harbourmaster.providers.connecting import CheckedResolver, connector, look_up
+from harbourmaster.providers import connector
+from harbourmaster.providers.addresses import AddressFilter
+from harbourmaster.providers.connector import CheckedResolver, create_connector, look_up
 from harbourmaster.providers.errors import ForbiddenAddressError, UnreachableError
-from harbourmaster.providers.http import Http
+from harbourmaster.providers.http import HttpClient
 from helpers.patience import PATIENCE
 from helpers.provider_server import LOOPBACK, Names, ProviderServer, hang, http_answer
 
 
 def resolver(lookup, allowed=LOOPBACK):
-    return CheckedResolver(Addresses(allowed), lookup)
+    return CheckedResolver(AddressFilter(allowed), lookup)
 
 
 async def test_all_addresses_of_a_name_are_found():
@@ -52,7 +52,7 @@ async def test_a_name_without_an_address_is_an_error_of_the_system(names):
 
 
 async def test_names_are_looked_up_side_by_side_and_not_without_end(monkeypatch):
-    monkeypatch.setattr(connecting, "MAX_LOOKUPS", 3)
+    monkeypatch.setattr(connector, "MAX_LOOKUPS", 3)
     go = threading.Event()
 
     asked = []
@@ -111,7 +111,7 @@ def test_the_system_knows_the_address_of_an_address():
 
 async def test_no_socket_is_created_for_a_forbidden_address():
     info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-    async with connector(Addresses()) as found:
+    async with create_connector(AddressFilter()) as found:
         with pytest.raises(PermissionError, match="it has a loopback address"):
             found._socket_factory((*info, ("127.0.0.1", 80)))
         found._socket_factory((*info, ("10.0.0.1", 80))).close()
@@ -121,7 +121,7 @@ async def test_a_name_is_looked_up_once_and_connected_to_where_it_was_found():
     names = Names(prom_example_com=["127.0.0.1", "169.254.169.254"])
     async with (
         ProviderServer(http_answer(b"1", "200 OK", "Connection: close")) as server,
-        Http(LOOPBACK, lookup=names) as http,
+        HttpClient(LOOPBACK, lookup=names) as http,
     ):
         url = f"http://prom.example.com:{server.port}/"
         assert (await http.send("GET", url)).body == b"1"
@@ -132,11 +132,11 @@ async def test_a_name_is_looked_up_once_and_connected_to_where_it_was_found():
 
 
 async def test_a_name_with_a_new_address_is_checked_again(monkeypatch):
-    monkeypatch.setattr(connecting, "NAME_SECONDS", 0)
+    monkeypatch.setattr(connector, "NAME_SECONDS", 0)
     names = Names(prom=["127.0.0.1", "169.254.169.254"])
     async with (
         ProviderServer(http_answer(b"1", "200 OK", "Connection: close")) as server,
-        Http(LOOPBACK, lookup=names) as http,
+        HttpClient(LOOPBACK, lookup=names) as http,
     ):
         url = f"http://prom:{server.port}/"
         assert (await http.send("GET", url)).body == b"1"
@@ -146,7 +146,7 @@ async def test_a_name_with_a_new_address_is_checked_again(monkeypatch):
 
 
 async def test_a_name_without_an_address_is_unreachable():
-    async with Http(lookup=Names()) as http:
+    async with HttpClient(lookup=Names()) as http:
         with pytest.raises(UnreachableError) as caught:
             await http.send("GET", "http://prom.example.com:9090/")
     text = "the host of prom.example.com:9090 has no address: check spec.targetServer"
@@ -157,7 +157,7 @@ async def test_many_hanging_requests_do_not_delay_others():
     async with (
         ProviderServer(hang) as hangs,
         ProviderServer(http_answer(b"1")) as good,
-        Http(LOOPBACK) as http,
+        HttpClient(LOOPBACK) as http,
     ):
         waiting = [asyncio.create_task(http.send("GET", hangs.url)) for _ in range(120)]
         while len(hangs.requests) < len(waiting):
