@@ -1,7 +1,8 @@
-"""References across namespaces without consent, for ``doctor``, ``migrate`` and ``why``."""
+"""References across namespaces that lack consent (decision D17)."""
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from harbourmaster.api import resources
 from harbourmaster.api.references import DEFAULT_MODE, Reference, consent, consenting
+from harbourmaster.cli.diagnosis import note, warning
 from harbourmaster.cli.live.kinds import metadata_in
 from harbourmaster.evaluation.model import Analysis, AnalysisDefinition, AnalysisValueTemplate
 from harbourmaster.lifecycle.model import EvaluationDefinition
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from harbourmaster.cli.live.installation import Installation
 
     Named = Iterable[tuple[Resource, Any]]
+    from collections.abc import AsyncIterator
+
+    from harbourmaster.cli.diagnosis import Finding
 
 KINDS: Final[Mapping[Resource, tuple[type, Callable[[Any], Named]]]] = {
     resources.ANALYSES: (
@@ -121,3 +126,23 @@ async def unconsented(
     return sorted(
         lacking, key=lambda each: (each.to.namespace, each.to.resource.kind, each.to.name)
     )
+
+
+async def check(live: Installation) -> AsyncIterator[Finding]:
+    """Each reference without consent; where all are open, what would be refused by default."""
+    mode = (await live.known_settings()).cross_namespace_references
+    is_open = mode == "Open"
+    found = await unconsented(live, mode)
+    for each in found:
+        subject = f"{each.to.resource.kind} {each.to.namespace}/{each.to.name}"
+        origins = ", ".join(each.origins)
+        remedy = f"to consent: kubectl {shlex.join(each.command)}"
+        text = f"references from {origins} have no consent: crossNamespaceReferences is {mode}, so"
+        if is_open:
+            yield note(subject, f"{text} they are followed", remedy)
+        else:
+            yield warning(subject, f"{text} they are refused", remedy)
+    if is_open and not found:
+        text = "it is Open, and every reference to a provider or project has consent"
+        remedy = f"set it to {DEFAULT_MODE}: docs/reference/metrics.md#references-across-namespaces"
+        yield note("crossNamespaceReferences", text, remedy)

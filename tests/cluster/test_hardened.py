@@ -8,7 +8,7 @@ import json
 import pytest
 
 from harbourmaster.api.resources import JOBS, KEPTN_METRICS
-from harbourmaster.cli.doctor.checks.hardening import GUARDS
+from harbourmaster.cli.doctor.checks.environment import GUARDS
 from harbourmaster.playground.installation import Installation
 from helpers.command import harbourmaster
 from helpers.controller import connected

@@ -38,10 +38,10 @@ from harbourmaster.cli.why.asking import (
 from harbourmaster.cli.why.gate_facts import definitions_of, template_pod
 from harbourmaster.cli.why.model import Report, Section, Subject, WhyContext
 from harbourmaster.cli.why.policy_lines import Background
-from harbourmaster.cli.why.policy_section import policies_section
 from harbourmaster.cli.why.render import show
 from harbourmaster.cli.why.sections import section_of
 from harbourmaster.cli.why.sections.gate import GateDetail, told
+from harbourmaster.cli.why.sections.policies import policies_section
 from harbourmaster.cli.why.ungated import planned
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.workload import workload_of

@@ -24,7 +24,7 @@ from harbourmaster.certs.authority import create_authority
 from harbourmaster.cli.diagnosis import Finding, ordered
 from harbourmaster.cli.doctor import run as doctor
 from harbourmaster.cli.doctor.checks import CHECKS, rights
-from harbourmaster.cli.doctor.checks.contents import add_on
+from harbourmaster.cli.doctor.checks.features import add_on
 from harbourmaster.cli.doctor.checks.rights import required
 from harbourmaster.cli.doctor.run import DoctorReport, NoPermissionError, diagnose, lines, summary
 from harbourmaster.cli.live.installation import Installation

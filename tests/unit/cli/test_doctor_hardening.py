@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harbourmaster.api.resources import SLICES
-from harbourmaster.cli.doctor.checks.hardening import GUARDS
+from harbourmaster.cli.doctor.checks.environment import GUARDS
 from harbourmaster.cli.installed import CLUSTER_ROLE_BINDINGS, CLUSTER_WIDE, NETWORK_POLICIES
 from helpers.broken_installations import flags
 from helpers.examined import HOME, WEBHOOK, ExaminedCluster, examined

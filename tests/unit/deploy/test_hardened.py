@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from harbourmaster.cli.doctor.checks.hardening import GUARDS
+from harbourmaster.cli.doctor.checks.environment import GUARDS
 from helpers.manifests import (
     DEPLOY,
     ROOT,

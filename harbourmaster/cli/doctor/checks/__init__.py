@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from harbourmaster.cli import oversized
+from harbourmaster.cli import oversized, references
 from harbourmaster.cli.diagnosis import Check
 from harbourmaster.cli.doctor.checks import (
     canary,
-    contents,
-    hardening,
+    environment,
+    features,
     installation,
-    metrics,
     mistakes,
-    placement,
-    references,
     registration,
     rights,
-    surroundings,
     trust,
     workloads,
 )
@@ -29,7 +25,7 @@ CHECKS: Final = (
     Check("selectors", registration.check_selectors, "our namespace and kube-system are excluded"),
     Check("gates", registration.check_gates, "every namespace that requests gates has them"),
     Check("checks", mistakes.check, "no key, target, owner or missing definition skips checks"),
-    Check("metrics", metrics.check, "every metric has a fresh value, or is about to"),
+    Check("metrics", features.check_metrics, "every metric has a fresh value, or is about to"),
     Check("waits", workloads.blocked, "no pod waits for objects that will not come"),
     Check("workloads", workloads.check, "no version is blocked, and pods have what reviews give"),
     Check("definitions", trust.check_definitions, "all kinds are served, and converted by us"),
@@ -38,19 +34,21 @@ CHECKS: Final = (
     Check("other webhooks", canary.check_others, "not tried: our webhooks are not called for pods"),
     Check(
         "policies",
-        contents.check_policies,
+        features.check_policies,
         "all are valid, and each selects at least one namespace",
     ),
     Check("references", references.check, "all that need the consent of a namespace have it"),
     Check("sizes", oversized.check, "no stored object is over the limits for new ones"),
     Check(
         "rescheduling",
-        contents.check_rescheduling,
+        features.check_rescheduling,
         "no add-on lacks what it needs, or rescheduling is off",
     ),
-    Check("placement", placement.check, "members answer, and applications are ready there"),
-    Check("transport", surroundings.check_transport, "callers must have a certificate"),
-    Check("hardening", hardening.check, "no part of deploy/hardened is missing"),
-    Check("versions", surroundings.check_versions, "the API server's version is supported"),
-    Check("leftovers", surroundings.check_leftovers, "nothing of kupid or Keptn"),
+    Check(
+        "placement", features.check_placement, "members answer, and applications are ready there"
+    ),
+    Check("transport", environment.check_transport, "callers must have a certificate"),
+    Check("hardening", environment.check_hardening, "no part of deploy/hardened is missing"),
+    Check("versions", environment.check_versions, "the API server's version is supported"),
+    Check("leftovers", environment.check_leftovers, "nothing of kupid or Keptn"),
 )

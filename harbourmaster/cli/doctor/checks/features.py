@@ -1,21 +1,33 @@
-"""Whether policies take effect, and room can be made for critical add-ons (rescheduler-spec)."""
+"""Whether policies, metrics, rescheduling and placement do what their objects say."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.json import Decoder
 
 from harbourmaster.api import resources
 from harbourmaster.api.decoding import MalformedError
+from harbourmaster.api.resources import APPLICATIONS, CLUSTERS, KEPTN_METRICS, METRICS_PROVIDERS
+from harbourmaster.api.times import moment
 from harbourmaster.cli.batches import many, shown
 from harbourmaster.cli.diagnosis import note, warning
+from harbourmaster.cli.installed import CONTROLLER
 from harbourmaster.cli.live.kinds import decode_workload, metadata_in
 from harbourmaster.cli.live.reader import together
 from harbourmaster.controller.enforcement import decode as decode_asked
 from harbourmaster.controller.rescheduling.rules import criteria_of
+from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.evaluation.freshness import age_limit, read_metric
+from harbourmaster.evaluation.model import Metric, Provider
+from harbourmaster.placement.cluster_state import INVALID_CREDENTIALS
+from harbourmaster.placement.deployed import READY, DeployedApplication, MemberCluster
+from harbourmaster.placement.model import NODES_READY, REACHABLE, SCHEDULED, TRUE, condition
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.enforcement import (
     ENFORCEMENT_KEY,
@@ -227,3 +239,80 @@ def _each(found: Iterable[AddOn], text: str, remedy: str) -> Iterator[Finding]:
         owners.setdefault((pod.namespace, pod.owner or pod.name), pod)
     for pod in owners.values():
         yield warning(f"pod {pod.key}", text, remedy)
+
+
+async def check_metrics(live: Installation) -> AsyncIterator[Finding]:
+    """Metrics without a fresh value; those that lack credentials count once for each provider."""
+    intervals = (await live.known_settings()).lifecycle.stale_after_intervals
+    now = (await live.caller()).now
+    decode = Decoder(Provider).decode
+    providers = {each.metadata.key: each for each in await live.items(METRICS_PROVIDERS, decode)}
+    failing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for metric in await live.items(KEPTN_METRICS, Decoder(Metric).decode):
+        own, fault = metric.metadata, metric.status.err_msg
+        created, limit = moment(own.creation_timestamp), timedelta(0, age_limit(metric, intervals))
+        if not fault and (created is None or now - created > limit):
+            fault = read_metric(metric, intervals, now).fault
+        provider = providers.get(f"{own.namespace}/{metric.spec.provider.name}")
+        # The check of references tells of those that have none.
+        if provider is None or not fault:
+            continue
+        if provider.spec.secret_key_ref is not None and "secret" in fault.lower():
+            failing[provider.metadata.key, fault].append(own.name)
+            continue
+        remedy = f"kubectl -n {own.namespace} describe keptnmetric {own.name}"
+        yield warning(f"KeptnMetric {own.key}", fault, remedy)
+    for (key, fault), names in failing.items():
+        spec, place = providers[key].spec, providers[key].metadata.namespace
+        secret = spec.secret_key_ref.name if spec.secret_key_ref is not None else ""
+        whose = f"Secret {place}/{secret}"
+        # Some errors name the Secret themselves.
+        told = fault if fault.startswith(whose) else f"{whose}: {fault}"
+        text = f"{told}: {many(len(names), 'metric fails', 'metrics fail')}: {shown(names)}"
+        remedy = f"correct spec.secretKeyRef, or: kubectl -n {place} edit secret {secret}"
+        yield warning(f"KeptnMetricsProvider {key}", text, remedy)
+
+
+async def check_placement(live: Installation) -> AsyncIterator[Finding]:
+    """Clusters that get no applications, and applications that are not ready or left copies."""
+    applications = await live.items(APPLICATIONS, Decoder(DeployedApplication).decode)
+    clusters = await live.items(CLUSTERS, Decoder(MemberCluster).decode)
+    settings, unknown = await live.assumed_settings(CONTROLLER, ControllerSettings)
+    if applications and not unknown and not settings.placement.enabled:
+        text = f"placement is off, so {many(len(applications), 'Application')} have no effect"
+        yield warning("placement", text, "add the component deploy/components/placement")
+        return
+    for cluster in clusters:
+        if finding := _cluster(cluster):
+            yield finding
+    for application in applications:
+        for finding in _application(application):
+            yield finding
+
+
+def _cluster(found: MemberCluster) -> Finding | None:
+    own, secret = found.metadata, found.spec.kubeconfig_secret_ref
+    every = (condition(found.status.conditions, each) for each in (REACHABLE, NODES_READY))
+    fault = next((each for each in every if each is not None and each.status != TRUE), None)
+    if fault is None:
+        return None
+    text = f"gets no applications: {fault.message or fault.reason}"
+    remedy = "check its nodes"
+    if fault.reason == INVALID_CREDENTIALS and secret is not None:
+        remedy = f"renew the kubeconfig: kubectl -n {own.namespace} edit secret {secret.name}"
+    elif fault.type == REACHABLE:
+        delete = f"kubectl -n {own.namespace} delete {CLUSTERS.name} {own.name}"
+        remedy = f"check its API server and the network; if it is gone for good: {delete}"
+    return warning(f"Cluster {own.key}", text, remedy)
+
+
+def _application(found: DeployedApplication) -> Iterator[Finding]:
+    own = found.metadata
+    subject, remedy = f"Application {own.key}", f"harbourmaster placement why {own.key}"
+    every = (condition(found.status.conditions, each) for each in (SCHEDULED, READY))
+    fault = next((each for each in every if each is not None and each.status != TRUE), None)
+    if fault is not None:
+        yield warning(subject, f"{fault.reason}: {fault.message}".rstrip(": "), remedy)
+    if left := [each.cluster for each in found.status.pending_cleanup]:
+        text = f"may also run on {', '.join(left)}, where it is deleted when the cluster answers"
+        yield note(subject, text)
