@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
 from harbourmaster.api.field_errors import FieldError, refusal
-from harbourmaster.api.sizes import is_limited, size_errors
+from harbourmaster.api.sizes import LIMITS, size_errors
 from harbourmaster.evaluation.analysis_validation import (
     validate_analysis,
     validate_definition,
@@ -69,9 +69,15 @@ _KINDS: Final = {
 }
 
 
+CHECKED_KINDS: Final = frozenset(
+    (*_KINDS, *((resource.group, resource.kind) for resource in LIMITS))
+)
+"""Group and kind of the objects that are checked here, in every version."""
+
+
 def is_checked(group: str, kind: str) -> bool:
-    """Whether objects of the kind are judged here, in whatever version."""
-    return (group, kind) in _KINDS or is_limited(group, kind)
+    """Return whether objects of the kind are checked here."""
+    return (group, kind) in CHECKED_KINDS
 
 
 def faults_of(group: str, kind: str, raw: msgspec.Raw) -> Sequence[FieldError]:

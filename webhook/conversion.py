@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.lifecycle.conversion import ConversionError, convert
-from harbourmaster.serving.bodies import BodyReader
+from harbourmaster.serving.bodies import admit, read_in_time
 from harbourmaster.serving.responses import json_response
 from harbourmaster.telemetry.logging import get_logger
 from harbourmaster.webhook.review import MAX_WARNING, cut
@@ -74,23 +74,24 @@ _encode: Final = msgspec.json.Encoder().encode
 _DECODING: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
-class Conversions(BodyReader):
+class Conversions:
     """Answers the conversion path; ``outcomes`` counts reviews by the label ``outcome``."""
 
     def __init__(self, settings: ServerSettings, limits: Limits, outcomes: Counter) -> None:
-        super().__init__(settings, limits)
+        self._settings = settings
+        self._limits = limits
         self._outcomes = outcomes
         self._log = get_logger("conversion")
 
     async def convert(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer with all objects converted, or with a failure."""
-        with self._admit(request) as admission:
-            body, _ = await self._read(request, admission, MAX_BODY_BYTES)
-            found = await self._answer(body)
-        self._outcomes.labels(FAILED if found.error else CONVERTED).inc()
-        if found.error:
-            self._log.warning("conversion failed", error=found.error)
-        return json_response(found.body)
+        with admit(request, self._settings, self._limits) as admission:
+            body, _ = await read_in_time(request, self._settings, admission, limit=MAX_BODY_BYTES)
+            result = await self._answer(body)
+        self._outcomes.labels(FAILED if result.error else CONVERTED).inc()
+        if result.error:
+            self._log.warning("conversion failed", error=result.error)
+        return json_response(result.body)
 
     async def _answer(self, body: bytes) -> Answer:
         try:

@@ -7,6 +7,8 @@ decides what happens, not the path and, but for kinds with an immutable pod spec
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -17,26 +19,24 @@ from harbourmaster.api.sizes import size_errors
 from harbourmaster.policies.admission_warning import AdmissionWarning
 from harbourmaster.policies.affinity import refusal_of
 from harbourmaster.policies.cel_paths import PROBE_NAMESPACE
-from harbourmaster.policies.model import POLICY, is_policy_kind
+from harbourmaster.policies.model import CLUSTER_POLICY, GROUP, POLICY, VERSION, is_policy_kind
 from harbourmaster.policies.pods import KINDS, OversizedPodError, is_absent
 from harbourmaster.policies.validation import reason, validate, warn
 from harbourmaster.webhook.canary import canary_policy, is_canary
-from harbourmaster.webhook.checked_objects import is_checked, review_object
+from harbourmaster.webhook.checked_objects import CHECKED_KINDS, review_object
 from harbourmaster.webhook.gating import NOTHING, WaitsFor, fixed, names_objects
 from harbourmaster.webhook.key_warnings import key_refusal, object_warnings
-from harbourmaster.webhook.policy_objects import SMALL, decode_policy
+from harbourmaster.webhook.policy_objects import decode_policy
 from harbourmaster.webhook.review import (
     MAX_REASON,
     MAX_WARNING,
-    GroupVersionKind,
     Request,
     RequestHead,
     Review,
+    ReviewBody,
     allowed,
     check_version,
     cut,
-    decode_review,
-    decode_workload_review,
     denied,
     encode_review,
     errored,
@@ -59,6 +59,8 @@ from harbourmaster.webhook.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harbourmaster.policies.compiled import CompiledPolicy
     from harbourmaster.policies.pods import Kind, PodView
     from harbourmaster.webhook.engine import Engine
@@ -68,8 +70,9 @@ if TYPE_CHECKING:
 NAMESPACE_UNKNOWN: Final = "namespace-unknown"
 """The code of a skip that a moment of waiting for the watch may spare."""
 _CREATE: Final = frozenset(("CREATE", "", None))
-_NO_KIND: Final = GroupVersionKind()
 _NO_REQUEST: Final = Request()
+_ANY: Final = "*"
+"""The version of kinds that are handled in every version."""
 
 
 class Decision(Struct, frozen=True, gc=False):
@@ -84,92 +87,92 @@ def answer(body: bytes, engine: Engine, *, may_patch: bool = True) -> tuple[byte
 
     ``may_patch`` is off for a validating webhook, which the API server forbids to patch.
     """
-    review = decode_workload_review(body)
+    return answer_body(ReviewBody(body), engine, may_patch=may_patch)
+
+
+def answer_body(body: ReviewBody, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
+    """Answer the AdmissionReview in ``body``; a well-formed workload is decoded in one pass."""
+    review = body.workload()
     request = review.request if review is not None else None
-    if review is None or request is None or request.object is None:
-        return _answer_raw(body, engine, may_patch=may_patch)
-    kind = KINDS.get(_key(request))
-    if kind is None:
-        return _answer_raw(body, engine, may_patch=may_patch)
-    try:
-        check_version(review)
-        verdict = _decide(request, kind, request.object, engine, may_patch=may_patch)
-    except MalformedError:
-        # The long way finds it again, and says what is wrong and where.
-        return _answer_raw(body, engine, may_patch=may_patch)
-    result = encode_review(review.api_version, request.uid, verdict.response)
-    return result, Decision(request, verdict)
+    if review is not None and request is not None and request.object is not None:
+        kind = KINDS.get(request.kind_key)
+        if kind is not None:
+            try:
+                check_version(review)
+                verdict = _decide(request, kind, request.object, engine, may_patch=may_patch)
+            except MalformedError:
+                # The slower way finds it again, and says what is wrong and where.
+                return _answer_raw(body, engine, may_patch=may_patch)
+            result = encode_review(review.api_version, request.uid, verdict.response)
+            return result, Decision(request, verdict)
+    return _answer_raw(body, engine, may_patch=may_patch)
 
 
-def is_lengthy(body: bytes) -> bool:
-    """Whether an answer takes milliseconds or more: it is about a large policy."""
-    # The kind may be written with escapes.
-    if len(body) <= SMALL or (POLICY.encode() not in body and b"\\u" not in body):
+def is_lengthy(body: ReviewBody) -> bool:
+    """Return whether the answer takes milliseconds or more, because it is about a large policy."""
+    if not body.may_be_lengthy:
         return False
-    try:
-        return is_policy_kind(*_key(decode_review(body).request or _NO_REQUEST))
-    except MalformedError:
-        return False
+    with suppress(MalformedError):
+        return is_policy_kind(*(body.review().request or _NO_REQUEST).kind_key)
+    return False
 
 
-def _answer_raw(body: bytes, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
-    """Answer what is not a well-formed review of a workload."""
+def _answer_raw(body: ReviewBody, engine: Engine, *, may_patch: bool) -> tuple[bytes, Decision]:
+    """Answer any review except a well-formed one of a workload."""
     try:
-        review = decode_review(body)
+        review = body.review()
     except MalformedError as error:
         text = f"the body is not an AdmissionReview: {cut(str(error), MAX_WARNING)}"
-        return _encoded(Review(), Verdict(MALFORMED, errored(text)))
+        return _encode(Review(), Verdict(MALFORMED, errored(text)))
     try:
         check_version(review)
     except MalformedError as error:
-        return _encoded(review, Verdict(MALFORMED, errored(str(error))))
-    return _encoded(review, _decide_raw(review.request or _NO_REQUEST, engine, may_patch=may_patch))
+        return _encode(review, Verdict(MALFORMED, errored(str(error))))
+    request = review.request or _NO_REQUEST
+    group, version, kind = request.kind_key
+    handle = _HANDLERS.get((group, version, kind)) or _HANDLERS.get((group, _ANY, kind))
+    return _encode(review, (handle or _pass_unknown)(request, engine, may_patch))
 
 
 def answer_failed(
-    body: bytes, engine: Engine, code: str, text: str, *, may_patch: bool = True
+    body: ReviewBody, engine: Engine, code: str, text: str, *, may_patch: bool = True
 ) -> tuple[bytes, Decision]:
-    """Allow whatever ``body`` asks about as it is, with a warning that says why.
+    """Allow the object in ``body`` as it is, with a warning that says why nothing was decided.
 
-    But no pod passes a gate by that: it gets the fixed patch, or is denied (decision D7).
+    No pod passes a gate because of that: it gets the fixed patch, or is denied (decision D7).
     """
     try:
-        review = decode_review(body)
+        review = body.review()
     except MalformedError:
         review = Review()
     request = review.request or _NO_REQUEST
-    return _encoded(
-        review, _undecided(request, engine, AdmissionWarning(code, text), may_patch=may_patch)
-    )
+    warning = AdmissionWarning(code, text)
+    return _encode(review, _skip_or_gate(request, engine, warning, may_patch=may_patch))
 
 
-def _encoded(review: Review, verdict: Verdict) -> tuple[bytes, Decision]:
+def _encode(review: Review, verdict: Verdict) -> tuple[bytes, Decision]:
     request = review.request or _NO_REQUEST
     result = encode_review(review.api_version, request.uid, verdict.response)
     return result, Decision(request, verdict)
 
 
-def _key(request: RequestHead) -> tuple[str, str, str]:
-    kind = request.kind or _NO_KIND
-    return kind.group, kind.version, kind.kind
+def _pass_unknown(request: Request, _engine: Engine, _may_patch: bool) -> Verdict:
+    if not request.kind_key[2]:
+        return skip("kind-unknown", "the request names no kind, such objects are not handled")
+    shown = cut(str(request.kind), MAX_WARNING)
+    return skip("kind-unknown", f"objects of kind {shown} are not handled")
 
 
-def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict:
-    key = _key(request)
-    if is_policy_kind(*key):
-        return _validate(request)
-    if is_checked(key[0], key[2]):
-        response = review_object(request, key[0], key[2])
-        return Verdict(VALID if response.allowed else INVALID, response)
-    kind = KINDS.get(key)
-    if kind is None:
-        if not key[2]:
-            return skip("kind-unknown", "the request names no kind, such objects are not handled")
-        shown = cut(str(request.kind), MAX_WARNING)
-        return skip("kind-unknown", f"objects of kind {shown} are not handled")
+def _check_object(request: Request, _engine: Engine, _may_patch: bool) -> Verdict:
+    group, _, kind = request.kind_key
+    response = review_object(request, group, kind)
+    return Verdict(VALID if response.allowed else INVALID, response)
+
+
+def _review_workload(kind: Kind, request: Request, engine: Engine, may_patch: bool) -> Verdict:
     if not request.has_object:
         text = "the request holds no object, there is nothing to change"
-        # A deletion holds none by right, so nobody is warned.
+        # A deletion never has an object, so nobody is warned.
         is_deletion = request.operation == "DELETE"
         return Verdict(UNMATCHED, allowed(text)) if is_deletion else skip("no-object", text)
     try:
@@ -177,10 +180,10 @@ def _decide_raw(request: Request, engine: Engine, *, may_patch: bool) -> Verdict
     except MalformedError as error:
         warning = AdmissionWarning("object-malformed", f"{kind.name}: {error}")
         if isinstance(error, OversizedPodError) and may_patch:
-            policy = _denying(request, kind, error.pod, engine)
+            policy = _first_denying_policy(request, kind, error.pod, engine)
             if policy is not None:
                 return Verdict(DENIED, denied(refusal_of(policy, str(error))), warnings=(warning,))
-        return _undecided(request, engine, warning, may_patch=may_patch)
+        return _skip_or_gate(request, engine, warning, may_patch=may_patch)
 
 
 def _decide(
@@ -217,14 +220,14 @@ def _decide(
     if is_canary_pod:
         # The first policy to set a label wins, so no other policy can answer for the canary.
         policies = (canary_policy(), *policies)
-    as_field, place = _waiting(kind, pod, decided, engine, has_gates=has_gates)
+    as_field, place = _merge_options(kind, pod, decided, engine, has_gates=has_gates)
     merged = None
     if policies:
         merged = engine.merge(kind, pod, policies, node_name_as_field=as_field, waits=place)
     if decided is not None:
         verdict = engine.fuse(decided, merged)
     elif has_gates:
-        verdict = _told(request, kind, found, pod, merged or LEFT_ALONE, engine)
+        verdict = _with_key_warnings(request, kind, found, pod, merged or LEFT_ALONE, engine)
     else:
         warnings = engine.namespace_warnings(name, namespace)
         if warnings or waits:
@@ -232,17 +235,17 @@ def _decide(
         verdict = with_warnings(merged or LEFT_ALONE, warnings)
     audited = snapshot.audited.match(name, namespace.labels, pod.labels)
     audit = Audit(kind, pod, policies, audited, (as_field, place))
-    return verdict if is_canary_pod else _followed(verdict, engine, audit)
+    return verdict if is_canary_pod else _with_node_warnings(verdict, engine, audit)
 
 
-def _followed(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
+def _with_node_warnings(verdict: Verdict, engine: Engine, audit: Audit) -> Verdict:
     """The verdict with what nodes say of it, and with what remains to be evaluated."""
     warnings = engine.node_warnings(audit.kind, audit.pod, audit.enforced, audit.waiting)
     verdict = with_warnings(verdict, warnings)
     return replace(verdict, audit=audit) if audit.audited else verdict
 
 
-def _waiting(
+def _merge_options(
     kind: Kind, pod: PodView, decided: CachedGating | None, engine: Engine, *, has_gates: bool
 ) -> tuple[bool, str]:
     """Whether a policy's nodeName becomes node affinity, and where the pod waits."""
@@ -253,7 +256,7 @@ def _waiting(
     return is_gated or has_gates, engine.template_waits(kind) if has_gates else ""
 
 
-def _told(
+def _with_key_warnings(
     request: RequestHead,
     kind: Kind,
     found: Reviewed,
@@ -281,7 +284,9 @@ def _former_warnings(request: RequestHead, kind: Kind) -> tuple[AdmissionWarning
     return () if pod is None else object_warnings(kind, found, pod)
 
 
-def _denying(request: Request, kind: Kind, pod: PodView, engine: Engine) -> CompiledPolicy | None:
+def _first_denying_policy(
+    request: Request, kind: Kind, pod: PodView, engine: Engine
+) -> CompiledPolicy | None:
     """The first policy for the pod that must not be skipped."""
     name = request.namespace or ""
     snapshot = engine.snapshot
@@ -298,12 +303,12 @@ def _may_change(request: RequestHead, kind: Kind) -> bool:
     return not (is_immutable or request.operation == "DELETE" or request.sub_resource)
 
 
-def _undecided(
+def _skip_or_gate(
     request: Request, engine: Engine, warning: AdmissionWarning, *, may_patch: bool
 ) -> Verdict:
     """What is done where nothing could be decided: no policy, but where gates are, a gate."""
     try:
-        waits_for = _waits_for(request, engine) if may_patch else NOTHING
+        waits_for = _possible_waits(request, engine) if may_patch else NOTHING
         if any(waits_for):
             rules = engine.gates.rules
             gating = fixed(request.object, request.namespace or "", warning, rules, waits_for)
@@ -317,8 +322,8 @@ def _undecided(
     return Verdict(SKIPPED, allowed(warning.text, (warning,)), warnings=(warning,))
 
 
-def _waits_for(request: Request, engine: Engine) -> WaitsFor:
-    kind = KINDS.get(_key(request))
+def _possible_waits(request: Request, engine: Engine) -> WaitsFor:
+    kind = KINDS.get(request.kind_key)
     if kind is None or kind.is_template or not request.has_object:
         return NOTHING
     name = request.namespace or ""
@@ -331,15 +336,12 @@ def _waits_for(request: Request, engine: Engine) -> WaitsFor:
     return WaitsFor(engine.has_gates(name, namespace), objects)
 
 
-def _validate(request: Request) -> Verdict:
-    """Check a policy object; what does not decode passes with a warning, as there.
-
-    See kupid-spec 5.
-    """
+def _check_policy(request: Request, _engine: Engine, _may_patch: bool) -> Verdict:
+    """Check a policy; one that cannot be decoded passes with a warning (kupid-spec 5)."""
     if not request.has_object:
         return skip("no-object", "the request holds no policy, there is nothing to check")
-    kind = request.kind or _NO_KIND
-    if errors := size_errors(kind.group, kind.kind, request.object, request.old_object):
+    group, _, kind = request.kind_key
+    if errors := size_errors(group, kind, request.object, request.old_object):
         return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON)))
     try:
         policy = decode_policy(request.object)
@@ -349,3 +351,11 @@ def _validate(request: Request) -> Verdict:
     if errors := list(validate(policy)):
         return Verdict(INVALID, denied(cut(reason(errors), MAX_REASON), warnings))
     return Verdict(VALID, remarked(warnings))
+
+
+_HANDLERS: Final[dict[tuple[str, str, str], Callable[[Request, Engine, bool], Verdict]]] = {
+    **dict.fromkeys(((group, _ANY, kind) for group, kind in CHECKED_KINDS), _check_object),
+    **dict.fromkeys(((GROUP, VERSION, kind) for kind in (POLICY, CLUSTER_POLICY)), _check_policy),
+    **{key: partial(_review_workload, kind) for key, kind in KINDS.items()},
+}
+"""What decides on an object, by group, version and kind; all others pass with a warning."""

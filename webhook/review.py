@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from harbourmaster.api.decoding import MalformedError, decode
+from harbourmaster.policies.model import POLICY
+from harbourmaster.webhook.policy_objects import SMALL
 from harbourmaster.webhook.reviewed import Reviewed
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class GroupVersionKind(Struct, frozen=True, gc=False):
 
 
 class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
-    """What is read of a request besides its object."""
+    """A request without its object."""
 
     uid: str = ""
     kind: GroupVersionKind | None = None
@@ -66,7 +68,13 @@ class RequestHead(Struct, frozen=True, gc=False, rename="camel"):
     dry_run: Any = None
     """True for what is tried and not stored; any other value is not a reason to refuse."""
     old_object: Raw = Raw(b"")
-    """What the object was before an update."""
+    """The object before an update."""
+
+    @property
+    def kind_key(self) -> tuple[str, str, str]:
+        """Group, version and kind; empty texts without a kind."""
+        kind = self.kind
+        return ("", "", "") if kind is None else (kind.group, kind.version, kind.kind)
 
 
 class Request(RequestHead, frozen=True, gc=False, rename="camel"):
@@ -133,6 +141,7 @@ class Response(Struct, frozen=True, gc=False):
     warnings: tuple[str, ...] = ()
 
 
+_POLICY: Final = POLICY.encode()
 _review_decoder: Final = msgspec.json.Decoder(Review)
 _workload_decoder: Final = msgspec.json.Decoder(WorkloadReview)
 _encode: Final = msgspec.json.Encoder().encode
@@ -149,12 +158,42 @@ def decode_review(body: bytes) -> Review:
     return decode(_review_decoder, body, "")
 
 
-def decode_workload_review(body: bytes) -> WorkloadReview | None:
-    """Decode a body and the workload in it in one pass; None where ``decode_review`` is needed."""
-    try:
-        return _workload_decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        return None
+class ReviewBody:
+    """The body of a review, decoded at most twice, each time when it is needed.
+
+    A body that may be about a large policy is decoded once, as ``review`` does it.
+    """
+
+    __slots__ = ("_fault", "_review", "_workload", "data", "may_be_lengthy")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        # The kind may be written with escapes.
+        self.may_be_lengthy = len(data) > SMALL and (_POLICY in data or b"\\u" in data)
+        self._fault: MalformedError | None = None
+        self._review: Review | None = None
+        self._workload: WorkloadReview | None = None
+
+    def workload(self) -> WorkloadReview | None:
+        """Return the review with the workload in it decoded; None where ``review`` is needed."""
+        if self._workload is None and not self.may_be_lengthy:
+            try:
+                self._workload = _workload_decoder.decode(self.data)
+            except (msgspec.MsgspecError, RecursionError, ValueError):
+                return None
+        return self._workload
+
+    def review(self) -> Review:
+        """Return the review with its object as raw JSON; raises MalformedError."""
+        if self._fault is not None:
+            raise self._fault
+        if self._review is None:
+            try:
+                self._review = decode_review(self.data)
+            except MalformedError as error:
+                self._fault = error
+                raise
+        return self._review
 
 
 def check_version(review: Review | WorkloadReview) -> None:

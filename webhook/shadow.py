@@ -31,7 +31,7 @@ from harbourmaster.policies.keys import node_term_key
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.policies.pods import KINDS
 from harbourmaster.telemetry.logging import get_logger
-from harbourmaster.webhook.review import Review, allowed, cut, decode_review, encode_review
+from harbourmaster.webhook.review import Review, allowed, cut, encode_review
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from harbourmaster.policies.pods import Kind
     from harbourmaster.webhook.engine import Engine
     from harbourmaster.webhook.handlers import Decision
-    from harbourmaster.webhook.review import Request
+    from harbourmaster.webhook.review import Request, ReviewBody
     from harbourmaster.webhook.verdict import Verdict
 
     Clock = Callable[[], float]
@@ -168,19 +168,19 @@ class Shadow:
         return ShadowReport(dict(self._counts), tuple(self._differences.values()))
 
     def observe(
-        self, body: bytes, engine: Engine, decision: Decision, *, is_first: bool
-    ) -> tuple[bytes, Decision]:
-        """Keep or compare what ``decision`` is on, and answer that the object passes as it is."""
+        self, body: ReviewBody, engine: Engine, decision: Decision, *, is_first: bool
+    ) -> bytes:
+        """Keep or compare the object of ``body``, and return an answer that leaves it as it is."""
         review = Review()
         try:
-            review = decode_review(body)
+            review = body.review()
             request = review.request
             if request is not None and request.has_object and not request.dry_run:
                 self._note(request, engine, decision.verdict, is_first=is_first)
         except Exception:  # noqa: BLE001 - logged with its traceback; a defect must stop no pod
             self._log.exception("object not compared")
         uid = review.request.uid if review.request else ""
-        return encode_review(review.api_version, uid, allowed()), decision
+        return encode_review(review.api_version, uid, allowed())
 
     def _note(self, request: Request, engine: Engine, verdict: Verdict, *, is_first: bool) -> None:
         named = request.kind

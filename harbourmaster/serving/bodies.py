@@ -25,28 +25,25 @@ _JSON: Final = "application/json"
 _CHARSET: Final = frozenset(("charset=utf-8", 'charset="utf-8"'))
 
 
-class BodyReader:
-    """Reads the bodies of reviews: who may call, how much at one time, and until when."""
+def admit(request: web.BaseRequest, settings: ServerSettings, limits: Limits) -> Admission:
+    """Take a place for one request; raises Refusal: 403 for another client than the settings'."""
+    if settings.client_cn is not None:
+        check_client(request, settings.client_cn)
+    return limits.admit(connection_of(request))
 
-    def __init__(self, settings: ServerSettings, limits: Limits) -> None:
-        self._settings = settings
-        self.limits = limits
 
-    def _admit(self, request: web.BaseRequest) -> Admission:
-        """A place for one request. Raises Refusal: 403 for another client than the settings'."""
-        if self._settings.client_cn is not None:
-            check_client(request, self._settings.client_cn)
-        return self.limits.admit(connection_of(request))
+async def read_in_time(
+    request: web.BaseRequest, settings: ServerSettings, admission: Admission, *, limit: int
+) -> tuple[bytes, float]:
+    """Return the body, and the time of the event loop until when it must be answered.
 
-    async def _read(
-        self, request: web.BaseRequest, admission: Admission, limit: int
-    ) -> tuple[bytes, float]:
-        """The body, and until when it is to be answered, on the loop's clock."""
-        now = asyncio.get_running_loop().time()
-        deadline = now + time_budget(request.rel_url.raw_query_string)
-        last = min(deadline, now + self._settings.body_timeout_seconds)
-        body = await read_body(request, limit=limit, deadline=last, admission=admission)
-        return body, deadline
+    Raises Refusal, as ``read_body`` does.
+    """
+    now = asyncio.get_running_loop().time()
+    deadline = now + time_budget(request.rel_url.raw_query_string)
+    last = min(deadline, now + settings.body_timeout_seconds)
+    body = await read_body(request, limit=limit, deadline=last, admission=admission)
+    return body, deadline
 
 
 async def read_body(

@@ -12,6 +12,7 @@ from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.handlers import answer, answer_failed
 from harbourmaster.webhook.parents import ParentObject, parents_of
 from harbourmaster.webhook.policy_objects import source_of
+from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.settings import AdmissionSettings
 from harbourmaster.webhook.snapshot import NamespaceObject, Snapshot
 from harbourmaster.webhook.sources import namespaces_of, read_policy
@@ -124,7 +125,7 @@ def policy_engine(*policies, namespaces=None, **settings):
 def failed(document, engine, **request):
     """What is answered about an object after a failure, whatever it was."""
     body = json.dumps(review(document, **request)).encode()
-    result, decision = answer_failed(body, engine, "internal-error", "it failed")
+    result, decision = answer_failed(ReviewBody(body), engine, "internal-error", "it failed")
     return Answer(json.loads(result)["response"], decision.verdict, document)
 
 

@@ -14,8 +14,9 @@ import trustme
 from harbourmaster.certs.reload import CertificateHolder, TlsOptions
 from harbourmaster.certs.store import ensure
 from harbourmaster.serving.bodies import read_body
-from harbourmaster.webhook.handlers import answer, is_lengthy
-from harbourmaster.webhook.review import MAX_BODY_BYTES
+from harbourmaster.webhook import review
+from harbourmaster.webhook.handlers import answer_body, is_lengthy
+from harbourmaster.webhook.review import MAX_BODY_BYTES, ReviewBody
 from harbourmaster.webhook.verdict import OUTCOMES
 from helpers.admission import Admission
 from helpers.admitted import policy_engine
@@ -105,11 +106,11 @@ async def test_the_shorter_of_both_time_outs_ends_the_wait_for_a_body(
 ):
     waits = []
 
-    async def with_warnings(*arguments, deadline, **options):
+    async def read_with_deadline(*arguments, deadline, **options):
         waits.append(deadline - asyncio.get_running_loop().time())
         return await read_body(*arguments, deadline=deadline, **options)
 
-    monkeypatch.setattr("harbourmaster.serving.bodies.read_body", with_warnings)
+    monkeypatch.setattr("harbourmaster.serving.bodies.read_body", read_with_deadline)
     admission = make(body_timeout_seconds=body_timeout)
     answer = await admission.ask(post(b"{", length=9, path=f"/mutate?timeout={asked}"))
     assert answer.status == 408
@@ -162,19 +163,65 @@ async def test_only_large_policies_are_checked_beside_other_reviews(
 ):
     threads = []
 
-    def with_warnings(*arguments, **options):
+    def answer_in_thread(*arguments, **options):
         threads.append(threading.current_thread())
-        return answer(*arguments, **options)
+        return answer_body(*arguments, **options)
 
-    monkeypatch.setattr("harbourmaster.webhook.app.answer", with_warnings)
+    monkeypatch.setattr("harbourmaster.webhook.app.answer_body", answer_in_thread)
     assert response_of(await admission.ask(mutate(document)))["allowed"] is True
     assert [thread is not threading.main_thread() for thread in threads] == [aside]
 
 
+class CountingDecoder:
+    def __init__(self, decoder):
+        self._decoder = decoder
+        self.calls = 0
+
+    def decode(self, data):
+        self.calls += 1
+        return self._decoder.decode(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "times"),
+    [
+        (body(workload()), 1),
+        (body(padded(workload("Pod"), 8 * 1024)), 1),
+        (body(workload("Pod", {"a": "PodSchedulingPolicy"}, x="x" * 8 * 1024)), 1),
+        (body(cluster_policy()), 2),
+        (body(padded(cluster_policy(), 8 * 1024)), 2),
+        (body(padded(cluster_policy(), 80 * 1024)), 1),
+        (body(padded(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u007a"), 1),
+        (body(padded(cluster_policy(), 8 * 1024))[:-1], 1),
+        (body(workload(affinity=1)), 2),
+        (b"{", 2),
+    ],
+    ids=[
+        "workload",
+        "large pod",
+        "large pod that names the kind",
+        "policy",
+        "large policy",
+        "large policy in parts",
+        "large object of another kind",
+        "large body that is not JSON",
+        "malformed workload",
+        "body that is not JSON",
+    ],
+)
+async def test_a_body_is_decoded_at_most_twice(admission, monkeypatch, data, times):
+    decoders = []
+    for name in ("_review_decoder", "_workload_decoder"):
+        decoders.append(CountingDecoder(getattr(review, name)))
+        monkeypatch.setattr(review, name, decoders[-1])
+    await admission.ask(post(data, path="/mutate"))
+    assert sum(decoder.calls for decoder in decoders) == times
+
+
 def test_a_kind_that_is_written_with_escapes_is_recognized():
     escaped = body(padded(cluster_policy(), 8 * 1024)).replace(b"Policy", b"Polic\\u0079")
-    assert is_lengthy(escaped)
-    assert not is_lengthy(escaped.replace(b"u0079", b"u007a"))
+    assert is_lengthy(ReviewBody(escaped))
+    assert not is_lengthy(ReviewBody(escaped.replace(b"u0079", b"u007a")))
 
 
 @pytest.mark.claim("W11")
@@ -184,17 +231,17 @@ async def test_a_large_policy_whose_turn_comes_too_late_is_not_checked(admission
     def slow(*arguments, **options):
         begun.set()
         assert go_on.wait(PATIENCE)
-        return answer(*arguments, **options)
+        return answer_body(*arguments, **options)
 
     large = padded(cluster_policy(), 8 * 1024)
-    monkeypatch.setattr("harbourmaster.webhook.app.answer", slow)
+    monkeypatch.setattr("harbourmaster.webhook.app.answer_body", slow)
     async with admission.connected() as first, admission.connected() as second:
         first.send(mutate(large))
         await asyncio.to_thread(begun.wait, PATIENCE)
         second.send(mutate(large, path="/mutate?timeout=500ms"))
         async with admission.connected() as third:
             # Others are answered meanwhile.
-            monkeypatch.setattr("harbourmaster.webhook.app.answer", answer)
+            monkeypatch.setattr("harbourmaster.webhook.app.answer_body", answer_body)
             assert response_of(await third.ask(mutate()))["allowed"] is True
             await asyncio.sleep(0.5)
             go_on.set()

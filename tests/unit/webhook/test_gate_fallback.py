@@ -14,6 +14,7 @@ from harbourmaster.webhook import handlers
 from harbourmaster.webhook.engine import Engine
 from harbourmaster.webhook.gating import GateRules
 from harbourmaster.webhook.handlers import answer_failed
+from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.verdict import DENIED, GATED, SKIPPED
 from helpers import admitted
 from helpers.admitted import CRITICAL, GATE, PARENT, THEIRS, admit, ask, engine_of, keys, owner, pod
@@ -147,7 +148,9 @@ def test_only_creations_get_the_fixed_patch(request_fields):
 
 def test_nothing_is_patched_at_validation():
     question = json.dumps(review(pod(TRACKED))).encode()
-    result, _ = answer_failed(question, engine_of(), "internal-error", "x", may_patch=False)
+    result, _ = answer_failed(
+        ReviewBody(question), engine_of(), "internal-error", "x", may_patch=False
+    )
     assert b'"patch"' not in result
     assert b'"allowed":true' in result
 
@@ -169,7 +172,7 @@ def test_elsewhere_a_failure_stops_nobody(engine):
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"{}", b'{"request": {"object": 3}}'])
 def test_a_body_that_is_no_review_still_gets_an_answer(body):
-    result, _ = answer_failed(body, engine_of(), "internal-error", "it failed")
+    result, _ = answer_failed(ReviewBody(body), engine_of(), "internal-error", "it failed")
     assert json.loads(result)["response"]["allowed"]
 
 

@@ -23,6 +23,7 @@ from harbourmaster.webhook import recording
 from harbourmaster.webhook.handlers import answer_failed
 from harbourmaster.webhook.record_files import RecordFiles
 from harbourmaster.webhook.recording import MAX_REVIEW, MAX_WAITING, Recorder
+from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.server import ReviewServer
 from harbourmaster.webhook.settings import RecordSettings, Settings
 from helpers.admitted import engine_of
@@ -156,7 +157,7 @@ async def test_what_would_hold_up_others_or_says_nothing_is_not_kept():
     stage.take(body(workload(), note="x" * MAX_REVIEW))
     stage.take(b"nonsense")
     data = body(workload())
-    result, decision = answer_failed(data, stage.engine, "deadline", "it ran out")
+    result, decision = answer_failed(ReviewBody(data), stage.engine, "deadline", "it ran out")
     stage.recorder.take(data, result, decision, stage.engine, may_patch=True)
     # Replay does not know the nodes.
     stage.engine = knowing(stage.engine, node())

@@ -20,6 +20,7 @@ from harbourmaster.policies.pods import KINDS
 from harbourmaster.webhook import shadow
 from harbourmaster.webhook.app import MUTATE_PATHS, VALIDATE_PATHS
 from harbourmaster.webhook.handlers import answer, answer_failed
+from harbourmaster.webhook.review import ReviewBody
 from harbourmaster.webhook.shadow import (
     INTENDED,
     MAX_DIFFERENCES,
@@ -57,7 +58,7 @@ class Observed:
     def review(self, document, *, is_first, **request):
         data = body(document, **request)
         _, decision = answer(data, self.engine, may_patch=is_first)
-        result, _ = self.shadow.observe(data, self.engine, decision, is_first=is_first)
+        result = self.shadow.observe(ReviewBody(data), self.engine, decision, is_first=is_first)
         return json.loads(result)["response"]
 
     def ours(self, document):
@@ -434,7 +435,9 @@ def test_what_is_not_a_review_is_allowed(data):
     observed = Observed(POLICY)
     for is_first in (True, False):
         _, decision = answer(data, observed.engine, may_patch=is_first)
-        result, _ = observed.shadow.observe(data, observed.engine, decision, is_first=is_first)
+        result = observed.shadow.observe(
+            ReviewBody(data), observed.engine, decision, is_first=is_first
+        )
         assert json.loads(result)["response"]["allowed"]
 
 
@@ -610,7 +613,7 @@ async def test_without_shadow_mode_its_paths_are_not_served(log):
 def test_a_pod_on_which_nothing_could_be_decided_is_not_gated():
     observed = Observed(namespaces=None)
     data = body(pod_of_web(keys(workload="web")))
-    _, decision = answer_failed(data, observed.engine, "deadline", "too late")
+    _, decision = answer_failed(ReviewBody(data), observed.engine, "deadline", "too late")
     assert decision.verdict.response.patch
-    result, _ = observed.shadow.observe(data, observed.engine, decision, is_first=True)
+    result = observed.shadow.observe(ReviewBody(data), observed.engine, decision, is_first=True)
     assert "patch" not in json.loads(result)["response"]
