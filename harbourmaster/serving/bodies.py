@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import hdrs, web
 
 from harbourmaster.serving.deadline import time_budget
-from harbourmaster.serving.http_connection import check_client, connection_of
+from harbourmaster.serving.http_connection import check_client, share_of
 from harbourmaster.serving.responses import Refusal
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def admit(request: web.BaseRequest, settings: ServerSettings, limits: Limits) ->
     """Take a place for one request; raises Refusal: 403 for another client than the settings'."""
     if settings.client_cn is not None:
         check_client(request, settings.client_cn)
-    return limits.admit(connection_of(request))
+    return limits.admit(share_of(request))
 
 
 async def read_in_time(

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from harbourmaster.serving.http_connection import HttpConnection
     from harbourmaster.serving.limits import Limits
 
 _START: Final = 0.1
@@ -25,48 +24,127 @@ _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """What glibc has to give freed memory back to the system; other libraries do by themselves."""
 
 
+class Evictable(Protocol):
+    """A connection that may have to end for others."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request or an answer is here."""
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is whole and the client takes its answer."""
+
+    def evict(self) -> None:
+        """End the connection for others: in order if it is idle."""
+
+
+class ConnectionShare:
+    """The bytes that a connection buffers, by which ``Connections`` selects those that end."""
+
+    __slots__ = (
+        "_connections",
+        "_received",
+        "_unread",
+        "address",
+        "connection",
+        "has_too_much",
+        "held",
+        "since",
+    )
+
+    def __init__(self, connections: Connections, connection: Evictable, address: str) -> None:
+        self._connections = connections
+        self.connection = connection
+        self.address = address
+        self.since = asyncio.get_running_loop().time()
+        """Time at which it became idle or began a request, on the loop's clock."""
+        self.held = 0
+        """Number of all bytes that count as buffered."""
+        self._received = 0
+        self._unread = 0
+        self.has_too_much = False
+        """Whether there was no room for all of a request."""
+
+    def hold_request(self, size: int) -> bool:
+        """Count bytes of a request; returns False if there is no room for them."""
+        if not self._received:
+            self.since = asyncio.get_running_loop().time()
+        if not self._connections.hold(self, size):
+            return False
+        self._received += size
+        return True
+
+    def release_request(self) -> None:
+        """Stop counting the bytes of a request that is answered."""
+        self._connections.release(self, self._received)
+        self._received = 0
+        self.has_too_much = False
+
+    def hold_answer(self, size: int) -> bool:
+        """Count bytes that the client does not read; returns False if there is no room for them."""
+        has_room = self._connections.hold(self, size)
+        self._unread = size if has_room else 0
+        return has_room
+
+    def release_answer(self) -> None:
+        """Stop counting bytes that the client has read."""
+        self._connections.release(self, self._unread)
+        self._unread = 0
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the client does not read its answer."""
+        return self._unread > 0
+
+
 class Connections:
     """The open connections of one site, and whether they are to end."""
 
     def __init__(self, limits: Limits) -> None:
         self.count = 0
-        """Without those in their TLS handshake."""
-        self.draining = False
+        """Number of connections, without those in their TLS handshake."""
+        self.is_draining = False
         self.unused = asyncio.Event()
-        """Set while there are none."""
+        """Set while ``count`` is 0."""
         self.unused.set()
         self._limits = limits
-        self._members: dict[HttpConnection, None] = {}
-        """With those in their handshake."""
+        self._members: dict[ConnectionShare, None] = {}
+        """All connections, with those in their handshake."""
         self._most = 0
-        """The most of them since memory was given back."""
+        """Maximum number of members since memory was given back."""
 
-    def opened(self) -> None:
+    def count_opened(self) -> None:
         """Count a connection."""
         self.count += 1
         self.unused.clear()
 
-    def closed(self) -> None:
+    def count_closed(self) -> None:
         """Stop counting a connection."""
         self.count -= 1
         if not self.count:
             self.unused.set()
 
-    def accept(self, new: HttpConnection) -> None:
-        """Take a connection in; above the limit another one ends for it."""
+    def accept(self, new: ConnectionShare) -> None:
+        """Add a connection; above the limit another connection ends for it."""
         self._members[new] = None
         self._most = max(self._most, len(self._members))
         if len(self._members) <= self._limits.max_connections:
             return
         counts = Counter(member.address for member in self._members)
-        found = [each for each in self._members if each is not new and not each.is_answering]
-        if found:
-            self._evict(
-                min(found, key=lambda each: (-counts[each.address], not each.is_idle, each.since)),
-                "connections",
-            )
+        victim = min(
+            (
+                member
+                for member in self._members
+                if member is not new and not member.connection.is_answering
+            ),
+            key=lambda share: (-counts[share.address], not share.connection.is_idle, share.since),
+            default=None,
+        )
+        if victim is not None:
+            self._evict(victim, "connections")
 
-    def remove(self, member: HttpConnection) -> None:
+    def remove(self, member: ConnectionShare) -> None:
         """Forget a connection that has ended, and what it held."""
         self._members.pop(member, None)
         self._limits.bytes_in_flight -= member.held
@@ -75,13 +153,13 @@ class Connections:
             self._most = 0
             asyncio.get_running_loop().call_later(_TRIM_AFTER, _trim, 0)
 
-    def hold(self, member: HttpConnection, size: int) -> bool:
-        """Count ``size`` bytes that a connection buffers; False if there is no room for them.
+    def hold(self, member: ConnectionShare, size: int) -> bool:
+        """Count bytes that a connection buffers; returns False if there is no room for them.
 
         An address gets room at the expense of one that holds more, and for longer.
         """
         if member not in self._members:
-            # It was told to end.
+            # It was evicted.
             return True
         member.held += size
         self._limits.bytes_in_flight += size
@@ -93,27 +171,29 @@ class Connections:
             self._evict(victim, "bytes")
         return True
 
-    def release(self, member: HttpConnection, size: int) -> None:
+    def release(self, member: ConnectionShare, size: int) -> None:
         """Stop counting bytes that a connection no longer buffers."""
         if member in self._members:
             member.held -= size
             self._limits.bytes_in_flight -= size
 
-    def _longest_holding(self, asking: HttpConnection) -> HttpConnection | None:
+    def _longest_holding(self, asking: ConnectionShare) -> ConnectionShare | None:
         now = asyncio.get_running_loop().time()
         shares: defaultdict[str, float] = defaultdict(float)
-        found = []
+        candidates = []
         for member in self._members:
             if member.held:
                 shares[member.address] += member.held * (now - member.since + _START)
-                if member.address != asking.address and not member.is_answering:
-                    found.append(member)
-        victim = max(found, key=lambda each: (shares[each.address], -each.since), default=None)
+                if member.address != asking.address and not member.connection.is_answering:
+                    candidates.append(member)
+        victim = max(
+            candidates, key=lambda share: (shares[share.address], -share.since), default=None
+        )
         if victim is None or shares[victim.address] < shares[asking.address]:
             return None
         return victim
 
-    def _evict(self, victim: HttpConnection, reason: str) -> None:
-        victim.evict()
+    def _evict(self, victim: ConnectionShare, reason: str) -> None:
+        victim.connection.evict()
         self.remove(victim)
-        self._limits.note_eviction(reason)
+        self._limits.count_eviction(reason)

@@ -1,16 +1,15 @@
 """aiohttp's HTTP/1.1 protocol with what it lacks towards hostile clients.
 
 Time-outs for request heads and for clients that don't read, no traceback and no banner in any
-answer, ``Connection: close`` on every answer while draining, and direct answers to plain requests.
-Timers are set only where bytes are missing.
+answer, and ``Connection: close`` on every answer while draining. Timers are set only where bytes
+are missing.
 
-aiohttp has no public way to learn what its parser has found. ``test_direct`` names what is read
-here of its private state, and setup.cfg pins its minor version.
+aiohttp has no public way to learn what its parser has read. ``test_direct`` names the private state
+that is used here, and setup.cfg pins its minor version.
 """
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -18,20 +17,19 @@ from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from msgspec import Struct
 
-from harbourmaster.serving.direct import PlainHead, json_answer, plain_head
-from harbourmaster.serving.limits import Admission
+from harbourmaster.serving.connections import ConnectionShare
+from harbourmaster.serving.direct import DirectReader
 from harbourmaster.serving.responses import NamelessResponse, Refusal
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aiohttp.web_request import BaseRequest
 
     from harbourmaster.serving.connections import Connections
     from harbourmaster.serving.direct import Direct
-    from harbourmaster.serving.limits import Limits
 
-_GATHERING: Final = 0.05
-"""Seconds that the parts of a plain request may take; then aiohttp reads on, by its own rules."""
 _READ_BUFFER: Final = 64 * 1024
 """Bytes of a body that wait unread before the connection is paused; the protocol holds twice it."""
 _MAX_HEADERS: Final = 64
@@ -67,43 +65,21 @@ class BrokenBodyError(web.RequestPayloadError, TimeoutError):
     """
 
 
-class _Gathering(Struct):
-    """The parts of a plain request that are here, and its share of the limits."""
-
-    head: PlainHead
-    admission: Admission
-    timer: asyncio.TimerHandle
-    data: bytes = b""
-
-
 class HttpConnection(RequestHandler):
-    """One connection.
-
-    A plain request is answered directly (see ``direct``). Any other is handed to aiohttp, and the
-    connection with it: for good, unless aiohttp got exactly one whole request and answered it.
-    """
+    """A connection, whose plain requests its ``DirectReader`` answers, and aiohttp all others."""
 
     __slots__ = (
-        "_active_at",
         "_client_name",
         "_connections",
-        "_direct",
-        "_gathering",
         "_head_timer",
-        "_idle_timer",
         "_in_head",
         "_is_counted",
-        "_is_direct",
-        "_is_lent",
-        "_received",
+        "_reader",
         "_socket",
-        "_timeouts",
-        "_unread",
         "_unread_timer",
-        "address",
-        "has_too_much",
-        "held",
-        "since",
+        "loop",
+        "share",
+        "timeouts",
     )
 
     def __init__(
@@ -126,33 +102,22 @@ class HttpConnection(RequestHandler):
             read_bufsize=_READ_BUFFER,
             auto_decompress=False,
         )
+        self.loop = loop
+        self.timeouts = timeouts
+        self.share: ConnectionShare
+        """What it buffers; set once it is accepted."""
         self._connections = connections
-        self._timeouts = timeouts
+        self._reader = None if direct is None else DirectReader(self, direct)
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._is_counted = False
         self._client_name: str | None = None
-        self._direct = direct
-        self._is_direct = direct is not None
-        self._is_lent = False
-        """Whether aiohttp has one whole request, after whose answer it has nothing left."""
-        self._gathering: _Gathering | None = None
-        self.since = 0.0
-        """When it became idle or began a request, on the loop's clock."""
         self._socket: asyncio.Transport | None = None
-        self.address = ""
-        self.held = 0
-        """Bytes that count as buffered, by whatever reason."""
-        self._received = 0
-        self._unread = 0
-        self.has_too_much = False
-        """Whether there was no room for all of a request."""
-        self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def client_name(self) -> str:
-        """Common name of the client's certificate; empty without one. Read once a connection."""
+        """Common name of the client's certificate; empty without a certificate."""
         if self._client_name is None:
             self._client_name = _common_name(self.transport)
         return self._client_name
@@ -160,30 +125,34 @@ class HttpConnection(RequestHandler):
     @property
     def is_idle(self) -> bool:
         """Whether nothing of a request or an answer is here."""
-        return not self.held and self._current_request is None and not self._messages
+        return not self.share.held and self._current_request is None and not self._messages
 
     @property
     def is_answering(self) -> bool:
         """Whether a request is whole and the client takes its answer."""
         if self._current_request is not None:
-            return self._current_request.content.is_eof() and not self._unread
+            return self._current_request.content.is_eof() and not self.share.has_unread
         return bool(self._messages) and self._messages[0][1].is_eof()
 
-    def accepted(self, transport: asyncio.Transport) -> None:
-        """Note the connection's socket, before any TLS."""
+    @property
+    def is_draining(self) -> bool:
+        """Whether every answer is the last of its connection."""
+        return self._connections.is_draining
+
+    def accept(self, transport: asyncio.Transport) -> None:
+        """Count the connection of a socket, before any TLS."""
         self._socket = transport
         peer = transport.get_extra_info("peername")
-        self.address = peer[0] if peer else ""
-        self.since = self._loop.time()
-        self._connections.accept(self)
+        self.share = ConnectionShare(self._connections, self, peer[0] if peer else "")
+        self._connections.accept(self.share)
 
-    def ended(self) -> None:
-        """The socket is closed."""
-        self._connections.remove(self)
+    def end(self) -> None:
+        """Stop counting the connection, whose socket is closed."""
+        self._connections.remove(self.share)
         self._socket = None
 
     def evict(self) -> None:
-        """End it for the sake of others: in order if it is idle."""
+        """End the connection for others: in order if it is idle."""
         if self._socket is None:
             return
         is_unread = self._socket.get_write_buffer_size()
@@ -198,114 +167,39 @@ class HttpConnection(RequestHandler):
         """Start the time for a first request."""
         super().connection_made(transport)
         if self._socket is None:
-            self.accepted(transport)  # type: ignore[arg-type] # a stream's
+            self.accept(transport)  # type: ignore[arg-type] # a stream's
         # aiohttp counts the time between two requests from the connection on.
         self.keep_alive(True)
-        self._connections.opened()
+        self._connections.count_opened()
         self._is_counted = True
-        self._head_timer = self._loop.call_later(self._timeouts.first_request, self.force_close)
+        self._head_timer = self.loop.call_later(self.timeouts.first_request, self.force_close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop all timers."""
         self._stop_head_timer()
         self._stop_unread_timer()
-        self._end_gathering()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        if self._reader is not None:
+            self._reader.close()
         if self._is_counted:
             self._is_counted = False
-            self._connections.closed()
-        self.ended()
+            self._connections.count_closed()
+        self.end()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Answer a plain request directly; aiohttp parses whatever else comes."""
-        if self._is_direct:
-            data = self._answered_directly(data)
-            if not data:
-                return
-            self._is_direct = False
-        elif data:
-            # It may belong to a second request.
-            self._is_lent = False
-        self._parse(data)
+        """Answer a plain request directly; aiohttp parses all others."""
+        if self._reader is None:
+            self.parse(data)
+        elif (rest := self._reader.read(data)) is not None:
+            self.parse(rest)
 
-    def _answered_directly(self, data: bytes) -> bytes:
-        """Answer a request; returns what is for aiohttp."""
-        part = data
-        gathering = self._gathering
-        if gathering is None:
-            head = plain_head(data)
-        else:
-            data = gathering.data + part
-            head = gathering.head
-        direct, transport = self._direct, self.transport
-        if (
-            head is not None
-            and direct is not None
-            and transport is not None
-            and not self.writing_paused
-            and not self._connections.draining
-            and head.path in direct.answers
-            and len(data) <= head.end
-            and direct.limits.has_room()
-            and (len(data) == head.end or self._hold(len(part)))
-        ):
-            self._keep_alive_from_now()
-            if len(data) < head.end:
-                self._gather(head, data, direct.limits)
-                return b""
-            answer = direct.answers[head.path](self, head, data[head.start :])
-            if answer is not None:
-                self._end_gathering()
-                transport.write(json_answer(answer))
-                return b""
-        self._end_gathering()
-        self._is_lent = head is not None and len(data) == head.end
-        return data
-
-    def _gather(self, head: PlainHead, data: bytes, limits: Limits) -> None:
-        """Wait for the rest of a body."""
-        gathering = self._gathering
-        if gathering is None:
-            timer = self._loop.call_later(_GATHERING, self._stop_gathering)
-            gathering = _Gathering(head, limits.admit(self), timer)
-            gathering.admission.__enter__()
-            self._gathering = gathering
-        gathering.data = data
-
-    def _end_gathering(self) -> None:
-        if self._gathering is not None:
-            self._gathering.timer.cancel()
-            self._gathering.admission.__exit__(None, None, None)
-            self._gathering = None
-            self._let_go()
-
-    def _stop_gathering(self) -> None:
-        if self._gathering is not None:
-            data = self._gathering.data
-            self._end_gathering()
-            self._is_direct = False
-            self._parse(data)
-
-    def _keep_alive_from_now(self) -> None:
+    def stop_timers(self) -> None:
+        """Stop the timers that aiohttp stops for its own answers only."""
         self._stop_head_timer()
-        # aiohttp's own timer knows of its own answers only.
         self.keep_alive(True)
-        self.since = self._loop.time()
-        if self._idle_timer is None:
-            self._close_if_idle()
 
-    def _close_if_idle(self) -> None:
-        end = self.since + self._timeouts.keepalive
-        self._idle_timer = None
-        if self._is_direct and self._loop.time() >= end:
-            self.force_close()
-        elif self._is_direct:
-            self._idle_timer = self._loop.call_at(end, self._close_if_idle)
-
-    def _parse(self, data: bytes) -> None:
-        """Let aiohttp parse; an incomplete head gets its time."""
+    def parse(self, data: bytes) -> None:
+        """Let aiohttp parse, and start the time for an incomplete head."""
         complete = self._request_count
         super().data_received(data)
         if self._request_count != complete:
@@ -316,61 +210,47 @@ class HttpConnection(RequestHandler):
         elif data and not self._in_head and self._awaits_head():
             self._stop_head_timer()
             self._in_head = True
-            self._head_timer = self._loop.call_later(self._timeouts.head, self.force_close)
+            self._head_timer = self.loop.call_later(self.timeouts.head, self.force_close)
         # What is left of a refused body is dropped, so it does not count.
         is_kept = self._in_head or self._messages or self._current_request is not None
-        if is_kept and not self.has_too_much and not self._hold(len(data)):
+        share = self.share
+        if is_kept and not share.has_too_much and not share.hold_request(len(data)):
             # At once, else all others of this turn were refused as well.
-            self._let_go()
-            self.has_too_much = True
+            share.release_request()
+            share.has_too_much = True
             if self._in_head:
                 self.force_close()
 
-    def _hold(self, size: int) -> bool:
-        """Count bytes of a request; False if there is no room for them."""
-        if not self._received:
-            self.since = self._loop.time()
-        if not self._connections.hold(self, size):
-            return False
-        self._received += size
-        return True
-
-    def _let_go(self) -> None:
-        self._connections.release(self, self._received)
-        self._received = 0
-        self.has_too_much = False
-
     def _count_unread(self) -> None:
         if self._unread_timer is not None and self.transport is not None:
-            self._unread = self.transport.get_write_buffer_size()
-            if not self._connections.hold(self, self._unread):
-                self._unread = 0
+            size = self.transport.get_write_buffer_size()
+            if not self.share.hold_answer(size):
                 self._abort()
 
     def pause_writing(self) -> None:
         """Start the time for the client to read what it was sent."""
         super().pause_writing()
-        self._unread_timer = self._loop.call_later(self._timeouts.unread, self._abort)
+        self._unread_timer = self.loop.call_later(self.timeouts.unread, self._abort)
         # Not before all of the answer is written.
-        self._loop.call_soon(self._count_unread)
+        self.loop.call_soon(self._count_unread)
 
     def resume_writing(self) -> None:
-        """The client reads on."""
+        """Stop the time, because the client reads on."""
         self._stop_unread_timer()
-        self._connections.release(self, self._unread)
-        self._unread = 0
+        self.share.release_answer()
         super().resume_writing()
 
     async def finish_response(
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Every answer of aiohttp's passes here, so draining takes connections down here."""
-        if self._connections.draining and isinstance(resp, web.StreamResponse):
+        """Send an answer of aiohttp, which is the last one while draining."""
+        if self.is_draining and isinstance(resp, web.StreamResponse):
             resp.force_close()
         result = await super().finish_response(request, resp, start_time)
-        self._is_direct = self._is_lent and bool(result[0].keep_alive)
-        self._let_go()
-        self.since = self._loop.time()
+        if self._reader is not None and result[0].keep_alive:
+            self._reader.take_back()
+        self.share.release_request()
+        self.share.since = self.loop.time()
         return result
 
     def handle_error(
@@ -380,7 +260,7 @@ class HttpConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - may quote the request
     ) -> web.StreamResponse:
-        """Answer what a handler or the parser raised; details go to the log only."""
+        """Answer an exception of a handler or the parser; details go to the log only."""
         if isinstance(exc, Refusal):
             return exc.response()
         if status == HTTPStatus.BAD_REQUEST:
@@ -432,15 +312,15 @@ def check_client(request: BaseRequest, common_name: str) -> None:
 
     Raises Refusal (403). The certificate is looked at once for each connection.
     """
-    protocol = connection_of(request)
-    if protocol is None or protocol.client_name != common_name:
+    connection = request.protocol
+    if not isinstance(connection, HttpConnection) or connection.client_name != common_name:
         raise Refusal(403, "403: the common name of the client certificate is not allowed")
 
 
-def connection_of(request: BaseRequest) -> HttpConnection | None:
-    """The connection of a request; None for one that is not ours."""
-    protocol = request.protocol
-    return protocol if isinstance(protocol, HttpConnection) else None
+def share_of(request: BaseRequest) -> ConnectionShare | None:
+    """Return the share of the connection of a request; None if another server accepted it."""
+    connection = request.protocol
+    return connection.share if isinstance(connection, HttpConnection) else None
 
 
 async def remove_server_header(_request: web.Request, response: web.StreamResponse) -> None:

@@ -13,7 +13,7 @@ from harbourmaster.serving.responses import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harbourmaster.serving.http_connection import HttpConnection
+    from harbourmaster.serving.connections import ConnectionShare
     from harbourmaster.telemetry.metrics import Metrics
 
 MAX_CONNECTIONS: Final = 1000
@@ -93,9 +93,9 @@ class Limits:
         """Stop measuring."""
         self._heartbeat.stop()
 
-    def admit(self, client: HttpConnection | None = None) -> Admission:
+    def admit(self, share: ConnectionShare | None = None) -> Admission:
         """A place for one request of a connection; ``with`` takes it and gives it back."""
-        return Admission(self, client)
+        return Admission(self, share)
 
     def has_room(self) -> bool:
         """Whether a request would be admitted; nothing is counted."""
@@ -108,7 +108,7 @@ class Limits:
         # The connection stays: new handshakes would only add to the load.
         return Refusal(429, _TEXTS[reason], retry_after=_RETRY_AFTER, close=False)
 
-    def note_eviction(self, reason: str) -> None:
+    def count_eviction(self, reason: str) -> None:
         """Count a connection that ends for the sake of others: too many, or too many bytes."""
         if self._metrics is not None:
             self._metrics.connections_evicted[reason].inc()
@@ -122,11 +122,11 @@ class Limits:
 class Admission:
     """One request's share of the limits, held inside ``with``. Entering raises Refusal (429)."""
 
-    __slots__ = ("_client", "_limits")
+    __slots__ = ("_limits", "_share")
 
-    def __init__(self, limits: Limits, client: HttpConnection | None = None) -> None:
+    def __init__(self, limits: Limits, share: ConnectionShare | None = None) -> None:
         self._limits = limits
-        self._client = client
+        self._share = share
 
     def __enter__(self) -> Self:
         limits = self._limits
@@ -142,5 +142,5 @@ class Admission:
 
     def check_bytes(self) -> None:
         """Go on only if there was room for what arrived so far. Raises Refusal (429)."""
-        if self._client is not None and self._client.has_too_much:
+        if self._share is not None and self._share.has_too_much:
             raise self._limits.refuse("bytes")

@@ -89,7 +89,7 @@ class Site:
 
     def close_connections_after_response(self) -> None:
         """From now on each answer is the last one of its connection; new ones are still taken."""
-        self._connections.draining = True
+        self._connections.is_draining = True
 
     async def wait_until_unused(self) -> None:
         """Wait for all connections to be gone."""

@@ -47,13 +47,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """Give the client its time for the handshake."""
         self._socket = transport  # type: ignore[assignment] # a stream's, as its server says
         self._timer = self._loop.call_later(self._timeouts.handshake, self._socket.abort)
-        self._above.accepted(self._socket)
+        self._above.accept(self._socket)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Pass it on."""
         self._timer.cancel()
         self._is_closing = True
-        self._above.ended()
+        self._above.end()
         if self._is_open:
             self._above.connection_lost(exc)
 

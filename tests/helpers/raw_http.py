@@ -139,7 +139,7 @@ class Echo:
             check_client(request, self.client)
         self.begun.set()
         deadline = asyncio.get_running_loop().time() + self.patience
-        with self.limits.admit(request.protocol) as admission:
+        with self.limits.admit(request.protocol.share) as admission:
             body = await read_body(
                 request, limit=self.limit, deadline=deadline, admission=admission
             )

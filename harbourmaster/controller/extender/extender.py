@@ -27,7 +27,7 @@ from harbourmaster.controller.extender.rollouts import rollouts_controller
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.serving.bodies import read_body
 from harbourmaster.serving.certificates import tls_options
-from harbourmaster.serving.http_connection import check_client, connection_of
+from harbourmaster.serving.http_connection import check_client, share_of
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import Refusal, json_response
 from harbourmaster.serving.routes import Routes
@@ -114,7 +114,7 @@ class Extender:
             closes = False
             began = perf_counter()
             try:
-                with self._limits.admit(connection_of(request)) as admission:
+                with self._limits.admit(share_of(request)) as admission:
                     body = await read_body(
                         request, limit=MAX_BODY_BYTES, deadline=deadline, admission=admission
                     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from harbourmaster.serving.connections import Connections
+from harbourmaster.serving.connections import Connections, ConnectionShare
 from harbourmaster.serving.limits import Limits
 from harbourmaster.telemetry.metrics import create_metrics
 from helpers.patience import PATIENCE
@@ -19,7 +19,7 @@ POD = "10.1.0.1"
 
 @dataclass(eq=False)
 class Member:
-    """What is known of a connection; ``age`` is in seconds."""
+    """A connection; ``age`` is in seconds."""
 
     address: str = POD
     age: float = 0
@@ -27,9 +27,6 @@ class Member:
     is_answering: bool = False
     held: int = 0
     is_evicted: bool = False
-
-    def __post_init__(self):
-        self.since = asyncio.get_running_loop().time() - self.age
 
     def evict(self):
         self.is_evicted = True
@@ -44,9 +41,10 @@ class Tried:
         self.connections = Connections(self.limits)
         self.members = members
         for member in members:
-            held, member.held = member.held, 0
-            self.connections.accept(member)
-            assert self.connections.hold(member, held)
+            member.share = ConnectionShare(self.connections, member, member.address)
+            member.share.since -= member.age
+            self.connections.accept(member.share)
+            assert self.connections.hold(member.share, member.held)
 
     def evicted(self):
         return [member for member in self.members if member.is_evicted]
@@ -84,7 +82,7 @@ async def test_room_for_bytes_is_made_by_the_address_that_holds_most_for_longest
     first, second = Member(held=50, age=9), Member(held=45, age=5)
     new = Member(API_SERVER)
     tried = Tried(first, second, Member(API_SERVER, held=5), new, body_bytes=100)
-    assert tried.connections.hold(new, 30)
+    assert tried.connections.hold(new.share, 30)
     assert tried.evicted() == [first]
     assert tried.limits.bytes_in_flight == 80
     assert tried.count("bytes") == 1
@@ -95,32 +93,32 @@ async def test_bytes_that_have_just_come_count_less_than_bytes_that_stay():
     quick = Member(API_SERVER, held=50)
     new = Member("10.2.0.1")
     tried = Tried(quick, *pods, new, body_bytes=100)
-    assert tried.connections.hold(new, 10)
+    assert tried.connections.hold(new.share, 10)
     assert tried.evicted() == [pods[0]]
 
 
 async def test_an_address_that_holds_most_gets_no_more_and_nothing_is_counted_of_it():
     new = Member()
     tried = Tried(Member(held=60, age=1), Member(API_SERVER, held=40, age=1), new, body_bytes=100)
-    assert not tried.connections.hold(new, 10)
+    assert not tried.connections.hold(new.share, 10)
     assert tried.evicted() == []
-    assert (tried.limits.bytes_in_flight, new.held) == (100, 0)
+    assert (tried.limits.bytes_in_flight, new.share.held) == (100, 0)
 
 
 async def test_for_bytes_a_request_that_is_whole_is_still_answered():
     whole, new = Member(held=100, age=9, is_answering=True), Member(API_SERVER)
     tried = Tried(whole, new, body_bytes=100)
-    assert not tried.connections.hold(new, 10)
+    assert not tried.connections.hold(new.share, 10)
     assert tried.evicted() == []
 
 
 async def test_what_an_ended_connection_held_is_counted_no_more():
     member = Member(held=60)
     tried = Tried(member, body_bytes=100)
-    tried.connections.remove(member)
-    tried.connections.release(member, 60)
-    assert tried.connections.hold(member, 10)
-    assert (tried.limits.bytes_in_flight, member.held) == (0, 0)
+    tried.connections.remove(member.share)
+    tried.connections.release(member.share, 60)
+    assert tried.connections.hold(member.share, 10)
+    assert (tried.limits.bytes_in_flight, member.share.held) == (0, 0)
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
@@ -177,9 +175,9 @@ async def test_an_idle_connection_whose_client_reads_nothing_is_not_waited_for(
     site = await serve(Echo())
     assert (await (await connect(site)).ask(post())).status == 200
     (member,) = site._connections._members
-    member._socket = Socket()
-    member.evict()
-    assert member._socket.found == ends
+    member.connection._socket = Socket()
+    member.connection.evict()
+    assert member.connection._socket.found == ends
 
 
 async def test_a_large_request_and_answer_pass_tls(serve, connect, holder, trusting):

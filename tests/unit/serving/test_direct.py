@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harbourmaster.serving import http_connection
 from harbourmaster.serving.connections import Connections
-from harbourmaster.serving.direct import MAX_BODY, plain_head
+from harbourmaster.serving.direct import MAX_BODY, parse_plain_head
 from harbourmaster.serving.http_connection import HttpConnection
 from harbourmaster.serving.limits import Limits
 from harbourmaster.serving.responses import Refusal
@@ -104,7 +104,7 @@ def requests(draw):
 
 @given(requests())
 def test_what_counts_as_plain_is_the_same_request_to_aiohttp(data):
-    head = plain_head(data)
+    head = parse_plain_head(data)
     if head is None or len(data) < head.end:
         return
     ((message, body),) = parsed(data[: head.end])
@@ -117,8 +117,8 @@ def test_what_counts_as_plain_is_the_same_request_to_aiohttp(data):
 
 @pytest.mark.parametrize("line", ODD)
 def test_no_unusual_header_is_plain(line):
-    assert plain_head(HEAD + b"{}") is not None
-    assert plain_head(HEAD.removesuffix(b"\r\n") + line + b"\r\n\r\n{}") is None
+    assert parse_plain_head(HEAD + b"{}") is not None
+    assert parse_plain_head(HEAD.removesuffix(b"\r\n") + line + b"\r\n\r\n{}") is None
 
 
 async def test_an_answer_has_what_a_client_needs_and_no_more(wire, echo):
@@ -275,7 +275,6 @@ def test_a_refusal_is_a_plain_response_without_banner():
 PRIVATE = {
     "_ErrInfo",
     "_current_request",
-    "_loop",
     "_messages",
     "_request_count",
     "_waiter",
