@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PACKAGE: Final = "harbourmaster"
-REMAINING: Final = [
-    ["controller.namespaces", "controller.runtime"],
-]
+REMAINING: Final[list[list[str]]] = []
 """Circles that are still to be removed."""
 
 

@@ -105,13 +105,13 @@ class ClusterState:
         self._definitions: list[DefinitionWatch] = []
         if "policies" in features:
             self.reflectors += (self.cluster_policies, self.policies)
-            policies = {CLUSTER_POLICIES: self.cluster_policies, POLICIES: self.policies}
+            policies = ((CLUSTER_POLICIES, self.cluster_policies), (POLICIES, self.policies))
             self._definitions += (
-                DefinitionWatch(client, policies, only=policy) for policy in policies
+                DefinitionWatch(client, policies, only=resource) for resource, _ in policies
             )
         if "gates" in features:
             self.reflectors += tuple(self.parents.values())
-            rollouts = {ROLLOUTS: self.parents[ROLLOUT]}
+            rollouts = [(ROLLOUTS, self.parents[ROLLOUT])]
             self._definitions.append(DefinitionWatch(client, rollouts, only=ROLLOUTS))
         self._nodes: KnownNodes | None = None
         self.nodes: Reflector[KnownNode] = Reflector(

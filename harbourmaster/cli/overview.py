@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from harbourmaster.cli import program
 from harbourmaster.cli.arguments import set_command
 from harbourmaster.cli.main import parser_of
-from harbourmaster.controller.registry import CONTROLLERS
+from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def overview(parser: argparse.ArgumentParser, settings: type[Struct]) -> str:
     command = parser.prog.removeprefix(program.name.get())
     return (
         f"usage: {parser.prog} [OPTIONS] [SETTINGS]\n\n{parser.description}\n"
-        f"\ncontrollers:\n{_rows((name, each.text) for name, each in CONTROLLERS.items())}"
+        f"\ncontrollers:\n{_rows(CONTROLLERS.items())}"
         f"\n{_section(parser, 'options', '')}"
         f"\nsettings by subject, each a key of the file and a flag:\n{_rows(subjects)}"
         f"\n{program.name.get()} help{command} SUBJECT describes those of one subject.\n"

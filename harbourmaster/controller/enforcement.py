@@ -14,7 +14,7 @@ from msgspec import Struct
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import CLUSTER_POLICIES, POLICIES
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller import registry
+from harbourmaster.controller import names
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.caches import Cache
@@ -180,10 +180,8 @@ def start(runtime: Runtime) -> Runnables:
     def begin(_queue: WorkQueue) -> EnforcementStatus:
         return EnforcementStatus(runtime, caches, watch)
 
-    controller = Controller(registry.POLICIES, begin, metrics, reflectors=tuple(caches.values()))
+    controller = Controller(names.POLICIES, begin, metrics, reflectors=tuple(caches.values()))
     for cache in caches.values():
         cache.subscribe(controller.changed)
-    if runtime.follows_definitions:
-        runtime.follow_definitions(caches)
     # Without the right to read them, the others must work.
     return Runnables(controllers=(controller,), background=(watch.run,))

@@ -11,12 +11,13 @@ import contextlib
 import os
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.controller import unguarded
-from harbourmaster.controller.registry import PLACEMENT, PLACEMENT_SINCE, start
-from harbourmaster.controller.runtime import Runnables, Runtime
+from harbourmaster.controller.names import PLACEMENT
+from harbourmaster.controller.registry import start
+from harbourmaster.controller.runtime import Runtime
 from harbourmaster.kube.backoff import supervise
 from harbourmaster.kube.election import LeaderElection
 from harbourmaster.kube.events import EventRecorder
@@ -28,11 +29,10 @@ from harbourmaster.serving.site import Site
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from harbourmaster.controller.controller import Guard
     from harbourmaster.controller.settings import ControllerSettings
-    from harbourmaster.kube.caches import Cache
     from harbourmaster.kube.client import Client
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
@@ -42,6 +42,8 @@ LABELS: Final = {
     "app.kubernetes.io/managed-by": "harbourmaster",
     "app.kubernetes.io/name": "harbourmaster",
 }
+PLACEMENT_SINCE: Final = "placement.harbourmaster.dev/since"
+"""The annotation of our Lease that says since when placement is switched on."""
 SYNC_WAIT: Final = 15.0
 """Seconds for which a replica without full caches lets the others lead."""
 HEARTBEAT: Final = 0.25
@@ -87,24 +89,18 @@ class Manager:
             metrics=metrics,
             tracer=tracer,
         )
-        runnables = start(runtime)
-        if settings.dashboard.enabled:
-            shared = {
-                name: cache for group in runnables for name, cache in group.shared_caches.items()
-            }
-            runnables.append(_dashboard(runtime, shared, self._note_crash))
+        groups = start(runtime)
         self.background = (
             self._events.run,
-            *runtime.background,
-            *(run for group in runnables for run in group.background),
+            *(run for group in groups for run in group.background),
         )
-        """What runs on every replica."""
+        """The tasks that run on every replica."""
         self._on_leading = [
             self._note_leading,
-            *(callback for group in runnables for callback in group.on_leading),
+            *(callback for group in groups for callback in group.on_leading),
         ]
-        self._on_stopping = [callback for group in runnables for callback in group.on_stopping]
-        self._controllers = [controller for group in runnables for controller in group.controllers]
+        self._on_stopping = [callback for group in groups for callback in group.on_stopping]
+        self._controllers = [controller for group in groups for controller in group.controllers]
         # Controllers may share caches.
         self._reflectors = tuple(
             dict.fromkeys(
@@ -120,7 +116,7 @@ class Manager:
         self.metrics.watches.follow(self._reflectors, asyncio.get_running_loop().time)
         self._readiness.add_probe("caches", self._probe)
         caches = (
-            supervise(f"cache of {reflector.name}", reflector.run, self._note_crash)
+            supervise(f"cache of {reflector.name}", reflector.run, self._runtime.note_crash)
             for reflector in self._reflectors
         )
         background = (each() for each in self.background)
@@ -184,9 +180,8 @@ class Manager:
         """Run all controllers; one that crashes is started again and harms no other."""
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
-                group.create_task(
-                    supervise(controller.name, partial(controller.lead, guard), self._note_crash)
-                )
+                lead = partial(controller.lead, guard)
+                group.create_task(supervise(controller.name, lead, self._runtime.note_crash))
 
     async def _probe(self) -> str | None:
         missing = dict.fromkeys(
@@ -200,31 +195,3 @@ class Manager:
 
     def _note_leading(self, *, leading: bool) -> None:
         self.metrics.leader.set(leading)
-
-    def _note_crash(self, name: str) -> None:
-        self.metrics.restarts.labels(name).inc()
-
-
-def _dashboard(
-    runtime: Runtime, shared: Mapping[str, Cache[Any]], note_crash: Callable[[str], None]
-) -> Runnables:
-    """Start the dashboard; its modules are imported only where it is enabled."""
-    from harbourmaster.dashboard.caches import DashboardCaches  # noqa: PLC0415
-    from harbourmaster.dashboard.server import CLIENTS, DashboardServer  # noqa: PLC0415
-
-    settings, lifecycle = runtime.settings.dashboard, runtime.settings.lifecycle
-    mirrors = DashboardCaches(runtime.client, metrics=runtime.metrics.watches, shared=shared)
-    if runtime.follows_definitions:
-        runtime.follow_definitions(mirrors.by_resource)
-    server = DashboardServer(
-        runtime.client,
-        settings,
-        mirrors,
-        certificate=None
-        if settings.is_local
-        else runtime.serving_certificate("dashboard", CLIENTS),
-        rules=lifecycle.wait_rules,
-        definition_namespaces=(runtime.namespace, *lifecycle.definition_namespaces),
-        note_crash=note_crash,
-    )
-    return Runnables(background=(server.run,))

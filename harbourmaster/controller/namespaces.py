@@ -6,19 +6,16 @@ told apart, so it is removed, and an event names the annotation to set instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
 
 from harbourmaster.api.patches import JsonPatch, escape
 from harbourmaster.api.resources import NAMESPACES
-from harbourmaster.controller import registry
+from harbourmaster.controller import names
+from harbourmaster.controller.caches import decode_namespace
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.objects import reference
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
-from harbourmaster.gates.mistakes import Mistake, opt_in_mistakes
 from harbourmaster.gates.waits import REQUIRED, WAIT_FOR_KEY
 from harbourmaster.kube.errors import ConflictError, InvalidError, NotFoundError
 from harbourmaster.registration.desired import ENABLED, GATES_LABEL
@@ -27,71 +24,13 @@ from harbourmaster.telemetry.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from harbourmaster.controller.caches import LabelledNamespace
     from harbourmaster.controller.runtime import Runtime
+    from harbourmaster.gates.mistakes import Mistake
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.kube.store import Store
     from harbourmaster.kube.workqueue import WorkQueue
-
-ANNOTATION: Final = OPT_IN_KEY
-ANNOTATED: Final = OPT_IN
-"""The only value that counts, to the letter (keptn-spec 2.3)."""
-
-
-class LabelledNamespace(Struct, frozen=True, gc=False):
-    """The parts of a Namespace that are used here."""
-
-    name: str
-    uid: str
-    resource_version: str
-    is_annotated: bool
-    """The annotation has the value that enables."""
-    requires_waits: bool
-    """Its pods are not to start without the objects for which they wait."""
-    label: str | None
-    """The value of our label."""
-    has_labels: bool
-    is_ending: bool
-    mistakes: tuple[Mistake, ...] = ()
-    """Why it has no gates though somebody asked for them."""
-
-    @property
-    def is_labelled(self) -> bool:
-        """Whether it is to have our label: its pods are not created while the webhook is down."""
-        return self.is_annotated or self.requires_waits
-
-
-class _Metadata(Struct, gc=False, rename="camel"):
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-
-
-class _Object(Struct, gc=False):
-    metadata: _Metadata
-
-
-_decode_object: Final = msgspec.json.Decoder(_Object).decode
-
-
-def decode(raw: msgspec.Raw | bytes) -> LabelledNamespace:
-    """A Namespace from its JSON."""
-    metadata = _decode_object(raw).metadata
-    annotations, labels = metadata.annotations or {}, metadata.labels or {}
-    return LabelledNamespace(
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        is_annotated=annotations.get(ANNOTATION) == ANNOTATED,
-        requires_waits=labels.get(WAIT_FOR_KEY) == REQUIRED,
-        label=labels.get(GATES_LABEL),
-        has_labels=bool(labels),
-        is_ending=metadata.deletion_timestamp is not None,
-        mistakes=opt_in_mistakes(metadata.name, annotations, labels),
-    )
 
 
 def decide(namespace: LabelledNamespace) -> list[dict[str, Any]]:
@@ -166,7 +105,7 @@ class NamespaceLabels:
 
     async def _apply_fresh(self, name: str) -> None:
         try:
-            await self._apply(decode(await self._client.get(NAMESPACES, name)))
+            await self._apply(decode_namespace(await self._client.get(NAMESPACES, name)))
         except NotFoundError:
             return
 
@@ -185,7 +124,7 @@ class NamespaceLabels:
                 "GatesLabelRemoved",
                 f"label {GATES_LABEL}={namespace.label} is removed, because it follows the "
                 "annotation "
-                f"{ANNOTATION}={ANNOTATED}, or the label {WAIT_FOR_KEY}={REQUIRED}, and both are "
+                f"{OPT_IN_KEY}={OPT_IN}, or the label {WAIT_FOR_KEY}={REQUIRED}, and both are "
                 "missing: set one of them instead",
             )
 
@@ -198,6 +137,6 @@ def start(runtime: Runtime) -> Runnables:
         excluded = runtime.excluded_namespaces
         return NamespaceLabels(runtime.client, cache.store, runtime.events, excluded)
 
-    controller = Controller(registry.NAMESPACES, begin, runtime.metrics, reflectors=(cache,))
+    controller = Controller(names.NAMESPACES, begin, runtime.metrics, reflectors=(cache,))
     cache.subscribe(controller.changed)
     return Runnables(controllers=(controller,))

@@ -1,38 +1,32 @@
-"""What every controller of a process gets, and what it contributes to the process."""
+"""Defines what each controller of a process gets, and what it returns to be run."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from harbourmaster.api.resources import NAMESPACES, SECRETS
 from harbourmaster.api.times import utc_now
+from harbourmaster.controller.caches import namespace_cache, secret_cache
 from harbourmaster.controller.controller import Controller
 from harbourmaster.controller.evaluation.caches import metric_cache
-from harbourmaster.controller.evaluation.query_service import create_query_service
-from harbourmaster.controller.objects import data_of, decode_object
-from harbourmaster.controller.registry import REGISTRATION
+from harbourmaster.controller.names import REGISTRATION
+from harbourmaster.controller.objects import data_of
 from harbourmaster.kube.caches import Cache
-from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.serving.certificates import MountedCertificate, SecretCertificate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
-    from harbourmaster.api.resources import Resource
     from harbourmaster.certs.reload import TlsOptions
-    from harbourmaster.controller.evaluation.query_service import QueryService
-    from harbourmaster.controller.namespaces import LabelledNamespace
+    from harbourmaster.controller.caches import LabelledNamespace
     from harbourmaster.controller.settings import ControllerSettings
     from harbourmaster.evaluation.model import Metric
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.events import EventRecorder
-    from harbourmaster.kube.reflector import Reflector
     from harbourmaster.serving.certificates import ServingCertificate
     from harbourmaster.telemetry.controller_metrics import ControllerMetrics
     from harbourmaster.telemetry.spans import Tracer
@@ -42,26 +36,27 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Runnables(Struct, frozen=True, kw_only=True):
-    """What a controller contributes to its process."""
+    """The controllers and tasks of one package, for the manager to run."""
 
     controllers: tuple[Controller, ...] = ()
     background: tuple[Run, ...] = ()
-    """What runs on every replica."""
+    """Tasks that run on every replica."""
     on_leading: tuple[Callable[..., None], ...] = ()
     """Called with the keyword ``leading`` when this process begins or ends to lead."""
     on_stopping: tuple[Callable[[], None], ...] = ()
     shared_caches: dict[str, Cache[Any]] = {}
     """The caches that the dashboard reads, by its names for them."""
+    more_caches: tuple[Cache[Any], ...] = ()
+    """The caches besides those that the controllers read."""
 
 
 class Runtime:
-    """What the controllers of one process get.
+    """The environment of the controllers of one process: settings, client and shared caches.
 
-    What several of them share is made when the first of them asks for it, so they may start in any
-    order. ``now`` is the time in UTC; ``clock`` counts seconds.
+    ``now`` is the time in UTC; ``clock`` counts seconds.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a process
+    def __init__(  # noqa: PLR0913 - what controllers need
         self,
         settings: ControllerSettings,
         client: Client,
@@ -77,9 +72,9 @@ class Runtime:
         self.settings = settings
         self.client = client
         self.namespace = namespace
-        """Our own."""
+        """The namespace in which the controller runs."""
         self.identity = identity
-        """Of this replica."""
+        """The name of this replica."""
         self.events = events
         self.metrics = metrics
         self.tracer = tracer
@@ -87,74 +82,41 @@ class Runtime:
         self.clock = clock
         self.placement_since = ""
         """When placement was switched on, as a stamp; set before a term begins."""
-        self.background: list[Run] = []
-        """What runs for shared parts."""
-        self._definitions: DefinitionWatch | None = None
 
-    def follow_definitions(self, caches: Mapping[Resource, Reflector[Any]]) -> None:
-        """Wake the caches of custom resources when their definitions come."""
-        if self._definitions is None:
-            self._definitions = DefinitionWatch(self.client, {})
-            self.background.append(self._definitions.run)
-        self._definitions.follow(
-            {resource: each for resource, each in caches.items() if not resource.is_built_in}
-        )
-
-    @property
-    def follows_definitions(self) -> bool:
-        """Whether a controller asked for definitions, so that there is a right to read them."""
-        return self._definitions is not None
-
-    @cached_property
-    def questions(self) -> QueryService:
-        """QueryService to metric providers: what is asked at the same time is asked once."""
-        found, keep = create_query_service(
-            self.client, self.settings.metrics, self.metrics.registry
-        )
-        self.background.append(keep)
-        return found
+    def note_crash(self, name: str) -> None:
+        """Count the restart of a controller or of another task."""
+        self.metrics.restarts.labels(name).inc()
 
     @cached_property
     def keptn_metrics(self) -> Cache[Metric]:
-        """The KeptnMetrics."""
+        """The cache of KeptnMetrics."""
         return metric_cache(self.client, self.metrics.watches)
 
     @cached_property
     def namespaces(self) -> Cache[LabelledNamespace]:
-        """The Namespaces."""
-        # The module imports this one.
-        from harbourmaster.controller.namespaces import decode  # noqa: PLC0415
-
-        return Cache(
-            self.client, NAMESPACES, decode, metrics=self.metrics.watches, metadata_only=True
-        )
+        """The cache of Namespaces."""
+        return namespace_cache(self.client, self.metrics.watches)
 
     @property
     def excluded_namespaces(self) -> tuple[str, ...]:
-        """Those that are never reviewed, our own among them."""
+        """The namespaces that are never reviewed; our own is one of them."""
         return (*self.settings.webhook.excluded_namespaces, self.namespace)
 
     @cached_property
     def secret(self) -> Cache[dict[str, Any]]:
-        """The Secret with our certificates."""
-        return Cache(
-            self.client,
-            SECRETS,
-            partial(decode_object, SECRETS),
-            namespace=self.namespace,
-            field_selector=f"metadata.name={self.settings.certificates.secret_name}",
-            metrics=self.metrics.watches,
-        )
+        """The cache of the Secret with our certificates."""
+        name = self.settings.certificates.secret_name
+        return secret_cache(self.client, self.metrics.watches, self.namespace, name)
 
     def secret_data(self) -> dict[str, bytes]:
-        """Return what the Secret holds; empty without one."""
+        """Return the data of the Secret with our certificates; empty if it does not exist."""
         secret_name = self.settings.certificates.secret_name
         return data_of(self.secret.store.get(f"{self.namespace}/{secret_name}"))
 
     def serving_certificate(
         self, served: str, options: TlsOptions, *, holds: bool = False
     ) -> ServingCertificate | None:
-        """Return the certificate to serve ``served`` with; None where the settings name none."""
+        """Return the certificate for the port named ``served``, or None if there is no source."""
         directory = self.settings.metrics.custom_metrics_cert_dir
         if directory is not None:
             return MountedCertificate(served, options, directory)

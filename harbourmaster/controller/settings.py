@@ -14,8 +14,8 @@ from harbourmaster.api.settings import DescribedSettings
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.extender.settings import SchedulerSettings
 from harbourmaster.controller.lifecycle.settings import LifecycleSettings
+from harbourmaster.controller.names import CONTROLLERS, PLACEMENT, REGISTRATION, RESCHEDULING
 from harbourmaster.controller.placement.settings import PlacementSettings
-from harbourmaster.controller.registry import CONTROLLERS, running
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
 from harbourmaster.dashboard.settings import DashboardSettings
 from harbourmaster.kube.settings import ClusterSettings
@@ -72,5 +72,12 @@ class ControllerSettings(DescribedSettings, frozen=True, kw_only=True):
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The controllers to run, in the order in which they start."""
-        return running(self)
+        """The names of the controllers that run, in the order in which they start."""
+        switches = {
+            REGISTRATION: self.register_webhooks,
+            RESCHEDULING: self.rescheduling.enabled,
+            PLACEMENT: self.placement.enabled,
+        }
+        return tuple(
+            name for name in CONTROLLERS if name in self.controllers and switches.get(name, True)
+        )

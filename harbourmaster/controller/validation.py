@@ -10,7 +10,7 @@ from harbourmaster.api.decoding import describe
 from harbourmaster.api.field_errors import forbidden, invalid, required, unsupported
 from harbourmaster.api.names import dns_label, dns_subdomain, qualified_name
 from harbourmaster.api.selectors import LabelSelector
-from harbourmaster.controller.registry import CONTROLLERS, LIFECYCLE, REGISTRATION
+from harbourmaster.controller.names import CONTROLLERS, LIFECYCLE, REGISTRATION
 from harbourmaster.policies.label_validation import label_selector
 from harbourmaster.policies.merge import DEFAULT_SCHEDULER
 from harbourmaster.registration.settings import KINDS, MORE_KINDS, OPERATIONS

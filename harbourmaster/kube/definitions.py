@@ -14,7 +14,7 @@ from harbourmaster.api.resources import DEFINITIONS
 from harbourmaster.kube.reflector import Reflector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
     from typing import Any
 
     from harbourmaster.api.resources import Resource
@@ -49,14 +49,15 @@ class DefinitionWatch:
     def __init__(
         self,
         client: Client,
-        mirrors: Mapping[Resource, Reflector[Any]],
+        reflectors: Iterable[tuple[Resource, Reflector[Any]]],
         *,
         only: Resource | None = None,
     ) -> None:
-        self._mirrors: defaultdict[str, list[Reflector[Any]]] = defaultdict(list)
-        self.follow(mirrors)
+        self._reflectors: defaultdict[str, list[Reflector[Any]]] = defaultdict(list)
+        for resource, reflector in reflectors:
+            self._reflectors[resource.name].append(reflector)
         self._served: asyncio.Queue[str] = asyncio.Queue()
-        self._reflector = Reflector(
+        self._definitions = Reflector(
             client,
             DEFINITIONS,
             _is_served,
@@ -65,33 +66,26 @@ class DefinitionWatch:
             name="definitions" if only is None else f"definition of {only.plural}",
         )
 
-    def follow(self, mirrors: Mapping[Resource, Reflector[Any]]) -> None:
-        """Follow the definitions of more mirrors; before it runs."""
-        for resource, mirror in mirrors.items():
-            found = self._mirrors[resource.name]
-            if mirror not in found:
-                found.append(mirror)
-
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._reflector.run())
+            group.create_task(self._definitions.run())
             while True:
-                for mirror in self._mirrors[await self._served.get()]:
-                    group.create_task(_look(mirror))
+                for reflector in self._reflectors[await self._served.get()]:
+                    group.create_task(_look(reflector))
 
     def _changed(self, keys: frozenset[str]) -> None:
-        for key in keys & self._mirrors.keys():
-            if self._reflector.store.get(key):
+        for key in keys & self._reflectors.keys():
+            if self._definitions.store.get(key):
                 self._served.put_nowait(key)
 
 
-async def _look(mirror: Reflector[Any]) -> None:
+async def _look(reflector: Reflector[Any]) -> None:
     for wait in _LOOKS:
         await asyncio.sleep(wait)
-        if not mirror.absent:
+        if not reflector.absent:
             break
-        mirror.wake()
+        reflector.wake()
 
 
 def _is_served(raw: msgspec.Raw) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime
 from harbourmaster.api.patches import MergePatch
 from harbourmaster.api.resources import KEPTN_METRICS, METRICS_PROVIDERS, SECRETS
 from harbourmaster.controller.evaluation.controller import MetricsController
+from harbourmaster.controller.evaluation.query_service import create_query_service
 from harbourmaster.controller.evaluation.settings import MetricsSettings
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
@@ -39,14 +40,16 @@ class MetricsNamespace(Namespaced):
             events=self.events,
             metrics=self.metrics,
         )
-        self.controller = MetricsController(runtime)
+        queries, keep_open = create_query_service(
+            self.client, runtime.settings.metrics, self.metrics.registry
+        )
+        self.controller = MetricsController(runtime, queries)
         caches = self.controller.caches
         for mirror in (caches.metrics, caches.providers, caches.analyses):
             mirror.subscribe(self.changes.tell)
         mirrors = [reflector.run() for reflector in caches.reflectors]
         leading = [job.lead() for job in self.controller.controllers]
-        shared = [run() for run in runtime.background]
-        async with running(*shared, *mirrors, *leading):
+        async with running(keep_open(), *mirrors, *leading):
             yield self.controller
 
     async def provider(self, server="", *, name="prometheus", kind="prometheus", **spec):

@@ -81,8 +81,7 @@ class Stage:
             now=lambda: NOW + timedelta(seconds=self.time),
             clock=lambda: self.time,
         )
-        runtime.questions = self.answers
-        self.controller = PlacementController(runtime)
+        self.controller = PlacementController(runtime, self.answers)
         self.caches = self.controller.caches
         self.begin()
 

@@ -48,7 +48,7 @@ from harbourmaster.cli.migrate.model import (
 )
 from harbourmaster.cli.oversized import oversized
 from harbourmaster.cli.references import unconsented
-from harbourmaster.controller.registry import LIFECYCLE
+from harbourmaster.controller.names import LIFECYCLE
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.lifecycle.model import AppVersion, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod

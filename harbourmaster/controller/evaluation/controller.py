@@ -22,15 +22,16 @@ from harbourmaster.controller.exposure.exposure import CLIENTS, Exposure
 from harbourmaster.controller.runtime import Runnables
 
 if TYPE_CHECKING:
+    from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.runtime import Runtime
 
 METRICS: Final = "metrics"
 ANALYSES: Final = "analyses"
 
 
-def start(runtime: Runtime) -> Runnables:
+def start(runtime: Runtime, queries: QueryService) -> Runnables:
     """Start both controllers and the ports."""
-    controller = MetricsController(runtime)
+    controller = MetricsController(runtime, queries)
     settings = runtime.settings
     certificate = None
     if settings.metrics.custom_metrics_api:
@@ -54,14 +55,14 @@ def start(runtime: Runtime) -> Runnables:
 class MetricsController:
     """The two controllers on shared caches, each with its queue."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, queries: QueryService) -> None:
         registry = runtime.metrics.registry
         self.caches = MetricCaches(runtime.client, runtime.metrics.watches, runtime.keptn_metrics)
         context = MetricContext(
             client=runtime.client,
             caches=self.caches,
             settings=runtime.settings.metrics,
-            questions=runtime.questions,
+            questions=queries,
             events=runtime.events,
             now=runtime.now,
             references=runtime.settings.cross_namespace_references,
@@ -84,7 +85,6 @@ class MetricsController:
         )
         self.controllers = (metrics, analyses)
         self._subscribe(metrics, analyses)
-        runtime.follow_definitions(self.caches.by_resource)
 
     def _subscribe(self, metrics: Controller, analyses: Controller) -> None:
         """Wake each controller for changes of the objects that it depends on."""

@@ -134,7 +134,6 @@ def start(runtime: Runtime) -> Runnables:
         keptn_metrics.lead(measures if leading else None)
 
     configuration.on_change(note_configuration)
-    runtime.follow_definitions(caches.by_resource)
     extender = start_extender(runtime, caches.workload_versions)
     return Runnables(
         controllers=(*by_name.values(), *extender.controllers),

@@ -19,6 +19,7 @@ from harbourmaster.placement.candidates import unready
 
 if TYPE_CHECKING:
     from harbourmaster.controller.controller import Reconciler
+    from harbourmaster.controller.evaluation.query_service import QueryService
     from harbourmaster.controller.runtime import Runtime
     from harbourmaster.kube.workqueue import WorkQueue
 
@@ -32,9 +33,9 @@ _WORKERS: Final = 16
 """Decisions that are being written at the same time; deciding itself is one at a time."""
 
 
-def start(runtime: Runtime) -> Runnables:
+def start(runtime: Runtime, queries: QueryService) -> Runnables:
     """Start what places applications."""
-    controller = PlacementController(runtime)
+    controller = PlacementController(runtime, queries)
     return Runnables(
         controllers=(*controller.deciding, *controller.deployment.controllers),
         shared_caches=controller.caches.shared(
@@ -46,7 +47,7 @@ def start(runtime: Runtime) -> Runnables:
 class PlacementController:
     """What decides, samples metrics and deploys, on shared caches."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, queries: QueryService) -> None:
         client, metrics, settings = runtime.client, runtime.metrics, runtime.settings.placement
         self.caches = PlacementCaches(client, metrics.watches)
         self.deployment = DeploymentControllers(
@@ -58,6 +59,7 @@ class PlacementController:
             since=lambda: runtime.placement_since,
         )
         self._runtime = runtime
+        self._queries = queries
         self._samples = Samples(self.caches, max_age=settings.max_age, clock=runtime.clock)
         self._snapshots = Snapshots(
             self.caches, self._samples, settings, now=runtime.now, clock=runtime.clock
@@ -92,8 +94,6 @@ class PlacementController:
         self._changed: set[str] = set()
         """Where readings have changed."""
         self._subscribe()
-        runtime.follow_definitions(self.caches.by_resource)
-        runtime.follow_definitions(self.deployment.caches.by_resource)
 
     def _start_scheduler(self, _queue: WorkQueue) -> Reconciler:
         self._snapshots.begin()
@@ -104,7 +104,7 @@ class PlacementController:
         self._snapshots.outdate()
         return Sampler(
             self._samples,
-            self._runtime.questions,
+            self._queries,
             home=self._runtime.namespace,
             interval=self._runtime.settings.placement.sample_interval_seconds,
             wake=queue.add,

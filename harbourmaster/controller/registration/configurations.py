@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
-from harbourmaster.controller import namespaces
+from harbourmaster.controller.caches import decode_namespace
 from harbourmaster.controller.objects import reference
 from harbourmaster.registration.break_glass import opened, standing
 from harbourmaster.registration.desired import Home, desired, name_of
@@ -222,9 +222,9 @@ class Configurations:
 
     async def _look_home(self) -> bool:
         """Read our namespace, the owner of what we make; False where it is being deleted."""
-        found = namespaces.decode(await self._client.get(NAMESPACES, self._home.name))
-        self._home = Home(found.name, found.uid)
-        return not found.is_ending
+        namespace = decode_namespace(await self._client.get(NAMESPACES, self._home.name))
+        self._home = Home(namespace.name, namespace.uid)
+        return not namespace.is_ending
 
     def _entry(self, resource: Resource, name: str) -> dict[str, Any]:
         entries = (self._stores[resource].get(self._name) or {}).get("webhooks") or ()

@@ -16,6 +16,7 @@ from harbourmaster.api.times import utc_now
 from harbourmaster.certs.bundle import CA_CERTIFICATE, TLS_CERTIFICATE, parse_certificates
 from harbourmaster.certs.errors import CertificateError
 from harbourmaster.controller.controller import Controller
+from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.objects import decode_object
 from harbourmaster.controller.registration import api_services, conversions
 from harbourmaster.controller.registration.api_services import SERVED, decode_api_service
@@ -23,7 +24,6 @@ from harbourmaster.controller.registration.carried import Carried, Carriers
 from harbourmaster.controller.registration.certificates import Certificates
 from harbourmaster.controller.registration.configurations import RESOURCES, RESYNC, Configurations
 from harbourmaster.controller.registration.conversions import CONVERTED, decode_converted
-from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.controller.runtime import Runnables
 from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.errors import ApiError, NotFoundError

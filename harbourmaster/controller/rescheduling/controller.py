@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.registry import RESCHEDULING
+from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
 from harbourmaster.controller.rescheduling.context import History, ReschedulingContext
 from harbourmaster.controller.rescheduling.leader_term import NODE, POD, SWITCH, LeaderTerm, key_of

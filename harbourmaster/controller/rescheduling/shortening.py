@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harbourmaster.api.metadata import Condition, Metadata
 from harbourmaster.api.resources import PODS
-from harbourmaster.controller.registry import RESCHEDULING
+from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import pods_of, read_all
 from harbourmaster.kube.reading import log_skipped
 from harbourmaster.rescheduling.plans import Victim

@@ -12,7 +12,7 @@ import msgspec
 
 from harbourmaster.api.resources import NODES, SELF_ACCESS_REVIEWS
 from harbourmaster.controller.controller import Controller
-from harbourmaster.controller.registry import RESCHEDULING
+from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import read_all
 from harbourmaster.controller.rescheduling.reservations import NodeWrites, WriteResult
 from harbourmaster.controller.runtime import Runnables

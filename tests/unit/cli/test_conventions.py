@@ -15,7 +15,7 @@ from harbourmaster.api.resources import DEPLOYMENTS, PODS
 from harbourmaster.cli import program
 from harbourmaster.cli.main import create_parser, main, plugin
 from harbourmaster.cli.terminal import print_out
-from harbourmaster.controller.registry import CONTROLLERS
+from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.serving.options import _leaves
 from harbourmaster.serving.process import MOST_CHOICES
@@ -140,7 +140,7 @@ def test_the_help_of_the_controller_names_each_controller_and_each_subject(capsy
     subjects = {leaf.path[0] for leaf in _leaves(ControllerSettings) if len(leaf.path) > 1}
     assert shown == subjects | set(CONTROLLERS)
     assert len(text.splitlines()) < 80
-    assert all(controller.text.split()[0] in text for controller in CONTROLLERS.values())
+    assert all(description.split()[0] in text for description in CONTROLLERS.values())
 
 
 def test_each_setting_of_the_controller_is_in_the_help_of_one_subject(capsys):

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from harbourmaster.controller.registry import CONTROLLERS
+from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from helpers.fake_api import FakeApi
 from helpers.registering import Setting

@@ -3,23 +3,27 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 
-import aiohttp
+import aiohttp.web
 import msgspec
 import pytest
 
 from harbourmaster.api.resources import (
     APP_VERSIONS,
     APPS,
+    CLUSTERS,
+    GLOBAL_METRICS,
+    GLOBAL_PROVIDERS,
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    POLICIES,
     SECRETS,
 )
 from harbourmaster.api.times import moment
 from harbourmaster.controller.extender.extender import PATH, Extender
-from harbourmaster.controller.manager import Manager
-from harbourmaster.controller.registry import PLACEMENT_SINCE
+from harbourmaster.controller.manager import PLACEMENT_SINCE, Manager
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.kube.definitions import DefinitionWatch
 from harbourmaster.telemetry.controller_metrics import create_controller_metrics
 from harbourmaster.telemetry.spans import Tracer
 from helpers.controller import server_of
@@ -80,7 +84,7 @@ async def start(api, client):
 
     async def run(**values):
         values.setdefault("server", {"healthPort": 0})
-        values.setdefault("metrics", {"exposePort": 0, "customMetricsPort": 0})
+        values["metrics"] = {"exposePort": 0, "customMetricsPort": 0, **values.get("metrics", {})}
         values.setdefault(
             "leaderElection",
             {"leaseDurationSeconds": 300, "renewDeadlineSeconds": 200, "retryPeriodSeconds": 1},
@@ -212,6 +216,35 @@ async def test_without_an_election_placement_counts_from_the_start_of_the_proces
     assert moment(found.manager._runtime.placement_since) is not None
 
 
+async def test_placement_without_the_metrics_controller_can_ask_providers(
+    start, api, aiohttp_server
+):
+    asked = asyncio.Event()
+
+    async def answer(_request):
+        asked.set()
+        return aiohttp.web.json_response({})
+
+    app = aiohttp.web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    server = await aiohttp_server(app)
+    prometheus = {"type": "prometheus", "prometheus": {"url": str(server.make_url("/"))}}
+    api.put(GLOBAL_PROVIDERS, {"metadata": {"name": "prometheus"}, "spec": prometheus})
+    load = {"min": 0, "max": 1, "provider": {"name": "prometheus", "metric": "load"}}
+    api.put(GLOBAL_METRICS, {"metadata": {"name": "load"}, "spec": load})
+    metrics = [{"name": "load", "weight": 1, "scope": "Global"}]
+    api.put(
+        CLUSTERS, {"metadata": {"name": "one", "namespace": "prod"}, "spec": {"metrics": metrics}}
+    )
+    await start(
+        controllers=["placement"],
+        placement={"enabled": True},
+        metrics={"allowedAddresses": ["127.0.0.0/8"]},
+    )
+    async with asyncio.timeout(PATIENCE):
+        await asked.wait()
+
+
 async def test_without_registration_nothing_of_it_is_read_or_written(start, api):
     found = await start(registerWebhooks=False)
     await found.until_ready()
@@ -323,6 +356,23 @@ async def test_what_runs_is_shown_where_one_leads_and_nowhere_else(start, api):
     assert active not in (await second.get("/metrics"))[1]
     await first.end()
     await second.until("/metrics", lambda answer: active in answer[1])
+
+
+async def test_every_cache_of_a_custom_resource_is_woken_by_its_definition(start):
+    found = await start(
+        controllers=["policies", "placement"],
+        placement={"enabled": True},
+        dashboard={"enabled": True, "port": 0},
+    )
+    reflectors = server_of(found.manager, DefinitionWatch)._reflectors
+    # Those that decide and those that deploy; those of the controller and of the dashboard.
+    assert len(reflectors[CLUSTERS.name]) == len(reflectors[POLICIES.name]) == 2
+
+
+@pytest.mark.parametrize("controllers", [["policies"], ["registration", "namespaces"]])
+async def test_definitions_are_not_read_without_the_right_to_it(start, controllers):
+    found = await start(controllers=controllers)
+    assert server_of(found.manager, DefinitionWatch) is None
 
 
 async def test_kinds_that_are_absent_hold_nothing_up(start, api):

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from harbourmaster.api.resources import NAMESPACES
-from harbourmaster.controller.namespaces import agrees, decide, decode, start
+from harbourmaster.controller.caches import decode_namespace
+from harbourmaster.controller.namespaces import agrees, decide, start
 from harbourmaster.controller.runtime import Runtime
 from harbourmaster.controller.settings import ControllerSettings
 
@@ -35,7 +36,7 @@ def stored(**fields):
 
 
 def decided(value):
-    return decide(decode(json.dumps(value).encode()))
+    return decide(decode_namespace(json.dumps(value).encode()))
 
 
 @pytest.mark.parametrize(
@@ -214,5 +215,8 @@ async def test_a_namespace_that_vanishes_is_no_fault(api, controller, lead, metr
 
 
 def test_agreement_is_told_from_the_label_alone():
-    assert agrees(decode(json.dumps(stored(annotations=ENABLED, labels={LABEL: "true"})).encode()))
-    assert not agrees(decode(json.dumps(stored(labels={LABEL: "true"})).encode()))
+    def is_right(**metadata):
+        return agrees(decode_namespace(json.dumps(stored(**metadata)).encode()))
+
+    assert is_right(annotations=ENABLED, labels={LABEL: "true"})
+    assert not is_right(labels={LABEL: "true"})

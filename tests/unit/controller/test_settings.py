@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harbourmaster.api.decoding import describe
-from harbourmaster.controller.registry import (
+from harbourmaster.controller.names import (
     LIFECYCLE,
     METRICS,
     NAMESPACES,

@@ -12,8 +12,8 @@ from harbourmaster.cli.installed import KEPTN_ADDRESSES, KEPTN_NAMESPACE
 from harbourmaster.controller.evaluation.collectors import create_lateness
 from harbourmaster.controller.extender.answers import VERBS
 from harbourmaster.controller.extender.extender import PATH
+from harbourmaster.controller.names import METRICS
 from harbourmaster.controller.registration.controller import names_of
-from harbourmaster.controller.registry import METRICS
 from harbourmaster.policies.model import Policy
 from harbourmaster.policies.validation import validate
 from harbourmaster.telemetry.metrics import create_metrics

@@ -9,10 +9,7 @@ from itertools import filterfalse
 import pytest
 import yaml
 
-from harbourmaster.controller.registration.api_services import SERVED
-from harbourmaster.controller.registration.controller import names_of
-from harbourmaster.controller.registration.conversions import CONVERTED
-from harbourmaster.controller.registry import (
+from harbourmaster.controller.names import (
     CONTROLLERS,
     NAMESPACES,
     PLACEMENT,
@@ -20,6 +17,9 @@ from harbourmaster.controller.registry import (
     REGISTRATION,
     RESCHEDULING,
 )
+from harbourmaster.controller.registration.api_services import SERVED
+from harbourmaster.controller.registration.controller import names_of
+from harbourmaster.controller.registration.conversions import CONVERTED
 from harbourmaster.controller.settings import ControllerSettings
 from harbourmaster.registration.desired import Home, desired
 from harbourmaster.registration.settings import RegistrationSettings

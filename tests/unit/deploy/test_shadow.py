@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harbourmaster.api.resources import MUTATING_WEBHOOKS
-from harbourmaster.controller.registry import REGISTRATION
+from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.registration.desired import SHADOW, Home, desired
 from harbourmaster.webhook.shadow import CONFIG_MAP
 from helpers.manifests import (

@@ -39,7 +39,7 @@ async def test_a_kind_that_comes_is_mirrored_at_once(api, client):
         each: Reflector(client, each, msgspec.json.decode, on_change=lambda _keys: woken.set())
         for each in (APPS, TASKS)
     }
-    watch = DefinitionWatch(client, mirrors)
+    watch = DefinitionWatch(client, mirrors.items())
     async with (
         asyncio.timeout(PATIENCE),
         running(watch.run(), *(each.run() for each in mirrors.values())),

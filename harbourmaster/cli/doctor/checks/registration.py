@@ -11,9 +11,9 @@ from harbourmaster.cli.batches import shown
 from harbourmaster.cli.diagnosis import fault, mistake, note, warning
 from harbourmaster.cli.installed import OUR_DOMAIN
 from harbourmaster.cli.live.installation import CONFIGURATIONS
-from harbourmaster.controller.namespaces import ANNOTATED, ANNOTATION
-from harbourmaster.controller.registry import LIFECYCLE, NAMESPACES, REGISTRATION
+from harbourmaster.controller.names import LIFECYCLE, NAMESPACES, REGISTRATION
 from harbourmaster.controller.settings import ControllerSettings
+from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.mistakes import opt_in_mistakes
 from harbourmaster.registration.break_glass import is_open, opened, standing
 from harbourmaster.registration.desired import (
@@ -190,7 +190,7 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
     found = [
         (
             namespace,
-            namespace.annotations.get(ANNOTATION) == ANNOTATED,
+            namespace.annotations.get(OPT_IN_KEY) == OPT_IN,
             namespace.labels.get(GATES_LABEL) == ENABLED,
         )
         for namespace in await live.namespaces()
@@ -201,10 +201,10 @@ async def check_gates(live: Installation) -> AsyncIterator[Finding]:
             yield mistake(f"namespace {one.name}", opt_in_mistake.text)
     asking = [one for one, annotated, _ in found if annotated]
     if lacking := [one for one, annotated, labelled in found if annotated and not labelled]:
-        text = f"annotated {ANNOTATION}, without the label {GATES_LABEL}: their pods fail open"
+        text = f"annotated {OPT_IN_KEY}, without the label {GATES_LABEL}: their pods fail open"
         yield fault(f"namespace {_named(lacking)}", text, _MIRRORED)
     if left := [one for one, annotated, labelled in found if labelled and not annotated]:
-        text = f"labelled {GATES_LABEL} without the annotation {ANNOTATION}"
+        text = f"labelled {GATES_LABEL} without the annotation {OPT_IN_KEY}"
         yield warning(f"namespace {_named(left)}", text, _MIRRORED)
     if NAMESPACES not in settings.controllers:
         text = "does not mirror the annotation of namespaces, so no new one gets gates"

@@ -17,7 +17,7 @@ from harbourmaster.cli.diagnosis import fault, note, unknown
 from harbourmaster.cli.installed import CONTROLLER, DEFAULT_NAMESPACE, WEBHOOK
 from harbourmaster.cli.live.kinds import decode_anything
 from harbourmaster.cli.live.reader import together
-from harbourmaster.controller.registry import REGISTRATION
+from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.serving.documents import Document, parse_documents
 

@@ -22,10 +22,10 @@ from harbourmaster.cli.installed import (
 from harbourmaster.cli.live.installation import CONFIGURATIONS
 from harbourmaster.cli.live.reader import together
 from harbourmaster.cli.live.webhooks import decode_api_service, decode_definition
+from harbourmaster.controller.names import REGISTRATION
 from harbourmaster.controller.registration.api_services import SERVED
 from harbourmaster.controller.registration.controller import names_of
 from harbourmaster.controller.registration.conversions import CONVERTED
-from harbourmaster.controller.registry import REGISTRATION
 from harbourmaster.kube.errors import ForbiddenError
 from harbourmaster.registration.trust import bundle_of
 

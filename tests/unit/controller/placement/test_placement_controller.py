@@ -17,8 +17,8 @@ from harbourmaster.api.resources import (
     MAGNUM_CLUSTERS,
     PROJECTS,
 )
+from harbourmaster.controller.names import PLACEMENT
 from harbourmaster.controller.placement.settings import PlacementSettings
-from harbourmaster.controller.registry import PLACEMENT
 from harbourmaster.controller.settings import ControllerSettings
 from helpers.patience import PATIENCE
 from helpers.staging import NAMESPACE, Stage, weights
@@ -155,13 +155,6 @@ def test_a_pass_has_the_right_time(stage):
 def test_a_magnum_cluster_wakes_itself(stage):
     stage.changed(MAGNUM_CLUSTERS, f"{NAMESPACE}/crane")
     assert stage.controller._projects.keys == {f"{NAMESPACE}/crane"}
-
-
-def test_both_mirrors_of_a_kind_are_woken_when_it_comes(stage):
-    name = f"{CLUSTERS.plural}.{CLUSTERS.group}"
-    found = stage.controller._runtime._definitions._mirrors[name]
-    deployment = stage.controller.deployment.caches.clusters
-    assert found == [stage.caches.clusters, deployment]
 
 
 def test_it_is_off_unless_it_is_switched_on():

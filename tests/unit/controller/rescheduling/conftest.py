@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harbourmaster.controller.registry import CONTROLLERS
+from harbourmaster.controller.names import CONTROLLERS
 from harbourmaster.controller.rescheduling.context import ReschedulingContext
 from harbourmaster.controller.rescheduling.controller import start
 from harbourmaster.controller.runtime import Runtime

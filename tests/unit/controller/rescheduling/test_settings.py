@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harbourmaster.controller.registry import RESCHEDULING
+from harbourmaster.controller.names import RESCHEDULING
 from harbourmaster.controller.rescheduling.caches import Switch
 from harbourmaster.controller.rescheduling.rules import criteria_of, planner_settings
 from harbourmaster.controller.rescheduling.settings import ReschedulingSettings
