@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from circles import find_circles, list_faults, main
+from circles import find_circles, main
 
 MODULES = {
     "__init__": "",
@@ -26,11 +26,5 @@ def test_imports_inside_functions_close_a_circle_and_type_imports_do_not(sample)
     assert list(find_circles(sample)) == [["lower", "middle", "upper"]]
 
 
-def test_a_new_circle_is_a_fault_and_so_is_a_remaining_one_that_is_gone():
-    new, gone = list_faults([["a", "b"], ["c", "d"]], [["c", "d"], ["e", "f"]])
-    assert "a, b" in new
-    assert "['e', 'f']" in gone
-
-
-def test_the_product_has_no_other_circles(capsys):
+def test_the_product_has_no_circles(capsys):
     assert main() == 0, capsys.readouterr().out
