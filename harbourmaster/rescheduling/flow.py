@@ -1,67 +1,68 @@
 """The flow of one critical pod, from unschedulable to bound (rescheduler-spec 6.4): pure.
 
-The state and what is observed decide the next action. Times are seconds of a monotonic clock.
+``advance`` decides the next action from the state and what is observed; ``apply_event`` makes the
+next state from the result of an action. No other code makes states. Times are seconds of a
+monotonic clock.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harbourmaster.rescheduling.plans import Victim
+from harbourmaster.rescheduling.flow_events import (
+    Abandoned,
+    Adopted,
+    AllEvicted,
+    Checked,
+    ClusterChanged,
+    Disqualified,
+    Evicted,
+    EvictionDelayed,
+    Fits,
+    Mismatched,
+    NotPlanned,
+    Planned,
+    Qualified,
+    Reserved,
+    Unaffordable,
+    VerificationDelayed,
+    Verified,
+    VictimSpared,
+)
+from harbourmaster.rescheduling.flow_inputs import Observation
+from harbourmaster.rescheduling.flow_states import (
+    BackingOff,
+    Binding,
+    Detected,
+    Draining,
+    Evicting,
+    EvictionFlow,
+    NoFit,
+    Planning,
+    Reserving,
+    Verifying,
+    WaitingForFit,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Mapping
 
-    from harbourmaster.rescheduling.model import PendingPod, Pod
+    from harbourmaster.rescheduling.flow_events import Event
+    from harbourmaster.rescheduling.flow_inputs import FlowInputs
+    from harbourmaster.rescheduling.flow_states import ActivePlan, FlowState, LiveState
 
 WAIT_FIT_SECONDS: Final = 60.0
-"""How long the scheduler may leave a pod waiting that fits somewhere as it is."""
+"""Seconds for which the scheduler may leave a pod waiting that fits without evictions."""
 BACKGROUND_SECONDS: Final = 600.0
-"""How long a pod may take whose eviction goes on in the background."""
-STUCK_SECONDS: Final = 300.0
-"""How long a preemption may get nowhere."""
-STUCK_OVERDUE: Final = 60.0
-"""Seconds after the end of its grace at which a pod is taken for stuck."""
+"""Seconds for which a victim may stay whose eviction goes on in the background."""
 LOST_SECONDS: Final = 1.0
-"""How long room may be missing before it counts as lost: events come one after the other."""
+"""Seconds for which room may be missing before it counts as lost: events arrive one by one."""
 MAX_REPLANS: Final = 2
 """Further plans on a node whose room was lost."""
-
-
-class FlowState(Enum):
-    """The state of a flow."""
-
-    DETECTED = "DETECTED"
-    PLAN = "PLAN"
-    WAIT_FIT = "WAIT_FIT"
-    NOFIT = "NOFIT"
-    RESERVE = "RESERVE"
-    VERIFY = "VERIFY"
-    EVICT = "EVICT"
-    DRAIN = "DRAIN"
-    BIND = "BIND"
-    BACKOFF = "BACKOFF"
-
-
-LIVE: Final = frozenset(
-    (FlowState.RESERVE, FlowState.VERIFY, FlowState.EVICT, FlowState.DRAIN, FlowState.BIND)
-)
-"""States with a reservation, or with one that is being written."""
-
-
-class Observation(Enum):
-    """What the API says about the pod."""
-
-    WAITING = "unschedulable"
-    NOMINATED = "the scheduler preempts for it"
-    QUIET = "not known to be unschedulable"
-    EXCUSED = "not critical, or gated"
-    BOUND = "bound"
-    GONE = "gone"
 
 
 class Action(Enum):
@@ -98,70 +99,6 @@ class Times(Struct, frozen=True, gc=False):
     bind: float = 60.0
 
 
-class EvictionFlow(Struct, frozen=True, kw_only=True):
-    """The progress for one critical pod. ``since`` is when its state began."""
-
-    uid: str
-    key: str
-    owner: str = ""
-    state: FlowState = FlowState.DETECTED
-    since: float
-    seen: float
-    """When it was first seen without a node."""
-    settled_from: float | None = None
-    """When it was first seen unschedulable without a preemption in progress."""
-    deadline: float | None = None
-    attempt: int = 0
-    node: str = ""
-    tier: int = 0
-    victims: tuple[Victim, ...] = ()
-    accepted: frozenset[str] = frozenset()
-    """The victims whose eviction was accepted."""
-    background: frozenset[str] = frozenset()
-    """Those of them that another controller evicts in the background."""
-    retry_at: float = 0.0
-    refused_from: float | None = None
-    """Since when a disruption budget has refused the eviction of the next victim."""
-    busy: int = 0
-    """Consecutive answers that said that the API server is overloaded."""
-    replans: int = 0
-    tokens: tuple[int, int] = (0, 0)
-    """The evictions and violations that are taken from the limits in advance."""
-    fits_from: float | None = None
-    """Since when it fits on its node without evictions and the scheduler does not place it."""
-    recorded_from: str = ""
-    """When its reservation was first written, as recorded there."""
-    dry_note: str = ""
-    """What the last dry run reported."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether a node is reserved for it."""
-        return self.state in LIVE
-
-    def at(self, state: FlowState, now: float, **changes: object) -> EvictionFlow:
-        """The same in another state."""
-        return replace(self, state=state, since=now, **changes)
-
-
-class FlowInputs(Struct, frozen=True):
-    """What a decision depends on. Victims are given by UID."""
-
-    observation: Observation
-    is_on: bool = True
-    node_is_there: bool = True
-    node_is_open: bool = True
-    """Whether the node accepts the pod, regardless of the pods on it."""
-    staying: frozenset[str] = frozenset()
-    """Victims that run and are not terminating."""
-    leaving: frozenset[str] = frozenset()
-    """Victims that are terminating."""
-    has_room: bool | None = None
-    """Whether the pod fits on its node now; None if that was not checked."""
-    is_stuck: bool = False
-    """Whether the preemption in progress for it is stuck."""
-
-
 class FlowStep(Struct, frozen=True):
     """The flow after a decision, the action, and the seconds until it must be decided again."""
 
@@ -171,43 +108,92 @@ class FlowStep(Struct, frozen=True):
     why: str = ""
 
 
-def observe(uid: str, pod: Pod | None, pending: PendingPod | None) -> Observation:
-    """What is observed of the pod with this UID; one that only has its name does not count."""
-    found = pending.pod if pending is not None else pod
-    if found is None or found.uid != uid or found.deletion is not None or found.is_finished:
-        return Observation.GONE
-    if found.node:
-        return Observation.BOUND
-    if pending is None or not found.is_critical or pending.is_gated:
-        return Observation.EXCUSED
-    if pending.nominated:
-        return Observation.NOMINATED
-    return Observation.WAITING if pending.is_unschedulable else Observation.QUIET
+def apply_event(flow: EvictionFlow, event: Event, now: float) -> EvictionFlow:
+    """Return the flow after the result of an action. Raises ValueError if that cannot be."""
+    make = _TRANSITIONS.get((type(flow.state), type(event)))
+    if isinstance(event, Abandoned):
+        state: FlowState = Detected() if event.until is None else BackingOff(event.until)
+    elif make is not None:
+        state = make(flow.state, event, now)
+    else:
+        raise ValueError(f"{flow.key}: {type(event).__name__} in state {flow.state.name}")
+    if isinstance(event, Planned):
+        return replace(flow, state=state, attempt=event.attempt)
+    if isinstance(event, NotPlanned) and event.dry_note is not None:
+        return replace(flow, state=state, dry_note=event.dry_note)
+    return replace(flow, state=state)
 
 
-def preemption_is_stuck(
-    ends: Iterable[float], seconds: float, now: float, *, overdue: float = STUCK_OVERDUE
-) -> bool:
-    """Whether all pods that a preemption waits for are long overdue (3.8, rule 3).
+def _wait_for_fit(state: Planning, event: Fits, now: float) -> FlowState:
+    fit = state.fit
+    if fit is not None and fit.node in event.nodes:
+        return fit
+    return WaitingForFit(event.nodes[0], now)
 
-    ``ends`` are when the graces of those on the nominated node end, ``now`` is of the same clock;
-    ``seconds`` says how long the node has been nominated.
-    """
-    found = list(ends)
-    return seconds >= STUCK_SECONDS and bool(found) and all(now - end > overdue for end in found)
+
+def _delay_verification(state: Verifying, event: VerificationDelayed, _now: float) -> FlowState:
+    return replace(state, retry_at=event.until, busy=state.busy + event.is_busy)
+
+
+def _check(state: Verifying, event: Checked, _now: float) -> FlowState:
+    plan = replace(state.plan, tier=event.tier, victims=event.victims, tokens=event.tokens)
+    return replace(state, plan=plan, retry_at=0.0, busy=0)
+
+
+def _accept(state: Evicting, event: Evicted, now: float) -> FlowState:
+    plan, uid = state.plan, event.victim.uid
+    evictions, violations = plan.tokens
+    plan = replace(
+        plan,
+        tokens=(max(evictions - 1, 0), max(violations - event.victim.violates, 0)),
+        accepted=plan.accepted | {uid},
+        in_background=plan.in_background | ({uid} if event.in_background else set()),
+    )
+    return Verifying(plan, now) if event.is_replaced else Evicting(plan)
+
+
+def _delay_eviction(state: Evicting, event: EvictionDelayed, now: float) -> FlowState:
+    if event.is_busy:
+        return replace(state, retry_at=event.until, busy=state.busy + 1)
+    return replace(state, retry_at=event.until, refused_since=state.refused_since or now)
+
+
+_TRANSITIONS: Final[Mapping[tuple[type, type], Callable[[Any, Any, float], FlowState]]] = {
+    (Detected, Qualified): lambda _state, _event, _now: Planning(),
+    (BackingOff, Qualified): lambda _state, _event, _now: Planning(),
+    (Detected, Adopted): lambda _state, event, now: Verifying(event.plan, now),
+    (NoFit, ClusterChanged): lambda _state, _event, _now: Planning(),
+    (WaitingForFit, ClusterChanged): lambda state, _event, _now: Planning(fit=state),
+    (WaitingForFit, Mismatched): lambda _state, _event, _now: Planning(),
+    (Planning, Disqualified): lambda _state, _event, _now: Detected(),
+    (Planning, Fits): _wait_for_fit,
+    (Planning, NotPlanned): lambda _state, _event, _now: NoFit(),
+    (Planning, Unaffordable): lambda _state, event, _now: BackingOff(event.until),
+    (Planning, Planned): lambda _state, event, _now: Reserving(event.plan),
+    (Reserving, Reserved): lambda state, _event, now: Verifying(state.plan, now),
+    (Verifying, VerificationDelayed): _delay_verification,
+    (Verifying, Checked): _check,
+    (Verifying, Verified): lambda state, _event, _now: Evicting(state.plan),
+    (Evicting, Evicted): _accept,
+    (Evicting, EvictionDelayed): _delay_eviction,
+    (Evicting, VictimSpared): lambda state, _event, now: Verifying(state.plan, now),
+    (Evicting, AllEvicted): lambda state, _event, now: Draining(state.plan, now),
+}
+"""The next state by state and event; ``Abandoned`` ends a plan in every state."""
 
 
 def advance(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
-    """The next step for the pod."""
-    ended = _ended(flow, seen)
+    """Return the next step for the pod."""
+    ended = _end(flow, seen)
     if ended is not None:
         return ended
-    if flow.is_live:
-        return _advance_live(flow, seen, now, times)
+    match flow.state:
+        case Reserving() | Verifying() | Evicting() | Draining() | Binding() as state:
+            return _advance_live(flow, state, seen, now, times)
     return _advance_waiting(flow, seen, now, times)
 
 
-def _ended(flow: EvictionFlow, seen: FlowInputs) -> FlowStep | None:
+def _end(flow: EvictionFlow, seen: FlowInputs) -> FlowStep | None:
     if seen.observation is Observation.BOUND:
         return FlowStep(flow, Action.DONE)
     if not seen.is_on:
@@ -224,100 +210,113 @@ def _advance_waiting(flow: EvictionFlow, seen: FlowInputs, now: float, times: Ti
         seen.observation is Observation.NOMINATED and seen.is_stuck
     )
     if not is_triggered:
-        if seen.observation is Observation.QUIET and flow.settled_from is None:
+        if seen.observation is Observation.QUIET and flow.unschedulable_since is None:
             return FlowStep(flow)
         # The scheduler acts now, which makes earlier results stale.
-        return FlowStep(flow.at(FlowState.DETECTED, now, settled_from=None))
-    if flow.settled_from is None:
-        flow = replace(flow, settled_from=now)
-    left = (flow.settled_from or 0.0) + times.settle - now
+        return FlowStep(replace(flow, state=Detected(), unschedulable_since=None))
+    since = now if flow.unschedulable_since is None else flow.unschedulable_since
+    flow = replace(flow, unschedulable_since=since)
+    left = since + times.settle - now
     if left > 0 and not seen.is_stuck:
         return FlowStep(flow, requeue_after=left)
-    if flow.state is FlowState.BACKOFF and now < flow.retry_at:
-        return FlowStep(flow, requeue_after=flow.retry_at - now)
-    if flow.state is FlowState.NOFIT:
-        return FlowStep(flow)
-    if flow.state is FlowState.WAIT_FIT:
-        left = (flow.since if flow.fits_from is None else flow.fits_from) - now
-        left += WAIT_FIT_SECONDS
-        return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.MISMATCH)
-    if flow.state is FlowState.PLAN:
-        return FlowStep(flow, Action.PLAN)
+    match flow.state:
+        case BackingOff(until) if now < until:
+            return FlowStep(flow, requeue_after=until - now)
+        case NoFit():
+            return FlowStep(flow)
+        case WaitingForFit(_, fits_since):
+            left = fits_since + WAIT_FIT_SECONDS - now
+            return (
+                FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.MISMATCH)
+            )
+        case Planning():
+            return FlowStep(flow, Action.PLAN)
     return FlowStep(flow, Action.QUALIFY)
 
 
-def _advance_live(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
+def _advance_live(
+    flow: EvictionFlow, state: LiveState, seen: FlowInputs, now: float, times: Times
+) -> FlowStep:
+    plan = state.plan
     if not seen.node_is_there:
         return FlowStep(flow, Action.REPLAN, why="the node is gone")
-    if seen.observation is Observation.NOMINATED and not flow.accepted and not seen.is_stuck:
+    scheduler_preempts = seen.observation is Observation.NOMINATED and not seen.is_stuck
+    if scheduler_preempts and not plan.accepted:
         return FlowStep(flow, Action.CANCEL, why="the scheduler preempts for the pod")
-    left = (flow.deadline or now) - now
+    left = plan.deadline - now
     if left <= 0:
         return FlowStep(flow, Action.TIMEOUT)
-    found = _LIVE_STATES[flow.state](flow, seen, now, times)
-    if found.action is Action.WAIT and (found.requeue_after is None or found.requeue_after > left):
-        return replace(found, requeue_after=left)
-    return found
+    if scheduler_preempts and isinstance(state, Evicting):
+        # Only the victims that terminate already are waited for.
+        state = Draining(plan, now)
+    state = _next_live_state(state, seen, now)
+    step = _step(replace(flow, state=state), state, seen, now, times)
+    if step.action is Action.WAIT and (step.requeue_after is None or step.requeue_after > left):
+        return replace(step, requeue_after=left)
+    return step
 
 
-def _verify(flow: EvictionFlow, _seen: FlowInputs, now: float, times: Times) -> FlowStep:
-    left = max(flow.since + times.verify, flow.retry_at) - now
-    return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.VERIFY)
+def _next_live_state(state: LiveState, seen: FlowInputs, now: float) -> LiveState:
+    """Return the state that follows from time and from what is observed, without any action."""
+    plan = state.plan
+    if isinstance(state, Draining) and not _present(plan, seen):
+        state = Binding(plan, now)
+    is_lost = isinstance(state, Binding) and _is_lost(state, seen, now)
+    if is_lost and plan.replans < MAX_REPLANS:
+        return Verifying(replace(plan, replans=plan.replans + 1), now)
+    return state
 
 
-def _evict(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
-    if seen.observation is Observation.NOMINATED:
-        # The scheduler helps itself by now; what already terminates is all that goes.
-        return _drain(flow.at(FlowState.DRAIN, now), seen, now, times)
-    if not seen.node_is_open:
-        return FlowStep(flow, Action.REPLAN, why="the node no longer accepts the pod")
-    left = flow.retry_at - now
-    return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.EVICT)
+def _is_lost(state: Binding, seen: FlowInputs, now: float) -> bool:
+    return seen.has_room is False and now - state.since >= LOST_SECONDS
 
 
-def _drain(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
-    here = (seen.staying | seen.leaving) & flow.accepted
-    if not here:
-        return _bind(flow.at(FlowState.BIND, now), seen, now, times)
-    limit = _gone_limit(flow, here, times)
-    left = flow.since + limit - now
-    if left > 0:
-        return FlowStep(flow, requeue_after=left)
-    return FlowStep(flow, Action.MOVE, why="pods did not terminate in time")
+def _step(
+    flow: EvictionFlow, state: LiveState, seen: FlowInputs, now: float, times: Times
+) -> FlowStep:
+    match state:
+        case Reserving():
+            return FlowStep(flow, Action.RESERVE)
+        case Verifying():
+            left = max(state.since + times.verify, state.retry_at) - now
+            return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.VERIFY)
+        case Evicting() if not seen.node_is_open:
+            return FlowStep(flow, Action.REPLAN, why="the node no longer accepts the pod")
+        case Evicting():
+            left = state.retry_at - now
+            return FlowStep(flow, requeue_after=left) if left > 0 else FlowStep(flow, Action.EVICT)
+        case Draining():
+            left = state.since + _drain_seconds(state.plan, seen, times) - now
+            if left > 0:
+                return FlowStep(flow, requeue_after=left)
+            return FlowStep(flow, Action.MOVE, why="pods did not terminate in time")
+        case Binding():
+            return _bind(flow, state, seen, now, times)
 
 
-def _gone_limit(flow: EvictionFlow, here: frozenset[str], times: Times) -> float:
-    if here & flow.background:
+def _present(plan: ActivePlan, seen: FlowInputs) -> frozenset[str]:
+    return (seen.staying | seen.leaving) & plan.accepted
+
+
+def _drain_seconds(plan: ActivePlan, seen: FlowInputs, times: Times) -> float:
+    present = _present(plan, seen)
+    if present & plan.in_background:
         return BACKGROUND_SECONDS
     if not times.adds_grace:
         return times.gone
-    graces = [victim.new_grace for victim in flow.victims if victim.uid in here]
+    graces = [victim.new_grace for victim in plan.victims if victim.uid in present]
     return times.gone + max(graces, default=0)
 
 
-def _bind(flow: EvictionFlow, seen: FlowInputs, now: float, times: Times) -> FlowStep:
-    waited = now - flow.since
-    if seen.has_room is False and waited >= LOST_SECONDS:
-        if flow.replans < MAX_REPLANS:
-            again = flow.at(FlowState.VERIFY, now, replans=flow.replans + 1, retry_at=0.0)
-            return _verify(again, seen, now, times)
+def _bind(
+    flow: EvictionFlow, state: Binding, seen: FlowInputs, now: float, times: Times
+) -> FlowStep:
+    waited = now - state.since
+    if _is_lost(state, seen, now):
         return FlowStep(flow, Action.LOST, why="the room was taken by others")
     if waited >= times.bind:
         return FlowStep(flow, Action.FAIL, why="the scheduler does not place the pod there")
-    requeue_after = times.bind - waited
+    left = times.bind - waited
     if seen.has_room is False:
-        requeue_after = min(requeue_after, LOST_SECONDS - waited)
-    return FlowStep(flow, requeue_after=requeue_after)
-
-
-def _reserve(flow: EvictionFlow, _seen: FlowInputs, _now: float, _times: Times) -> FlowStep:
-    return FlowStep(flow, Action.RESERVE)
-
-
-_LIVE_STATES: Final = {
-    FlowState.RESERVE: _reserve,
-    FlowState.VERIFY: _verify,
-    FlowState.EVICT: _evict,
-    FlowState.DRAIN: _drain,
-    FlowState.BIND: _bind,
-}
+        left = min(left, LOST_SECONDS - waited)
+    return FlowStep(flow, requeue_after=left)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.reservations import WriteResult
-from harbourmaster.rescheduling.flow import EvictionFlow, FlowState, Observation
+from harbourmaster.rescheduling.flow import apply_event
+from harbourmaster.rescheduling.flow_events import Abandoned, Adopted
+from harbourmaster.rescheduling.flow_inputs import Observation
+from harbourmaster.rescheduling.flow_states import ActivePlan, EvictionFlow, Reserving
 from harbourmaster.rescheduling.plans import Victim
 from harbourmaster.rescheduling.reservation import arrange, is_legacy, is_ours, parse
 from harbourmaster.rescheduling.taints import NO_SCHEDULE
@@ -122,7 +125,7 @@ class Adoption:
         missing = [
             self._planning.record(flow)
             for uid, flow in kept.items()
-            if uid not in present and flow.state is not FlowState.RESERVE
+            if uid not in present and not isinstance(flow.state, Reserving)
         ]
         settings = self._context.settings
         legacy = self._pending_keys() if self._removes_legacy else None
@@ -147,27 +150,25 @@ class Adoption:
             uid=one.uid,
             key=one.pod,
             owner=pending.pod.owner,
-            since=now,
-            seen=now,
-            settled_from=now,
+            first_seen=now,
+            unschedulable_since=now,
             attempt=one.attempt,
         )
         if left <= 0:
             if flow is not None:
                 return None
             pause = context.history.attempts.pause(one.uid, context.chance())
-            return begun.at(FlowState.BACKOFF, now, retry_at=now + pause)
+            return apply_event(begun, Abandoned(now + pause), now)
         gone = self._victims(node.name, one)
-        return begun.at(
-            FlowState.VERIFY,
-            now,
+        plan = ActivePlan(
             node=node.name,
             tier=one.tier,
-            deadline=now + left,
             victims=gone,
-            accepted=frozenset(each.uid for each in gone),
-            recorded_from=one.since,
+            deadline=now + left,
+            recorded_since=one.since,
+            accepted=frozenset(victim.uid for victim in gone),
         )
+        return apply_event(begun, Adopted(plan), now)
 
     def _victims(self, node: str, one: Reservation) -> tuple[Victim, ...]:
         """Those that were evicted already; of the others, only the API can tell."""

@@ -16,7 +16,7 @@ from harbourmaster.kube.caches import Caches
 from harbourmaster.kube.reading import readable
 from harbourmaster.kube.store import Store
 from harbourmaster.rescheduling.cluster import Cluster
-from harbourmaster.rescheduling.flow import observe
+from harbourmaster.rescheduling.flow_inputs import observe
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.wire import decode_budget, decode_namespace, decode_node, decode_pod
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.client import Client
     from harbourmaster.kube.faults import WatchMetrics
     from harbourmaster.kube.reading import Metadata
-    from harbourmaster.rescheduling.flow import Observation
+    from harbourmaster.rescheduling.flow_inputs import Observation
     from harbourmaster.rescheduling.model import Criteria, Pod
 
 T = TypeVar("T")

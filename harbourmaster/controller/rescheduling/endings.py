@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.flows import SHORTLY, UNTRUSTED
-from harbourmaster.rescheduling.flow import Action, FlowState
+from harbourmaster.rescheduling.flow import Action
+from harbourmaster.rescheduling.flow_events import Abandoned, Mismatched
 from harbourmaster.rescheduling.limits import FAILURES, MINUTE, PAUSE
 
 if TYPE_CHECKING:
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
-    from harbourmaster.rescheduling.flow import EvictionFlow, FlowStep
+    from harbourmaster.rescheduling.flow import FlowStep
+    from harbourmaster.rescheduling.flow_states import EvictionFlow
 
 FREE_PLANS: Final = 5
 """Plans in a row without an eviction, after which a pod waits as after a failed attempt."""
@@ -76,7 +76,7 @@ class FlowEndings:
             self._pause(flow, why)
             return
         self._release(flow)
-        self._flows.put(_fresh(flow, FlowState.DETECTED, now), why)
+        self._flows.apply(flow, Abandoned(), now, why)
 
     def move(self, flow: EvictionFlow, why: str) -> None:
         """Avoid the node for long and plan for another one at once."""
@@ -84,7 +84,7 @@ class FlowEndings:
         if flow.accepted:
             self._record_failure(flow)
         self._release(flow)
-        self._flows.put(_fresh(flow, FlowState.DETECTED, self._context.clock()), why)
+        self._flows.apply(flow, Abandoned(), self._context.clock(), why)
 
     def _done(self, flow: EvictionFlow) -> None:
         context = self._context
@@ -92,7 +92,7 @@ class FlowEndings:
             found = context.caches.pod(flow.key)
             node = found.node if found is not None else ""
             context.notices.pod(flow, reasons.SUCCEEDED, f"the pod was scheduled on {node}")
-            context.notices.bound(context.clock() - flow.seen)
+            context.notices.bound(context.clock() - flow.first_seen)
             if flow.accepted and node == flow.node:
                 context.history.breaker.succeed()
         self._drop(flow, "done", "bound")
@@ -110,7 +110,7 @@ class FlowEndings:
         """Trust the scheduler, which does not place a pod that fits by our rules."""
         self._report_mismatch(flow)
         self._avoid_long(flow, "the scheduler does not place the pod there")
-        self._flows.put(_fresh(flow, FlowState.PLAN, self._context.clock()))
+        self._flows.apply(flow, Mismatched(), self._context.clock())
 
     def _fail(self, flow: EvictionFlow, why: str) -> None:
         self._report_mismatch(flow)
@@ -131,7 +131,7 @@ class FlowEndings:
         context, now = self._context, self._context.clock()
         self._release(flow)
         pause = context.history.attempts.pause(flow.uid, context.chance())
-        self._flows.put(replace(_fresh(flow, FlowState.BACKOFF, now), retry_at=now + pause), why)
+        self._flows.apply(flow, Abandoned(now + pause), now, why)
 
     def _record_failure(self, flow: EvictionFlow) -> None:
         context, now = self._context, self._context.clock()
@@ -165,27 +165,7 @@ class FlowEndings:
         context.history.breaker.drop(flow.uid)
         if not flow.is_live:
             return
-        context.history.budgets.give_back(*flow.tokens, context.clock())
+        context.history.budgets.give_back(*flow.plan.tokens, context.clock())
         self._flows.released[flow.node, flow.uid] = None
         self._wake("node", flow.node)
         self._wake("plans")
-
-
-def _fresh(flow: EvictionFlow, state: FlowState, now: float) -> EvictionFlow:
-    """The same flow without a plan."""
-    return replace(
-        flow,
-        state=state,
-        since=now,
-        node="",
-        tier=0,
-        victims=(),
-        accepted=frozenset(),
-        background=frozenset(),
-        retry_at=0.0,
-        refused_from=None,
-        busy=0,
-        replans=0,
-        tokens=(0, 0),
-        fits_from=None,
-    )

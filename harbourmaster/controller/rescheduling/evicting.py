@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.caches import bare
 from harbourmaster.controller.rescheduling.flows import REFUSED, UNEVICTABLE
@@ -20,7 +19,13 @@ from harbourmaster.rescheduling.answers import (
     read,
 )
 from harbourmaster.rescheduling.classes import is_required
-from harbourmaster.rescheduling.flow import Action, EvictionFlow, FlowState
+from harbourmaster.rescheduling.flow_events import (
+    AllEvicted,
+    Evicted,
+    EvictionDelayed,
+    VictimSpared,
+)
+from harbourmaster.rescheduling.flow_states import Evicting, EvictionFlow
 from harbourmaster.rescheduling.victims import VIOLATING
 
 if TYPE_CHECKING:
@@ -32,18 +37,22 @@ if TYPE_CHECKING:
     from harbourmaster.rescheduling.answers import Reply
     from harbourmaster.rescheduling.plans import Victim
 
+_ACCEPTED: Final = frozenset((NextStep.NEXT, NextStep.VERIFY))
 _DELETED: Final = frozenset((EvictionOutcome.EVICTED, EvictionOutcome.BACKGROUND))
 
 
-class EvictionResult(Struct, frozen=True):
-    """The flow after evictions, and what to do next if they did not succeed, and why."""
+class PlanRefusal(Struct, frozen=True):
+    """An answer that ends the plan: the node is of no use, or a pod must stay."""
 
     flow: EvictionFlow
-    action: Action = Action.WAIT
-    why: str = ""
+    why: str
+    is_of_node: bool
 
 
-class Evicting:
+_Result: TypeAlias = Evicted | EvictionDelayed | VictimSpared | PlanRefusal
+
+
+class VictimEvictor:
     """Carries out the evictions of flows."""
 
     def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
@@ -54,52 +63,65 @@ class Evicting:
         """Victims with an event already; an eviction may take several tries."""
 
     def forget_but(self, uids: Collection[str]) -> None:
-        """Forget the events of any other pod."""
+        """Forget the events of all pods except these."""
         self._reported.intersection_update(uids)
 
     async def evict(
         self, flow: EvictionFlow, may_go_on: Callable[[EvictionFlow], bool]
-    ) -> EvictionResult:
-        """Evict until a wait is due, or until all is done.
+    ) -> PlanRefusal | None:
+        """Evict until a wait is due, or until all victims are accepted.
 
         ``may_go_on`` is asked before each call, for much may happen while another one is awaited.
+        Returns why the plan must be given up, or None. Raises ApiError.
         """
         victims = {victim.uid: victim for victim in flow.victims}
-        budgeted = {each.uid for each in flow.victims if each.budget or each.violates}
+        budgeted = {victim.uid for victim in flow.victims if victim.budget or victim.violates}
         for uid in in_order(budgeted, list(victims)):
             if uid in flow.accepted:
                 continue
             if not may_go_on(flow):
-                return EvictionResult(flow)
-            ended = await self._one(flow, victims[uid])
-            flow = self._flows.put(ended.flow)
-            if ended.action is not Action.WAIT or flow.retry_at > self._context.clock():
-                return ended
-            if flow.state is not FlowState.EVICT:
-                return ended
-        return EvictionResult(flow.at(FlowState.DRAIN, self._context.clock()))
+                return None
+            result = await self._evict_victim(flow, victims[uid])
+            if isinstance(result, PlanRefusal):
+                return result
+            why = result.why if isinstance(result, VictimSpared) else ""
+            flow = self._flows.apply(flow, result, self._now(), why)
+            if not isinstance(flow.state, Evicting) or flow.state.retry_at > self._now():
+                return None
+        self._flows.apply(flow, AllEvicted(), self._now())
+        return None
 
-    async def _one(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
-        found = self._context.caches.pod(victim.key)
-        if found is None or found.uid != victim.uid or found.is_finished:
+    async def _evict_victim(self, flow: EvictionFlow, victim: Victim) -> _Result:
+        pod = self._context.caches.pod(victim.key)
+        if pod is None or pod.uid != victim.uid or pod.is_finished:
             if await self._is_over(victim):
-                return EvictionResult(_accepted(flow, victim))
-        elif found.deletion is not None:
-            left = found.deletion - self._context.now()
+                return Evicted(victim)
+        elif pod.deletion is not None:
+            left = pod.deletion - self._context.now()
             if not victim.is_leaving or left <= victim.new_grace:
-                return EvictionResult(_accepted(flow, victim))
+                return Evicted(victim)
             return await self._shorten(flow, victim)
-        elif is_required(found, self._context.planning):
-            return EvictionResult(
-                self._verified_again(flow), why=f"{victim.key} must no longer be evicted"
-            )
+        elif is_required(pod, self._context.planning):
+            return VictimSpared(f"{victim.key} must no longer be evicted")
         if victim.uid not in self._reported:
             # The object may vanish with its eviction, and an event about it must not be late.
             self._reported.add(victim.uid)
             self._context.notices.victim(flow, victim)
         reply = await self._evictions.evict(victim)
         outcome = read(reply, in_background=victim.evicts_in_background)
-        return await self._after(flow, victim, outcome, reply)
+        self._context.notices.answered(outcome, flow.plan.tier)
+        step = follow(outcome, self._eviction_state(flow, victim))
+        if step is NextStep.DELETE:
+            return await self._violate(flow, victim)
+        if step not in _ACCEPTED and step is not NextStep.BACKGROUND:
+            return self._refuse(flow, victim, step, outcome, reply)
+        if outcome in _DELETED:
+            self._report_departure(victim, violating=False)
+        return Evicted(
+            victim,
+            in_background=outcome is EvictionOutcome.BACKGROUND,
+            is_replaced=step is NextStep.VERIFY,
+        )
 
     async def _is_over(self, victim: Victim) -> bool:
         """Whether a pod that the watch does not show is gone, or has nothing of its node any more.
@@ -109,34 +131,18 @@ class Evicting:
         pod = await self._context.read_pod(victim.namespace, victim.name)
         return pod is None or bare(pod).uid != victim.uid or bare(pod).is_finished
 
-    async def _shorten(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
-        """Have a pod that already terminates go sooner, never by an eviction (0, finding 3)."""
+    async def _shorten(self, flow: EvictionFlow, victim: Victim) -> _Result:
+        """Have a terminating pod go sooner, never by an eviction (0, finding 3)."""
         reply = await self._evictions.delete(victim)
         outcome = read(reply)
-        step = follow(outcome, self._state_of(flow, victim))
-        if step in {NextStep.NEXT, NextStep.VERIFY}:
-            if outcome is EvictionOutcome.EVICTED:
-                self._context.notices.went(victim, violating=False)
-            return EvictionResult(_accepted(flow, victim))
-        return self._later_or_without(flow, victim, step, outcome, reply)
+        step = follow(outcome, self._eviction_state(flow, victim))
+        if step not in _ACCEPTED:
+            return self._refuse(flow, victim, step, outcome, reply)
+        if outcome is EvictionOutcome.EVICTED:
+            self._context.notices.went(victim, violating=False)
+        return Evicted(victim)
 
-    async def _after(
-        self, flow: EvictionFlow, victim: Victim, outcome: EvictionOutcome, reply: Reply | None
-    ) -> EvictionResult:
-        self._context.notices.answered(outcome, flow.tier)
-        step = follow(outcome, self._state_of(flow, victim))
-        match step:
-            case NextStep.NEXT | NextStep.BACKGROUND:
-                return EvictionResult(self._gone(flow, victim, outcome))
-            case NextStep.VERIFY:
-                return EvictionResult(
-                    _accepted(flow, victim).at(FlowState.VERIFY, self._context.clock())
-                )
-            case NextStep.DELETE:
-                return await self._violate(flow, victim)
-        return self._later_or_without(flow, victim, step, outcome, reply)
-
-    async def _violate(self, flow: EvictionFlow, victim: Victim) -> EvictionResult:
+    async def _violate(self, flow: EvictionFlow, victim: Victim) -> _Result:
         """Delete a pod past its disruption budget, saying so on it before."""
         note = f"deleted to make room for the critical pod {flow.key}"
         if not victim.violates:
@@ -152,94 +158,61 @@ class Evicting:
         if reply is None:
             reply = await self._evictions.delete(victim)
         outcome = read(reply)
-        step = follow(outcome, EvictionState(flow.tier, busy=flow.busy))
-        if step in {NextStep.NEXT, NextStep.VERIFY}:
+        busy = flow.state_of(Evicting).busy
+        step = follow(outcome, EvictionState(flow.plan.tier, busy=busy))
+        if step in _ACCEPTED:
             if outcome is EvictionOutcome.EVICTED:
-                self._context.notices.went(victim, violating=True)
-                self._note_owner(victim)
-            return EvictionResult(_accepted(flow, victim))
+                self._report_departure(victim, violating=True)
+            return Evicted(victim)
         self._context.history.budgets.give_back(0, 0 if victim.violates else 1, self._now())
-        return self._later_or_without(flow, victim, step, outcome, reply)
+        return self._refuse(flow, victim, step, outcome, reply)
 
-    def _later_or_without(
+    def _refuse(
         self,
         flow: EvictionFlow,
         victim: Victim,
         step: NextStep,
         outcome: EvictionOutcome,
         reply: Reply | None,
-    ) -> EvictionResult:
+    ) -> EvictionDelayed | VictimSpared | PlanRefusal:
         """Try again later, or give up this node, this pod or this budget."""
         now = self._now()
-        text = reply.message if reply is not None else outcome.value
-        why = f"the eviction of {victim.key} is refused: {text}"
         if step is NextStep.RETRY:
             is_busy = outcome is EvictionOutcome.BUSY
             if is_busy:
                 self._context.history.busy.note("", now)
             asked = reply.retry_after if reply is not None else None
-            wait = pause(outcome, self._state_of(flow, victim), asked, self._context.chance())
-            refused_from = flow.refused_from if is_busy else (flow.refused_from or now)
-            return EvictionResult(
-                replace(
-                    flow,
-                    retry_at=now + wait,
-                    refused_from=refused_from,
-                    busy=flow.busy + 1 if is_busy else flow.busy,
-                )
-            )
+            state = self._eviction_state(flow, victim)
+            wait = pause(outcome, state, asked, self._context.chance())
+            return EvictionDelayed(now + wait, is_busy=is_busy)
         if step is NextStep.WITHOUT_BUDGET:
             self._flows.refuse(victim, now + REFUSED)
         if step is NextStep.WITHOUT_POD:
             self._flows.spare(victim.uid, now + UNEVICTABLE)
+        text = reply.message if reply is not None else outcome.value
+        why = f"the eviction of {victim.key} is refused: {text}"
         if flow.accepted and step is not NextStep.WITHOUT_NODE:
             # Others of this node may do instead, so that the evictions so far are of use.
-            return EvictionResult(self._verified_again(flow), why=why)
-        action = Action.MOVE if step is NextStep.WITHOUT_NODE else Action.REPLAN
-        return EvictionResult(flow, action, why)
+            return VictimSpared(why)
+        return PlanRefusal(flow, why, is_of_node=step is NextStep.WITHOUT_NODE)
 
-    def _verified_again(self, flow: EvictionFlow) -> EvictionFlow:
-        return flow.at(FlowState.VERIFY, self._now(), refused_from=None, busy=0, retry_at=0.0)
-
-    def _gone(self, flow: EvictionFlow, victim: Victim, outcome: EvictionOutcome) -> EvictionFlow:
-        if outcome in _DELETED:
-            self._context.notices.went(victim, violating=False)
-            self._note_owner(victim)
-        found = _accepted(flow, victim)
-        if outcome is EvictionOutcome.BACKGROUND:
-            return replace(found, background=found.background | {victim.uid})
-        return found
-
-    def _note_owner(self, victim: Victim) -> None:
+    def _report_departure(self, victim: Victim, *, violating: bool) -> None:
+        self._context.notices.went(victim, violating=violating)
         if victim.owner:
             self._context.history.of_owners.note(victim.owner, self._now())
 
-    def _state_of(self, flow: EvictionFlow, victim: Victim) -> EvictionState:
-        now = self._now()
-        context = self._context
+    def _eviction_state(self, flow: EvictionFlow, victim: Victim) -> EvictionState:
+        context, now, state = self._context, self._now(), flow.state_of(Evicting)
         # What was not planned to violate its budget must be affordable, too.
         is_affordable = victim.violates or context.history.budgets.wait(0, 1, now) == 0
-        is_last_resort = flow.tier >= VIOLATING and context.settings.allow_pdb_violation
+        is_last_resort = flow.plan.tier >= VIOLATING and context.settings.allow_pdb_violation
         return EvictionState(
-            flow.tier,
+            flow.plan.tier,
             may_violate=is_last_resort and is_affordable,
-            refused=0.0 if flow.refused_from is None else now - flow.refused_from,
-            busy=flow.busy,
+            refused=0.0 if state.refused_since is None else now - state.refused_since,
+            busy=state.busy,
             timeout=context.settings.evict_timeout_seconds,
         )
 
     def _now(self) -> float:
         return self._context.clock()
-
-
-def _accepted(flow: EvictionFlow, victim: Victim) -> EvictionFlow:
-    """The same with one victim less to evict."""
-    evictions, violations = flow.tokens
-    return replace(
-        flow,
-        tokens=(max(evictions - 1, 0), max(violations - victim.violates, 0)),
-        accepted=flow.accepted | {victim.uid},
-        refused_from=None,
-        busy=0,
-        retry_at=0.0,
-    )

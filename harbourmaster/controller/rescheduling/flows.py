@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from harbourmaster.rescheduling.flow import FlowState
+from harbourmaster.rescheduling.flow import apply_event
+from harbourmaster.rescheduling.flow_states import Planning
 from harbourmaster.rescheduling.plans import Circumstances
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
     from harbourmaster.controller.rescheduling.caches import ReschedulingCaches
     from harbourmaster.controller.rescheduling.notices import Notices
-    from harbourmaster.rescheduling.flow import EvictionFlow
+    from harbourmaster.rescheduling.flow_events import Event
+    from harbourmaster.rescheduling.flow_states import EvictionFlow
     from harbourmaster.rescheduling.model import Pod
     from harbourmaster.rescheduling.plans import Victim
 
@@ -45,22 +47,29 @@ class Flows:
         self._avoided: dict[str, dict[str, tuple[float, str]]] = {}
         self._unevictable: dict[str, float] = {}
         self._refusing: dict[str, float] = {}
-        self._logged: dict[str, FlowState] = {}
+        self._logged: dict[str, str] = {}
+        """The name of the last logged state by the UID of the pod."""
 
     def put(self, flow: EvictionFlow, why: str = "") -> EvictionFlow:
-        """Note how far a pod has come."""
+        """Store the flow, log its state if that is another one, and return the flow."""
         self.by_key[flow.key] = flow
         # A plan with the same result as the last one is not reported.
-        is_news = flow.state is not FlowState.PLAN
-        if is_news and self._logged.get(flow.uid) is not flow.state:
-            self._logged[flow.uid] = flow.state
+        is_new = not isinstance(flow.state, Planning)
+        if is_new and self._logged.get(flow.uid) != flow.state.name:
+            self._logged[flow.uid] = flow.state.name
             self._notices.state(flow, why)
         return flow
 
+    def apply(self, flow: EvictionFlow, event: Event, now: float, why: str = "") -> EvictionFlow:
+        """Store and return the flow after the result of an action."""
+        return self.put(apply_event(flow, event, now), why)
+
     def is_current(self, flow: EvictionFlow) -> bool:
-        """Whether nobody has moved this pod on meanwhile."""
-        found = self.by_key.get(flow.key)
-        return found is not None and found.uid == flow.uid and found.state is flow.state
+        """Whether the stored flow of this pod is in the same state."""
+        stored = self.by_key.get(flow.key)
+        return (
+            stored is not None and stored.uid == flow.uid and type(stored.state) is type(flow.state)
+        )
 
     def drop(self, flow: EvictionFlow) -> None:
         """Forget a flow."""
@@ -89,9 +98,10 @@ class Flows:
 
     def planning(self) -> list[EvictionFlow]:
         """The pods that wait for a plan, the most important first (5.6)."""
-        found = [each for each in self.by_key.values() if each.state is FlowState.PLAN]
+        flows = [flow for flow in self.by_key.values() if isinstance(flow.state, Planning)]
         return sorted(
-            found, key=lambda each: (-self._priority(each), each.settled_from or 0, each.key)
+            flows,
+            key=lambda flow: (-self._priority(flow), flow.unschedulable_since or 0, flow.key),
         )
 
     def on(self, node: str) -> list[EvictionFlow]:

@@ -6,20 +6,26 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from harbourmaster.controller.rescheduling.adoption import Adoption
 from harbourmaster.controller.rescheduling.endings import FlowEndings
-from harbourmaster.controller.rescheduling.evicting import Evicting
+from harbourmaster.controller.rescheduling.evicting import VictimEvictor
 from harbourmaster.controller.rescheduling.evictions import Evictions
 from harbourmaster.controller.rescheduling.flows import Flows
 from harbourmaster.controller.rescheduling.observer import FlowObserver
-from harbourmaster.controller.rescheduling.planning import Planning, costs
+from harbourmaster.controller.rescheduling.planning import Planning
 from harbourmaster.controller.rescheduling.qualifying import Qualifying
 from harbourmaster.controller.rescheduling.reservations import NodeWrites
 from harbourmaster.controller.rescheduling.shortening import Shortening
-from harbourmaster.controller.rescheduling.verifying import Verifying
-from harbourmaster.rescheduling.flow import Action, EvictionFlow, FlowState, Observation, advance
+from harbourmaster.controller.rescheduling.verifying import PlanFault, PlanVerifier
+from harbourmaster.rescheduling.flow import Action, advance
+from harbourmaster.rescheduling.flow_events import (
+    ClusterChanged,
+    Qualified,
+    VerificationDelayed,
+    Verified,
+)
+from harbourmaster.rescheduling.flow_inputs import Observation
+from harbourmaster.rescheduling.flow_states import EvictionFlow, NoFit, WaitingForFit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,8 +44,6 @@ CLOSING: Final = 2.0
 """Seconds for giving back, at the end, what no pod was evicted for."""
 REPORT_SECONDS: Final = 1.0
 """Seconds between two counts of all flows, of which there may be one for each node."""
-_SETTLED: Final = frozenset((FlowState.NOFIT, FlowState.WAIT_FIT))
-"""States that only a change of the cluster ends."""
 _STEPS: Final = 32
 """Steps of one pod before another one has its turn."""
 
@@ -62,16 +66,16 @@ class LeaderTerm:
         self._observer = FlowObserver(context, self._flows)
         evictions = Evictions(context.client)
         reservations = NodeWrites(context.client, context.sleep)
-        self._verifying = Verifying(context, self._flows, evictions)
+        self._verifier = PlanVerifier(context, self._flows, evictions)
         self._shortening = Shortening(context, evictions)
-        self._evicting = Evicting(context, self._flows, evictions)
+        self._evictor = VictimEvictor(context, self._flows, evictions)
         self._knows_budgets = False
         self._qualifying = Qualifying(context, context.clock())
         self._planning = Planning(
             context,
             self._flows,
             reservations,
-            self._verifying,
+            self._verifier,
             self._observer,
             self._qualifying,
             self._wake_pod,
@@ -206,7 +210,7 @@ class LeaderTerm:
         if pod.uid not in self._counted:
             self._counted.add(pod.uid)
             self._context.notices.seen(pending.k8s_app)
-        begun = EvictionFlow(uid=pod.uid, key=key, owner=pod.owner, since=now, seen=now)
+        begun = EvictionFlow(uid=pod.uid, key=key, owner=pod.owner, first_seen=now)
         return self._flows.put(begun)
 
     async def _act(self, following: FlowStep) -> float | None:
@@ -217,7 +221,7 @@ class LeaderTerm:
             case Action.QUALIFY if pending is not None:
                 requeue_after = await self._qualifying.wait(flow, pending)
                 if requeue_after is None and self._flows.is_current(flow):
-                    self._flows.put(flow.at(FlowState.PLAN, now))
+                    self._flows.apply(flow, Qualified(), now)
                 return requeue_after
             case Action.PLAN:
                 self._queue.add(key_of(PLANS))
@@ -244,43 +248,34 @@ class LeaderTerm:
             await self._shortening.shorten(pending)
 
     async def _verify(self, flow: EvictionFlow, pending: PendingPod) -> None:
-        context = self._context
-        checked = await self._verifying.check(flow, pending)
+        context, budgets = self._context, self._context.history.budgets
+        result = await self._verifier.verify(flow, pending)
         now = context.clock()
         if not self._flows.is_current(flow):
             return
-        if checked.fault:
-            self._endings.replan(flow, checked.fault, elsewhere=checked.elsewhere)
+        if isinstance(result, PlanFault):
+            self._endings.replan(flow, result.why, elsewhere=result.elsewhere)
             return
-        if checked.candidate is None:
-            self._flows.put(checked.flow)
+        if isinstance(result, VerificationDelayed):
+            self._flows.apply(flow, result, now)
             return
-        found, budgets = checked.flow, context.history.budgets
-        fresh = replace(
-            checked.candidate,
-            victims=tuple(
-                victim for victim in checked.candidate.victims if victim.uid not in found.accepted
-            ),
-        )
-        wanted = costs(fresh)
-        budgets.give_back(*flow.tokens, now)
-        wait = budgets.wait(*wanted, now)
+        budgets.give_back(*flow.plan.tokens, now)
+        wait = budgets.wait(*result.tokens, now)
         if wait is None or wait > 0:
-            spent = replace(flow, tokens=(0, 0))
+            budgets.take(*flow.plan.tokens, now)
             self._endings.replan(
-                spent, "more pods would have to be evicted than the limits allow now"
+                flow, "more pods would have to be evicted than the limits allow now"
             )
             return
-        budgets.take(*wanted, now)
-        found = self._flows.put(replace(found, tokens=wanted, busy=0, retry_at=0.0))
+        budgets.take(*result.tokens, now)
+        checked = self._flows.apply(flow, result, now)
         # Who follows us must know of all of it before they go.
-        if {each.uid for each in found.victims} != {each.uid for each in flow.victims}:
-            await self._planning.renew(found)
-        if any(wanted):
+        if {victim.uid for victim in checked.victims} != {victim.uid for victim in flow.victims}:
+            await self._planning.renew(checked)
+        if any(result.tokens):
             await context.save_budgets()
-        if not self._flows.is_current(found):
-            return
-        self._flows.put(found.at(FlowState.EVICT, context.clock()))
+        if self._flows.is_current(checked):
+            self._flows.apply(checked, Verified(), context.clock())
 
     async def _evict(self, flow: EvictionFlow) -> None:
         def may_go_on(at: EvictionFlow) -> bool:
@@ -288,13 +283,13 @@ class LeaderTerm:
             following = advance(at, seen, self._context.clock(), self._context.settings.times)
             return following.action is Action.EVICT
 
-        ended = await self._evicting.evict(flow, may_go_on)
-        if ended.action is Action.REPLAN:
-            self._endings.replan(ended.flow, ended.why, elsewhere=False)
-        elif ended.action is Action.MOVE:
-            self._endings.move(ended.flow, ended.why)
+        refusal = await self._evictor.evict(flow, may_go_on)
+        if refusal is None:
+            return
+        if refusal.is_of_node:
+            self._endings.move(refusal.flow, refusal.why)
         else:
-            self._flows.put(ended.flow, ended.why)
+            self._endings.replan(refusal.flow, refusal.why, elsewhere=False)
 
     def _housekeep(self) -> float:
         """The safety net: what an event was missed for, and what only time brings."""
@@ -302,10 +297,10 @@ class LeaderTerm:
         now = context.clock()
         flows.sweep(now)
         for flow in list(flows.by_key.values()):
-            if flow.state in _SETTLED and self._planning.is_old(flow):
-                flows.put(replace(flow, state=FlowState.PLAN))
+            if isinstance(flow.state, NoFit | WaitingForFit) and self._planning.is_old(flow):
+                flows.apply(flow, ClusterChanged(), now)
         self._planning.forget_but({each.uid for each in flows.by_key.values()})
-        self._evicting.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
+        self._evictor.forget_but({victim.uid for flow in flows.live() for victim in flow.victims})
         self._shortening.sweep()
         waiting = context.caches.cluster.pending.keys()
         self._counted &= waiting

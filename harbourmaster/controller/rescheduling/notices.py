@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harbourmaster.kube.event_series import EventType
     from harbourmaster.kube.events import EventRecorder
     from harbourmaster.rescheduling.answers import EvictionOutcome
-    from harbourmaster.rescheduling.flow import EvictionFlow
+    from harbourmaster.rescheduling.flow_states import EvictionFlow
     from harbourmaster.rescheduling.model import Node
     from harbourmaster.rescheduling.plans import Plan, Victim
 
@@ -68,9 +68,9 @@ class Notices:
             "state",
             pod=flow.key,
             uid=flow.uid,
-            state=flow.state.value,
+            state=flow.state.name,
             node=flow.node,
-            tier=flow.tier,
+            tier=flow.plan.tier if flow.is_live else 0,
             attempt=flow.attempt,
             victims=[victim.key for victim in flow.victims],
             **({"why": why} if why else {}),
@@ -109,9 +109,9 @@ class Notices:
     def started(self, flow: EvictionFlow) -> None:
         """A node is kept for a pod."""
         named = ", ".join(victim.key for victim in flow.victims)
-        note = f"making room on {flow.node} (tier {flow.tier}) by evicting {named}"
+        note = f"making room on {flow.node} (tier {flow.plan.tier}) by evicting {named}"
         self.pod(flow, STARTED, note)
-        self.planned(flow.tier, "reserved")
+        self.planned(flow.plan.tier, "reserved")
 
     def no_node(self, flow: EvictionFlow, plan: Plan) -> None:
         """A pod fits nowhere, whichever pods are evicted."""
@@ -128,7 +128,7 @@ class Notices:
         grace = f"{old} s" if old == new else f"{new} s instead of {old} s"
         note = (
             f"evicted to make room on {victim.node} for the critical pod {flow.key} "
-            f"(tier {flow.tier}), with a grace of {grace}"
+            f"(tier {flow.plan.tier}), with a grace of {grace}"
         )
         self._events.emit(
             _pod(victim.key, victim.uid),

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.rescheduling.fit import fits, static_reasons
-from harbourmaster.rescheduling.flow import FlowInputs, FlowState, Observation, preemption_is_stuck
+from harbourmaster.rescheduling.flow_inputs import FlowInputs, Observation, preemption_is_stuck
+from harbourmaster.rescheduling.flow_states import Binding, Evicting
 
 if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.flows import Flows
-    from harbourmaster.rescheduling.flow import EvictionFlow
+    from harbourmaster.rescheduling.flow_states import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
 
 
@@ -53,10 +54,10 @@ class FlowObserver:
             observation=seen,
             is_on=caches.is_on,
             node_is_there=not flow.is_live or caches.cluster.node(flow.node) is not None,
-            node_is_open=flow.state is not FlowState.EVICT or self._is_open(flow),
+            node_is_open=not isinstance(flow.state, Evicting) or self._is_open(flow),
             staying=frozenset(staying),
             leaving=frozenset(leaving),
-            has_room=self._has_room(flow) if flow.state is FlowState.BIND else None,
+            has_room=self._has_room(flow) if isinstance(flow.state, Binding) else None,
             is_stuck=self._is_stuck(flow, seen),
         )
 

@@ -11,10 +11,20 @@ from harbourmaster.controller.rescheduling import notices as reasons
 from harbourmaster.controller.rescheduling.caches import observation_of
 from harbourmaster.controller.rescheduling.flows import UNTRUSTED
 from harbourmaster.controller.rescheduling.reservations import WriteResult
+from harbourmaster.controller.rescheduling.verifying import costs
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.rescheduling import planner
 from harbourmaster.rescheduling.fit import static_reasons
-from harbourmaster.rescheduling.flow import FlowState, Observation
+from harbourmaster.rescheduling.flow_events import (
+    Disqualified,
+    Fits,
+    NotPlanned,
+    Planned,
+    Reserved,
+    Unaffordable,
+)
+from harbourmaster.rescheduling.flow_inputs import Observation
+from harbourmaster.rescheduling.flow_states import ActivePlan
 from harbourmaster.rescheduling.model import PendingPod
 from harbourmaster.rescheduling.reservation import RecordedVictim, Reservation, reserve
 from harbourmaster.rescheduling.wire import decode_node
@@ -27,8 +37,8 @@ if TYPE_CHECKING:
     from harbourmaster.controller.rescheduling.observer import FlowObserver
     from harbourmaster.controller.rescheduling.qualifying import Qualifying
     from harbourmaster.controller.rescheduling.reservations import NodeWrites
-    from harbourmaster.controller.rescheduling.verifying import Verifying
-    from harbourmaster.rescheduling.flow import EvictionFlow
+    from harbourmaster.controller.rescheduling.verifying import PlanVerifier
+    from harbourmaster.rescheduling.flow_states import EvictionFlow
     from harbourmaster.rescheduling.plans import CandidateNode, Plan
 
 OUTDATED: Final = 60.0
@@ -46,7 +56,7 @@ class Planning:
         context: ReschedulingContext,
         flows: Flows,
         reservations: NodeWrites,
-        verifying: Verifying,
+        verifier: PlanVerifier,
         observer: FlowObserver,
         qualifying: Qualifying,
         wake: Callable[[str], None],
@@ -54,7 +64,7 @@ class Planning:
         self._context = context
         self._flows = flows
         self._reservations = reservations
-        self._verifying = verifying
+        self._verifier = verifier
         self._observer = observer
         self._qualifying = qualifying
         self._wake = wake
@@ -96,14 +106,15 @@ class Planning:
             context.notices.planned(None, "unsupported")
             note = f"unsupported constraints, so no plan is made: {', '.join(plan.unsupported)}"
             context.notices.pod(flow, reasons.UNSUPPORTED, note, "Warning", once=True)
-            self._flows.put(flow.at(FlowState.NOFIT, now))
+            self._flows.apply(flow, NotPlanned(), now)
         elif candidate is None:
             context.notices.planned(None, "no_fit")
             context.notices.no_node(flow, plan)
-            self._flows.put(flow.at(FlowState.NOFIT, now))
+            self._flows.apply(flow, NotPlanned(), now)
         elif not candidate.victims:
             context.notices.planned(candidate.tier, "fits")
-            self._wait_for_fit(flow, plan, now)
+            runners_up = [fit.node for fit in plan.runners_up if not fit.victims]
+            self._flows.apply(flow, Fits((candidate.node, *runners_up)), now)
         else:
             await self._begin(flow, pending, candidate)
         if not self._flows.is_current(flow):
@@ -147,16 +158,6 @@ class Planning:
         context.notices.planning(context.clock() - begun, plan.evaluated)
         return plan
 
-    def _wait_for_fit(self, flow: EvictionFlow, plan: Plan, now: float) -> None:
-        """Leave it to the scheduler; what fits at once is where it did before, if it still does."""
-        fitting = [
-            each.node for each in (plan.candidate, *plan.runners_up) if each and not each.victims
-        ]
-        node = flow.node if flow.node in fitting else fitting[0]
-        begun = flow.fits_from if flow.node == node and flow.fits_from is not None else now
-        waiting = flow.at(FlowState.WAIT_FIT, now, node=node, fits_from=begun, tier=0, victims=())
-        self._flows.put(waiting)
-
     async def _begin(
         self, flow: EvictionFlow, pending: PendingPod, candidate: CandidateNode
     ) -> None:
@@ -174,40 +175,29 @@ class Planning:
             return
         if is_closed:
             # Much may have changed since it was asked, as for a pod that had no node for long.
-            flows.put(flow.at(FlowState.DETECTED, now))
+            flows.apply(flow, Disqualified(), now)
             return
-        count, violations = costs(candidate)
+        count, violations = costs(candidate.victims)
         wait = context.history.budgets.wait(count, violations, now)
         if wait is None or wait > 0:
             context.notices.planned(candidate.tier, "budget")
             note = f"{count} pods would have to be evicted, more than the eviction limits allow now"
             context.notices.pod(flow, reasons.DELAYED, note, "Warning", once=True)
             # What can never be afforded may cost less once the cluster has changed.
-            state = FlowState.NOFIT if wait is None else FlowState.BACKOFF
-            flows.put(flow.at(state, now, retry_at=now + (wait or 0.0)))
+            flows.apply(flow, NotPlanned() if wait is None else Unaffordable(now + wait), now)
             return
         context.history.budgets.take(count, violations, now)
         context.history.breaker.begin(flow.uid, now)
         flows.released.pop((candidate.node, flow.uid), None)
-        flows.put(
-            flow.at(
-                FlowState.RESERVE,
-                now,
-                node=candidate.node,
-                tier=candidate.tier,
-                victims=candidate.victims,
-                attempt=context.history.attempts.begun(flow.uid) + 1,
-                deadline=now + context.settings.pod_scheduled_timeout_seconds,
-                tokens=(count, violations),
-                recorded_from=_text(context.now()),
-                accepted=frozenset(),
-                background=frozenset(),
-                refused_from=None,
-                replans=0,
-                retry_at=0.0,
-                busy=0,
-            )
+        plan = ActivePlan(
+            node=candidate.node,
+            tier=candidate.tier,
+            victims=candidate.victims,
+            deadline=now + context.settings.pod_scheduled_timeout_seconds,
+            tokens=(count, violations),
+            recorded_since=_text(context.now()),
         )
+        flows.apply(flow, Planned(plan, context.history.attempts.begun(flow.uid) + 1), now)
 
     async def reserve(self, flow: EvictionFlow) -> str:
         """Keep the node that was planned for; returns why that can't be, and empty if it is so.
@@ -222,14 +212,14 @@ class Planning:
             if written in _UNSAFE:
                 until = context.clock() + UNTRUSTED
                 self._flows.avoid(flow.uid, flow.node, until, written.value)
-            context.notices.planned(flow.tier, "lost")
+            context.notices.planned(flow.plan.tier, "lost")
             return str(written.value)
         context.notices.started(flow)
         node = context.caches.cluster.node(flow.node)
         if node is not None:
             note = f"reserved for the critical pod {flow.key}"
             context.notices.node(node.name, node.uid, reasons.RESERVED, note)
-        self._flows.put(flow.at(FlowState.VERIFY, context.clock()))
+        self._flows.apply(flow, Reserved(), context.clock())
         return ""
 
     async def _write(self, flow: EvictionFlow) -> WriteResult:
@@ -255,17 +245,16 @@ class Planning:
     def record(self, flow: EvictionFlow) -> Reservation:
         """What the node says of a flow."""
         context = self._context
-        left = (flow.deadline or 0.0) - context.clock()
-        now = context.now()
+        plan, now = flow.plan, context.now()
         return Reservation(
             pod=flow.key,
             uid=flow.uid,
-            since=flow.recorded_from or _text(now),
-            deadline=_text(now + left),
+            since=plan.recorded_since or _text(now),
+            deadline=_text(now + plan.deadline - context.clock()),
             attempt=flow.attempt,
-            tier=flow.tier,
+            tier=plan.tier,
             victims=tuple(
-                RecordedVictim(victim.uid, victim.namespace, victim.name) for victim in flow.victims
+                RecordedVictim(victim.uid, victim.namespace, victim.name) for victim in plan.victims
             ),
         )
 
@@ -278,7 +267,7 @@ class Planning:
     async def _report_dry_run(self, flow: EvictionFlow, candidate: CandidateNode) -> None:
         """A dry run: the evictions are tried, and a plan that differs from the last is reported."""
         context, now = self._context, self._context.clock()
-        against = await self._verifying.try_all(flow, candidate.victims)
+        against = await self._verifier.try_all(candidate)
         if not self._flows.is_current(flow):
             return
         named = ", ".join(victim.key for victim in candidate.victims)
@@ -288,7 +277,7 @@ class Planning:
         if note != flow.dry_note:
             context.notices.pod(flow, reasons.DRY_RUN, note)
             context.notices.planned(candidate.tier, "dry_run")
-        self._flows.put(flow.at(FlowState.NOFIT, now, dry_note=note))
+        self._flows.apply(flow, NotPlanned(note), now)
 
     def _may_keep(self, node: str) -> bool:
         kept = self._flows.nodes()
@@ -297,12 +286,6 @@ class Planning:
         ready = sum(each.is_ready for each in self._context.caches.cluster.nodes())
         most = min(self._context.settings.max_concurrent_reservations, max(1, int(ready * _SHARE)))
         return len(kept) < most
-
-
-def costs(candidate: CandidateNode) -> tuple[int, int]:
-    """The evictions and the violations that a plan takes."""
-    victims = candidate.victims
-    return len(victims), sum(victim.violates for victim in victims)
 
 
 def _text(seconds: float) -> str:

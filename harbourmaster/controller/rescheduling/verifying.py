@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harbourmaster.api.resources import PODS
 from harbourmaster.controller.rescheduling.caches import observation_of, pods_of, read_all
@@ -20,59 +19,62 @@ from harbourmaster.rescheduling.answers import (
     pause,
     read,
 )
-from harbourmaster.rescheduling.flow import EvictionFlow, FlowState, Observation
+from harbourmaster.rescheduling.flow_events import Checked, VerificationDelayed
+from harbourmaster.rescheduling.flow_inputs import Observation
+from harbourmaster.rescheduling.flow_states import Verifying
 from harbourmaster.rescheduling.model import Pod
-from harbourmaster.rescheduling.plans import CandidateNode
 from harbourmaster.rescheduling.victims import VIOLATING
 from harbourmaster.rescheduling.wire import decode_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harbourmaster.controller.rescheduling.context import ReschedulingContext
     from harbourmaster.controller.rescheduling.evictions import Evictions
     from harbourmaster.controller.rescheduling.flows import Flows
     from harbourmaster.kube.reading import Metadata
-    from harbourmaster.rescheduling.answers import Reply
+    from harbourmaster.rescheduling.flow_states import EvictionFlow
     from harbourmaster.rescheduling.model import PendingPod
-    from harbourmaster.rescheduling.plans import Victim
+    from harbourmaster.rescheduling.plans import CandidateNode, Victim
 
 BEHIND: Final = 1.0
 """Seconds for the watch to tell what the API knows."""
 _ENDED: Final = frozenset((Observation.BOUND, Observation.GONE, Observation.EXCUSED))
 
 
-class CheckResult(Struct, frozen=True):
-    """The result of a check: the flow after it, or why the node cannot be used."""
+class PlanFault(Struct, frozen=True):
+    """The reason why a plan cannot be carried out."""
 
-    flow: EvictionFlow
-    candidate: CandidateNode | None = None
-    fault: str = ""
+    why: str
     elsewhere: bool = True
     """Whether the fault is the node's, and not that of one pod on it."""
 
 
-class Verifying:
-    """Checks one node again."""
+class PlanVerifier:
+    """Verifies the plan of a flow before anything is evicted."""
 
     def __init__(self, context: ReschedulingContext, flows: Flows, evictions: Evictions) -> None:
         self._context = context
         self._flows = flows
         self._evictions = evictions
 
-    async def check(self, flow: EvictionFlow, pending: PendingPod) -> CheckResult:
-        """Plan once more with the pods that the API has on the node, and try the evictions.
+    async def verify(
+        self, flow: EvictionFlow, pending: PendingPod
+    ) -> Checked | VerificationDelayed | PlanFault:
+        """Plan again with the pods that the API has on the node, and try the evictions.
 
-        Raises ApiError where the API server gives no answer.
+        Raises ApiError if the API server does not answer.
         """
-        context = self._context
+        context, plan = self._context, flow.plan
         unread: list[str] = []
-        pods = await self.pods_on(flow.node, unread)
+        pods = await self._read_pods(plan.node, unread)
         if unread:
             # What they take there is not known.
-            return CheckResult(flow, fault=f"pods on the node cannot be read: {', '.join(unread)}")
-        node = context.caches.cluster.node(flow.node)
+            return PlanFault(f"pods on the node cannot be read: {', '.join(unread)}")
+        node = context.caches.cluster.node(plan.node)
         if node is None:
-            return CheckResult(flow, fault="the node is gone")
-        plan = planner.plan_on(
+            return PlanFault("the node is gone")
+        new_plan = planner.plan_on(
             context.caches.cluster,
             node,
             pods,
@@ -81,42 +83,36 @@ class Verifying:
             context.now(),
             self._flows.circumstances(flow, context.clock(), context.often_evicted()),
         )
-        candidate = plan.candidate
+        candidate = new_plan.candidate
         if candidate is None:
-            reasons = ", ".join(plan.reasons) or ", ".join(plan.unsupported)
-            return CheckResult(flow, fault=f"the pod no longer fits there: {reasons}")
-        if candidate.tier > flow.tier:
-            fault = f"making room on the node now takes tier {candidate.tier}"
-            return CheckResult(flow, fault=fault)
-        fresh = [each for each in candidate.victims if each.uid not in flow.accepted]
-        known = [each for each in flow.victims if each.uid in flow.accepted]
+            reasons = ", ".join(new_plan.reasons) or ", ".join(new_plan.unsupported)
+            return PlanFault(f"the pod no longer fits there: {reasons}")
+        if candidate.tier > plan.tier:
+            return PlanFault(f"making room on the node now takes tier {candidate.tier}")
+        fresh = [victim for victim in candidate.victims if victim.uid not in plan.accepted]
+        accepted = [victim for victim in plan.victims if victim.uid in plan.accepted]
         most = context.settings.max_victims_per_pod
-        if fresh and len(known) + len(fresh) > most:
-            return CheckResult(flow, fault=f"more than {most} pods would have to move")
+        if fresh and len(accepted) + len(fresh) > most:
+            return PlanFault(f"more than {most} pods would have to move")
         # Where nobody went yet, less harm than planned binds, too.
-        tier = candidate.tier if fresh and not known else flow.tier
-        checked = replace(flow, tier=tier, victims=(*known, *fresh))
+        tier = candidate.tier if fresh and not accepted else plan.tier
         for victim in fresh:
-            if victim.is_leaving:
-                continue
-            found = await self._try(checked, victim)
-            if found is not None:
-                return found
+            obstacle = None if victim.is_leaving else await self._try(flow, tier, victim)
+            if obstacle is not None:
+                return obstacle
         if await self._is_behind(flow, pending):
-            return CheckResult(replace(flow, retry_at=context.clock() + BEHIND))
-        return CheckResult(checked, candidate)
+            return VerificationDelayed(context.clock() + BEHIND)
+        return Checked(tier, (*accepted, *fresh), costs(fresh))
 
-    async def try_all(self, flow: EvictionFlow, victims: tuple[Victim, ...]) -> str:
-        """Try evictions for a dry run; returns what speaks against them."""
-        found = [await self._evictions.evict(each, dry_run=True) for each in victims]
-        outcomes = [read(each, in_background=False) for each in found]
-        for outcome in outcomes:
-            self._context.notices.answered(outcome, flow.tier)
-        return ", ".join(
-            f"{victim.key}: {outcome.value}"
-            for victim, outcome in zip(victims, outcomes, strict=True)
-            if outcome is not EvictionOutcome.EVICTED
-        )
+    async def try_all(self, candidate: CandidateNode) -> str:
+        """Try the evictions of a dry run; return the answers against them, empty for none."""
+        refusals = []
+        for victim in candidate.victims:
+            outcome = read(await self._evictions.evict(victim, dry_run=True), in_background=False)
+            self._context.notices.answered(outcome, candidate.tier)
+            if outcome is not EvictionOutcome.EVICTED:
+                refusals.append(f"{victim.key}: {outcome.value}")
+        return ", ".join(refusals)
 
     async def _is_behind(self, flow: EvictionFlow, pending: PendingPod) -> bool:
         """Whether the API shows an end of the flow that the watch does not show yet."""
@@ -124,28 +120,31 @@ class Verifying:
         seen = observation_of(flow.uid, pod)
         return seen in _ENDED or (seen is Observation.NOMINATED and not pending.nominated)
 
-    async def pods_on(self, node: str, unread: list[str]) -> list[Pod]:
-        """The pods on a node as the API has them now; ``unread`` gets what cannot be read."""
+    async def _read_pods(self, node: str, unread: list[str]) -> list[Pod]:
+        """Return the pods on a node as the API has them; ``unread`` gets those not readable."""
         context = self._context
         decode = partial(decode_pod, criteria=context.criteria)
 
         def skip(metadata: Metadata, error: Exception) -> None:
             unread.append(f"{metadata.key}: {error}")
 
-        found = await read_all(context.client, PODS, decode, skip, field_selector=pods_of(node))
-        return [each for each in found if isinstance(each, Pod)]
+        pods = await read_all(context.client, PODS, decode, skip, field_selector=pods_of(node))
+        return [pod for pod in pods if isinstance(pod, Pod)]
 
-    async def _try(self, flow: EvictionFlow, victim: Victim) -> CheckResult | None:
-        """Why the flow can't go on with this victim, or when it can; None if it can now."""
+    async def _try(
+        self, flow: EvictionFlow, tier: int, victim: Victim
+    ) -> VerificationDelayed | PlanFault | None:
+        """Try one eviction; None if it can succeed."""
         context, now = self._context, self._context.clock()
-        reply: Reply | None = await self._evictions.evict(victim, dry_run=True)
+        reply = await self._evictions.evict(victim, dry_run=True)
         outcome = read(reply, in_background=victim.evicts_in_background)
         state = EvictionState(
-            flow.tier,
-            may_violate=flow.tier >= VIOLATING and context.settings.allow_pdb_violation,
-            busy=flow.busy,
+            tier,
+            may_violate=tier >= VIOLATING and context.settings.allow_pdb_violation,
+            busy=flow.state_of(Verifying).busy,
         )
-        why = f"{victim.key}: {reply.message if reply is not None else outcome.value}"
+        text = reply.message if reply is not None else outcome.value
+        why = f"an eviction would be refused: {victim.key}: {text}"
         match follow_dry_run(outcome, state):
             case NextStep.NEXT:
                 return None
@@ -154,12 +153,16 @@ class Verifying:
                 wait = pause(outcome, state, asked, context.chance())
                 if outcome is EvictionOutcome.BUSY:
                     context.history.busy.note("", now)
-                later = replace(flow, retry_at=now + wait, busy=flow.busy + 1)
-                return CheckResult(later.at(FlowState.VERIFY, flow.since))
+                return VerificationDelayed(now + wait, is_busy=True)
             case NextStep.WITHOUT_BUDGET:
                 self._flows.refuse(victim, now + REFUSED)
             case NextStep.WITHOUT_POD:
                 self._flows.spare(victim.uid, now + UNEVICTABLE)
             case _:
-                return CheckResult(flow, fault=f"an eviction would be refused: {why}")
-        return CheckResult(flow, fault=f"an eviction would be refused: {why}", elsewhere=False)
+                return PlanFault(why)
+        return PlanFault(why, elsewhere=False)
+
+
+def costs(victims: Sequence[Victim]) -> tuple[int, int]:
+    """Return the evictions and the violated budgets that these victims take."""
+    return len(victims), sum(victim.violates for victim in victims)

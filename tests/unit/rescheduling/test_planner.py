@@ -68,6 +68,14 @@ def test_excluded_nodes_are_counted_by_their_reason():
     assert (found.candidate, found.reasons) == (None, {"backed off": 1})
 
 
+def test_rule_5_the_lowest_priorities_are_sacrificed_first():
+    # rescheduler-spec 3.8, rule 5
+    priorities = {"v0": 7, "v1": 0, "v2": 3, "v3": 5}
+    pods = [pod(name, priority=priority) for name, priority in priorities.items()]
+    candidate = planned(node("n1"), *pods, pending=critical(cpu=2)).candidate
+    assert sorted(going(candidate)) == ["v1", "v2"]
+
+
 def test_owners_that_suffered_are_spared_if_it_can_be():
     objects = [node("n1"), *four()[:3], pod("w", owner="other", priority=5)]
     found = planned(*objects, spared_owners=frozenset(("uid-of-owner",)))

@@ -34,7 +34,7 @@ def states(monkeypatch):
     tell = Notices.state
 
     def state(self, flow, why=""):
-        found.append((flow.state.value, why))
+        found.append((flow.state.name, why))
         tell(self, flow, why)
 
     monkeypatch.setattr(Notices, "state", state)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -64,62 +63,6 @@ async def test_one_pod_makes_room(api, controlled):
     await until(lambda: "RescheduleSucceeded" in told(api))
     for reason in ("RescheduleStarted", "EvictedByRescheduler", "ReservedForCriticalAddon"):
         assert reason in told(api)
-
-
-async def test_nothing_is_written_for_one_that_the_scheduler_helps(full_api, controlled):
-    full_api.nominate("n1")
-    async with leading(controlled()):
-        await asyncio.sleep(0.5)
-    assert full_api.writes() == []
-
-
-async def preempted(api, controlled, reason, **settings):
-    """A pod that goes for a critical one, for a reason of its own; what was deleted."""
-    api.add_node()
-    before = api.add_pod("v0", terminationGracePeriodSeconds=60)
-    api.add_pod("v1")
-    api.add_critical()
-    found = api.get(PODS, "v0", "default")
-    assert found["metadata"]["uid"] == before
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
-    ends = (datetime.now(UTC) + timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    metadata = {**found["metadata"], "deletionTimestamp": ends}
-    status = {**found["status"], "conditions": [condition]}
-    api.objects._keep(
-        PODS, ("default", "v0"), found, {**found, "metadata": metadata, "status": status}
-    )
-    critical = api.get(PODS, "c", "kube-system")
-    api.put(PODS, {**critical, "spec": {**critical["spec"], "priority": 2_000_000_000}})
-    api.nominate("n1")
-    async with leading(controlled(**settings)):
-        await asyncio.sleep(0.5)
-    assert api.evictions == []
-    return api.deletions
-
-
-async def test_a_preemption_is_hurried_on_by_deletion_where_that_is_wanted(api, controlled):
-    deletions = await preempted(api, controlled, "PreemptionByScheduler", shortenPreemption=True)
-    assert [(name, each["gracePeriodSeconds"]) for name, each in deletions] == [("v0", 10)]
-
-
-@pytest.mark.parametrize(
-    ("reason", "settings"),
-    [
-        ("PreemptionByScheduler", {}),
-        ("DeletionByTaintManager", {"shortenPreemption": True}),
-        ("PreemptionByScheduler", {"shortenPreemption": True, "gracePeriodLimitSeconds": -1}),
-    ],
-)
-async def test_whoever_else_goes_keeps_its_time(api, controlled, reason, settings):
-    assert await preempted(api, controlled, reason, **settings) == []
-
-
-async def test_a_pod_that_cannot_be_read_hides_no_preempted_one(api, controlled):
-    spec, status = {"nodeName": "n1"}, {"conditions": "broken"}
-    metadata = {"name": "broken", "namespace": "default"}
-    api.put(PODS, {"metadata": metadata, "spec": spec, "status": status})
-    deletions = await preempted(api, controlled, "PreemptionByScheduler", shortenPreemption=True)
-    assert [name for name, _ in deletions] == ["v0"]
 
 
 async def test_room_is_made_on_another_node_where_a_pod_cannot_be_read(full_api, controlled):

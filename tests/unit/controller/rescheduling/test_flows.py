@@ -5,9 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harbourmaster.controller.rescheduling.flows import Flows
-from harbourmaster.rescheduling.flow import EvictionFlow, FlowState
+from harbourmaster.rescheduling.flow_states import ActivePlan, Evicting, EvictionFlow, Planning
 from harbourmaster.rescheduling.plans import Victim
 from helpers.planning import critical, pod
+
+PLANNING = Planning()
 
 
 class Pods:
@@ -31,17 +33,16 @@ class Silent:
         pass
 
 
-def flow(pending, state=FlowState.PLAN, **fields):
-    return EvictionFlow(
-        uid=pending.pod.uid, key=pending.pod.key, state=state, since=0.0, seen=0.0, **fields
-    )
+def flow(pending, state=PLANNING, **fields):
+    pod = pending.pod
+    return EvictionFlow(uid=pod.uid, key=pod.key, state=state, first_seen=0.0, **fields)
 
 
 def test_plans_are_made_by_priority_then_by_time():
     pods = [critical("a"), critical("b"), critical("z", priority=9)]
     flows = Flows(Pods(pods), Silent())
     for pending, since in zip(pods, (2.0, 1.0, 3.0), strict=True):
-        flows.put(flow(pending, settled_from=since))
+        flows.put(flow(pending, unschedulable_since=since))
     assert [each.key[-1] for each in flows.planning()] == ["z", "b", "a"]
 
 
@@ -55,7 +56,8 @@ def test_what_another_flow_takes_counts():
         for each in bound
     )
     flows = Flows(Pods([first, second], bound), Silent())
-    flows.put(flow(first, FlowState.EVICT, node="n1", victims=victims))
+    plan = ActivePlan(node="n1", tier=1, victims=victims, deadline=600.0)
+    flows.put(flow(first, Evicting(plan)))
     waiting = flows.put(flow(second))
     found = flows.circumstances(waiting, 0.0, frozenset(("owner",)))
     assert found.reserved == {"n1": [first.pod]}
