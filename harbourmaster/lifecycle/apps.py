@@ -59,7 +59,7 @@ def version_of(app: App) -> str:
     return app_version_name(app.metadata.name, app.spec.version, app.metadata.generation)
 
 
-def plan(app: App, versions: Iterable[AppVersion]) -> AppPlan:
+def plan_app(app: App, versions: Iterable[AppVersion]) -> AppPlan:
     """Return what the app lacks, given the existing versions of an app of that name."""
     name = version_of(app)
     by_name = {version.metadata.name: version for version in versions}
@@ -114,7 +114,7 @@ def new_version(app: App, context: AppContext | None) -> AppVersion:
     )
 
 
-def deprecated(status: AppVersionStatus) -> AppVersionStatus:
+def deprecate_all_phases(status: AppVersionStatus) -> AppVersionStatus:
     """The status of a version that is superseded: every state, and the phase stays where it is."""
     return structs.replace(
         status,
@@ -133,7 +133,7 @@ def is_managed(app: App) -> bool:
     return app.metadata.labels.get(MANAGED_KEY) == MANAGED_BY
 
 
-def lacks(app: App | None, workload: Workload) -> bool:
+def lacks_workload(app: App | None, workload: Workload) -> bool:
     """Whether the app must be created, or updated, to contain the workload."""
     if app is None:
         return True
@@ -154,7 +154,7 @@ def short_name(app: str, workload: str) -> str:
     return workload
 
 
-def composed_version(workloads: Sequence[Workload]) -> str:
+def version_of_workloads(workloads: Sequence[Workload]) -> str:
     """The version of an app of these workloads: that of the only one, or a hash of all."""
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     if len(ordered) == 1:
@@ -163,7 +163,7 @@ def composed_version(workloads: Sequence[Workload]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_VERSION_LENGTH]
 
 
-def composed(workloads: Sequence[Workload], before: AppSpec | None = None) -> AppSpec:
+def compose_spec(workloads: Sequence[Workload], before: AppSpec | None = None) -> AppSpec:
     """The spec of an app of these workloads; those that it had keep their places."""
     ordered = sorted(workloads, key=lambda workload: workload.metadata.name)
     entries = {entry.name: entry for entry in map(_entry, ordered)}
@@ -172,7 +172,7 @@ def composed(workloads: Sequence[Workload], before: AppSpec | None = None) -> Ap
     # One listed twice stands once, and the new ones follow in the order of their names.
     found = tuple({**kept, **{name: entries[name] for name in entries}}.values())
     return AppSpec(
-        version=composed_version(ordered),
+        version=version_of_workloads(ordered),
         revision=before.revision if before is not None else 1,
         workloads=found,
     )
@@ -189,13 +189,13 @@ def new_app(
             labels={MANAGED_KEY: MANAGED_BY},
             annotations={key: value for key, value in annotations.items() if key != LAST_APPLIED},
         ),
-        spec=composed(workloads),
+        spec=compose_spec(workloads),
     )
 
 
-def change(app: App, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
+def change_operations(app: App, workloads: Sequence[Workload]) -> list[dict[str, Any]]:
     """The operations that bring a managed app up to date."""
-    spec = composed(workloads, app.spec)
+    spec = compose_spec(workloads, app.spec)
     if spec == app.spec:
         return []
     return [

@@ -242,7 +242,7 @@ def phases_before(version: Version) -> tuple[Phase, ...]:
     return phases_of(version)[:_BEFORE]
 
 
-def expected(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
+def expected_checks(definitions: Iterable[str], kind: Kind, phase: str) -> list[CheckReport]:
     """The checks that a pod names and that do not exist yet."""
     return [
         CheckReport(kind=kind, phase=phase, name=definition, state=PENDING)

@@ -76,7 +76,7 @@ def is_clear_wanted(version: WorkloadVersion) -> bool:
     return text is not None and moment(text) is None
 
 
-def recorded(
+def nodes_to_record(
     version: WorkloadVersion, failures: Iterable[NodeFailure], *, seconds: float, now: datetime
 ) -> tuple[FailedNode, ...]:
     """The nodes as they are to be recorded, those that expire last at the end.
@@ -85,7 +85,7 @@ def recorded(
     """
     if is_clear_wanted(version):
         return ()
-    kept = {each.name: each for each in live(version, now)}
+    kept = {each.name: each for each in unexpired_nodes(version, now)}
     since = moment(version.metadata.annotations.get(CLEAR_KEY))
     for failure in failures:
         end = failure.at + timedelta(seconds=seconds)
@@ -99,7 +99,7 @@ def recorded(
     return tuple(sorted(kept.values(), key=lambda each: (each.expires, each.name))[-MOST:])
 
 
-def live(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
+def unexpired_nodes(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
     """The recorded nodes that still count."""
     return tuple(
         node
@@ -108,17 +108,17 @@ def live(version: WorkloadVersion, now: datetime) -> tuple[FailedNode, ...]:
     )
 
 
-def expiry(nodes: Iterable[FailedNode], now: datetime) -> float | None:
+def seconds_to_expiry(nodes: Iterable[FailedNode], now: datetime) -> float | None:
     """Seconds until the first of them expires; None if there is none."""
     ends = [end for node in nodes if (end := moment(node.expires)) is not None]
     return max((min(ends) - now).total_seconds(), 0.0) if ends else None
 
 
-def inheriting(
+def with_inherited_nodes(
     version: WorkloadVersion, previous: WorkloadVersion | None, now: datetime
 ) -> WorkloadVersion:
     """A version that begins, with the nodes of the previous one."""
-    nodes = live(previous, now) if previous is not None else ()
+    nodes = unexpired_nodes(previous, now) if previous is not None else ()
     if not nodes:
         return version
     return structs.replace(version, status=structs.replace(version.status, failed_nodes=nodes))

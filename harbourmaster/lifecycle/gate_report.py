@@ -15,7 +15,7 @@ from harbourmaster.api.times import format_rfc3339, parse_rfc3339
 from harbourmaster.gates.gate import GATE
 from harbourmaster.gates.waits import OnTimeout
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.check_facts import CheckReport, check_reports, expected
+from harbourmaster.lifecycle.check_facts import CheckReport, check_reports, expected_checks
 from harbourmaster.lifecycle.gate_verdict import (
     Case,
     Code,
@@ -106,15 +106,15 @@ def gate_report(pod: Pod, facts: Facts, rules: GateWaitRules, now: datetime) -> 
     """The report on a pod from all that is known."""
     case = case_of(pod, facts, rules, now)
     described = case.described if pod.has_checks else None
-    version, waits = case.version, pod.waits
+    version, conditions = case.version, pod.wait_conditions
     code, text, advice = verdict_on(case)
     names = names_of_pod(described) if described is not None else None
     app = facts.app if version is not None else None
     checks = _checks(case, now) if case.place else ()
     limit: float = rules.max_age_seconds
     on_expiry: OnTimeout = rules.on_expiry
-    if not case.wait.is_over and waits is not None and 0 < waits.timeout < (limit or inf):
-        limit, on_expiry = waits.timeout, waits.on_timeout
+    if not case.wait.is_over and conditions is not None and 0 < conditions.timeout < (limit or inf):
+        limit, on_expiry = conditions.timeout, conditions.on_timeout
     is_bounded = bool(case.place and limit and pod.creation_timestamp)
     tries = [check.next_try for check in checks if check.is_open and check.next_try]
     return GateReport(
@@ -167,8 +167,8 @@ def _checks(case: Case, now: datetime) -> tuple[CheckReport, ...]:
         case.described.pre_deployment_evaluations,
     )
     return (
-        *expected(tasks, "task", _PRE_TASKS.name),
-        *expected(evaluations, "evaluation", _PRE_EVALUATIONS.name),
+        *expected_checks(tasks, "task", _PRE_TASKS.name),
+        *expected_checks(evaluations, "evaluation", _PRE_EVALUATIONS.name),
     )
 
 

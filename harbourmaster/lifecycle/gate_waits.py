@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harbourmaster.evaluation.objectives import INCONCLUSIVE
-from harbourmaster.lifecycle.wait_items import told
+from harbourmaster.lifecycle.wait_items import items_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ class GateWait(Struct, frozen=True, gc=False, kw_only=True):
         return self.reason != WAITING
 
 
-class Told(Struct, frozen=True):
+class ReportedWait(Struct, frozen=True):
     """What was told of a wait: ``at`` by the UID of the object, ``since`` when the wait began."""
 
     identity: str
@@ -69,20 +69,20 @@ class Told(Struct, frozen=True):
 class EventStep(NamedTuple):
     """The event to emit now, for the object with the UID ``due``; empty for none."""
 
-    told: Told | None = None
+    told: ReportedWait | None = None
     due: str = ""
     requeue_after: float | None = None
     """Seconds until the next event."""
 
 
 def next_event(
-    wait: GateWait | None, uids: Sequence[str], told: Told | None, now: float
+    wait: GateWait | None, uids: Sequence[str], told: ReportedWait | None, now: float
 ) -> EventStep:
     """The first event that is due for the objects with these UIDs, after what was told."""
     if wait is None or not uids:
         return EventStep()
     if told is None or told.identity != wait.identity:
-        told = Told(wait.identity, now)
+        told = ReportedWait(wait.identity, now)
     at = {uid: told.at[uid] for uid in uids if uid in told.at}
     first = told.since + (SETTLED if wait.is_warning else HEALTHY)
     times = {uid: max(first, at[uid] + REPEAT) if uid in at else first for uid in uids}
@@ -117,11 +117,11 @@ def gate_wait(report: GateReport) -> GateWait | None:
     elif report.code == "wait-blocked":
         reason, text = BLOCKED, report.sentence
     elif report.code == "waits-for-objects":
-        reason, text = WAITING, f"waits for {told(open_items)}"
+        reason, text = WAITING, f"waits for {items_text(open_items)}"
     else:
         return None
     if open_items and report.code not in {"wait-blocked", "waits-for-objects"}:
-        text = f"{text}; it also waits for {told(open_items)}"
+        text = f"{text}; it also waits for {items_text(open_items)}"
     about = f"{check.phase}/{check.name}" if check is not None else ""
     identity = "/".join((reason, report.version_object, about, *(item.item for item in open_items)))
     return GateWait(reason=reason, identity=identity, text=text, left=left)

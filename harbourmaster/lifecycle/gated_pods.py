@@ -126,8 +126,8 @@ class Pod(Struct, frozen=True, gc=False):
     """The scheduler's last message, if it quotes our refusal."""
     elsewhere: str = ""
     """If it does not wait for us: the scheduler in which it may wait for its checks."""
-    waits: Waits | None = None
-    """What it waits for besides its checks."""
+    wait_conditions: Waits | None = None
+    """The objects for which it waits besides its checks."""
     mistakes: tuple[Mistake, ...] = ()
     """What of it was meant for gates and has no effect; it counts only where there are gates."""
 
@@ -144,22 +144,22 @@ class Pod(Struct, frozen=True, gc=False):
     @property
     def is_held(self) -> bool:
         """Whether it waits for us, judged by the pod alone."""
-        return self.is_gated or (self.is_in_scheduler and not is_told_passed(self.told))
+        return self.is_gated or (self.is_in_scheduler and not is_told_passed(self.checks_state))
 
     @property
-    def told(self) -> str:
+    def checks_state(self) -> str:
         """The state of its checks that it carries; empty for none."""
         return self.annotations.get(CHECKS_KEY, "")
 
     @property
     def has_waited(self) -> bool:
         """Whether it waits for its checks alone, or for nothing."""
-        return self.waits is None or self.annotations.get(WAITED_KEY) == MET
+        return self.wait_conditions is None or self.annotations.get(WAITED_KEY) == MET
 
     @property
     def has_checks(self) -> bool:
         """Whether it waits for checks, too, and not for objects alone."""
-        return self.told != NONE or self.annotations.get(PARENT_KEY) == UNRESOLVED
+        return self.checks_state != NONE or self.annotations.get(PARENT_KEY) == UNRESOLVED
 
     @property
     def key(self) -> str:
@@ -215,7 +215,7 @@ def _whole(found: PodObject, scheduler: str) -> Pod:
         owner_references=metadata.owner_references,
         gates=gates,
         is_in_scheduler=is_in_scheduler,
-        waits=waits_of(metadata.annotations),
+        wait_conditions=waits_of(metadata.annotations),
         refusal=_refusal(found) if is_in_scheduler else "",
         mistakes=_mistakes(found),
     )
@@ -255,8 +255,8 @@ def versions_of_pod(pod: Pod) -> list[tuple[str, str]]:
 
 def items_of_pod(pod: Pod) -> list[tuple[str, WaitItem]]:
     """The items that a waiting pod waits for, each with its namespace."""
-    waits = pod.waits if pod.is_ours else None
-    return [(pod.namespace, item) for item in waits.items] if waits is not None else []
+    conditions = pod.wait_conditions if pod.is_ours else None
+    return [(pod.namespace, item) for item in conditions.items] if conditions is not None else []
 
 
 def app_mark(name: str) -> str:

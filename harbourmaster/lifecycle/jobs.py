@@ -17,7 +17,13 @@ from harbourmaster.api.durations import parse_duration
 from harbourmaster.gates.names import JOB_NAME_LIMIT, digits, resource_name
 from harbourmaster.lifecycle.functions import PYTHON, TaskContainer
 from harbourmaster.lifecycle.model import FAILED, SUCCEEDED
-from harbourmaster.lifecycle.tasks import RETRIES, TIMEOUT, context_text, inherited, parameters_text
+from harbourmaster.lifecycle.tasks import (
+    RETRIES,
+    TIMEOUT,
+    context_text,
+    inherited_metadata,
+    parameters_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,7 +126,7 @@ def job_for(
     ValueError for a time-out that is none.
     """
     metadata = task.metadata
-    parents = inherited(metadata.labels, metadata.annotations)
+    parents = inherited_metadata(metadata.labels, metadata.annotations)
     labels = {**metadata.labels, NONCE: task.status.job_nonce}
     annotations = {**parents.get("annotations", {}), **_keptn_annotations(task)}
     policy = definition.metadata.annotations.get(MESSAGE_POLICY, _LAST_LINES)

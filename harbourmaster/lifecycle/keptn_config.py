@@ -53,7 +53,7 @@ class ChosenConfig(Struct, frozen=True):
     adopted: str = ""
 
 
-def chosen(configs: Collection[Config], namespaces: Sequence[str]) -> ChosenConfig:
+def choose_config(configs: Collection[Config], namespaces: Sequence[str]) -> ChosenConfig:
     """The first of the first namespace, then the oldest, then by name; or what that adopts.
 
     Only the first namespace is certainly ours, so an annotation elsewhere adopts nothing.
@@ -76,7 +76,7 @@ def chosen(configs: Collection[Config], namespaces: Sequence[str]) -> ChosenConf
     return ChosenConfig(first, counts, adopted)
 
 
-def configured(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str, ...]]:
+def read_configuration(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str, ...]]:
     """What it sets, and what is wrong with it: those fields have their defaults."""
     if config is None:
         return _DEFAULTS, ()
@@ -110,11 +110,11 @@ def configured(config: Config | None) -> tuple[LifecycleConfiguration, tuple[str
     return configuration, tuple(problems)
 
 
-def standing(config: Config, choice: ChosenConfig, namespaces: Sequence[str]) -> str:
+def status_text(config: Config, choice: ChosenConfig, namespaces: Sequence[str]) -> str:
     """The status of ``config``, given the one that counts."""
     key = config.metadata.key
     if choice.counts is not None and choice.counts.metadata.key == key:
-        _, problems = configured(config)
+        _, problems = read_configuration(config)
         return f"{IN_FORCE}, but {'; '.join(problems)}" if problems else IN_FORCE
     if choice.first is not None and choice.first.metadata.key == key:
         if choice.counts is None:
@@ -134,8 +134,8 @@ def waits_for_adoption(config: Config, choice: ChosenConfig, namespaces: Sequenc
     return own.namespace not in namespaces and not is_adopted
 
 
-def is_right(status: str) -> bool:
-    """Whether a status of ``standing`` says that all of the object has effect."""
+def is_in_force(status: str) -> bool:
+    """Whether a status of ``status_text`` says that all of the object has effect."""
     return status == IN_FORCE or status.startswith(f"{IN_FORCE}:")
 
 

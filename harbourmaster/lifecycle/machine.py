@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from harbourmaster.lifecycle.steps import Inputs, Rules
 
 
-def overall(states: Collection[str], expected: int) -> str:
+def overall_state(states: Collection[str], expected: int) -> str:
     """The worst of the states; Pending where some of the ``expected`` ones are not there yet.
 
     An empty state is Pending. Unlike Keptn, which never gets past one, a Warning lets pass.
@@ -96,7 +96,7 @@ def _run_checks(
             found = old or ItemStatus(definition_name=definition)
         after.append(found)
         notices += _changes(phase, old, found, inputs)
-    state = overall([item.status for item in after], len(after))
+    state = overall_state([item.status for item in after], len(after))
     if state == FAILED and not rules.is_blocking:
         state = WARNING
     return Step(
@@ -172,7 +172,7 @@ def _deploy_app(version: AppVersion, status: AppVersionStatus, inputs: Inputs) -
         WorkloadState(workload=entry, status=inputs.workloads.get(entry) or PENDING)
         for entry in version.spec.workloads
     )
-    state = overall([each.status for each in found], len(found))
+    state = overall_state([each.status for each in found], len(found))
     return Step(
         status=replace(status, workload_status=found, workload_overall_status=state),
         state=state,

@@ -30,7 +30,7 @@ from harbourmaster.gates.release import (
 from harbourmaster.gates.release import FAILED as HAVE_FAILED
 from harbourmaster.gates.waits import MET, WAITED_KEY, waits_of
 from harbourmaster.gates.workload import workload_of
-from harbourmaster.lifecycle.failed_nodes import live
+from harbourmaster.lifecycle.failed_nodes import unexpired_nodes
 from harbourmaster.lifecycle.model import FAILED, is_generated
 from harbourmaster.lifecycle.phases import PASSED as HAVE_PASSED
 from harbourmaster.lifecycle.workloads import BY_HAND, approval, is_version_of, names_of_pod
@@ -83,7 +83,7 @@ class Permission(Struct, frozen=True, gc=False):
 FREE: Final = Permission()
 
 
-def permission(
+def scheduling_permission(
     pod: CandidatePod,
     find: Callable[[str], WorkloadVersion | None],
     *,
@@ -122,9 +122,9 @@ def _permission(
     has_checks = told != NONE
     if described is None and has_checks:
         return FREE
-    waits = waits_of(pod.annotations)
-    if waits is not None and pod.annotations.get(WAITED_KEY) != MET:
-        shown = _listed([item.text for item in waits.items]) or "its annotation names none"
+    conditions = waits_of(pod.annotations)
+    if conditions is not None and pod.annotations.get(WAITED_KEY) != MET:
+        shown = _listed([item.text for item in conditions.items]) or "its annotation names none"
         return Permission(_cut(f"{_FOR_OBJECTS}{shown}"))
     if described is None or not has_checks:
         return FREE
@@ -166,7 +166,7 @@ def _lack(version: WorkloadVersion | None, described: WorkloadMetadata) -> str:
     return ""
 
 
-def standing(version: WorkloadVersion, *, deadline: float, now: datetime) -> str:
+def state_of_checks(version: WorkloadVersion, *, deadline: float, now: datetime) -> str:
     """The state of the checks before the deployment.
 
     WAITING (to begin, or for nothing of its own), CHECKING, LATE, FAILED or PASSED.
@@ -216,7 +216,7 @@ def is_outdated(message: str, told: str, version: WorkloadVersion, now: datetime
         return told in answered
     if told not in (answered or {PASSED}):
         return False
-    ends = {each.expires for each in live(version, now)}
+    ends = {each.expires for each in unexpired_nodes(version, now)}
     return not ends.issuperset(_UNTIL.findall(message))
 
 
@@ -232,7 +232,7 @@ def avoided_nodes(version: WorkloadVersion, now: datetime, *, told: str = "") ->
         each.name: _answering(
             f"{_cut(each.reason)} on this node before, avoided until {each.expires}", told
         )
-        for each in live(version, now)
+        for each in unexpired_nodes(version, now)
     }
 
 

@@ -122,7 +122,7 @@ def newest_fault(pods: Iterable[TaskPod]) -> TaskFault | None:
     return newest.fault if newest is not None else None
 
 
-def running(status: TaskStatus, fault: TaskFault | None, *, has_no_pod: bool) -> TaskStatus:
+def running_status(status: TaskStatus, fault: TaskFault | None, *, has_no_pod: bool) -> TaskStatus:
     """The status of a task whose Job runs, and has no pod if ``has_no_pod``.
 
     A failure stays until the end: the next attempt may hang, or its pod never start.
@@ -136,7 +136,7 @@ def running(status: TaskStatus, fault: TaskFault | None, *, has_no_pod: bool) ->
     return replace(status, status=PROGRESSING, reason=fault.reason, message=fault.message)
 
 
-def explained(result: JobResult, status: TaskStatus, fault: TaskFault | None) -> JobResult:
+def explain_result(result: JobResult, status: TaskStatus, fault: TaskFault | None) -> JobResult:
     """The result of a Job with its cause: of its pod, or as the status of its task has it."""
     known = status.message if status.status == PROGRESSING else ""
     cause = fault.message if fault is not None else known

@@ -117,7 +117,7 @@ def task_for(
         "apiVersion": API,
         "kind": "KeptnTask",
         "metadata": metadata
-        | inherited(definition.metadata.labels, definition.metadata.annotations),
+        | inherited_metadata(definition.metadata.labels, definition.metadata.annotations),
         "spec": {
             "taskDefinition": definition.metadata.name,
             "context": context_fields(context),
@@ -134,7 +134,7 @@ def task_name(owner_uid: str, check_type: str, definition: str, previous: str = 
     return resource_name(NAME_LIMIT, NAME_LEAST, check_type, definition, suffix)
 
 
-def inherited(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+def inherited_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
     """Labels and annotations for a child; what kubectl noted is about the parent only."""
     kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     parts = {"labels": dict(labels), "annotations": kept}

@@ -47,7 +47,7 @@ def wait_cycles(
     edges: dict[_Workload, list[Collection[_Workload]]] = {}
     for workload, pod in by_workload.items():
         edges[workload] = []
-        for item in pod.waits.items if pod.waits is not None else ():
+        for item in pod.wait_conditions.items if pod.wait_conditions is not None else ():
             if item not in waited_for:
                 report = reports.get(item)
                 is_met = report is not None and report.state == "Met"

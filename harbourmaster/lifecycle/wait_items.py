@@ -78,10 +78,10 @@ class WaitReport(NamedTuple):
     @property
     def text(self) -> str:
         """What is not met, to be read after "waits for"."""
-        return told([item for item in self.items if item.state != "Met"])
+        return items_text([item for item in self.items if item.state != "Met"])
 
 
-def told(items: Iterable[ItemReport]) -> str:
+def items_text(items: Iterable[ItemReport]) -> str:
     """The first of these items with what is wrong with them."""
     found = list(items)
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
@@ -109,7 +109,9 @@ def report_on(
             return _behind(item, obstacle)
     if item.label is not None:
         found = targets.labelled(resource, *item.label)
-        return labelled(item, [not unmet(item, resource, each, targets) for each in found])
+        return report_on_label(
+            item, [not unmet_text(item, resource, each, targets) for each in found]
+        )
     target = targets.named(resource, item.name)
     if target is None:
         if item.is_optional:
@@ -117,14 +119,14 @@ def report_on(
         known = islice(targets.all(resource), _COMPARED if suggests else 0)
         near = did_you_mean(item.name, [each.name for each in known])
         return ItemReport(item.text, "Pending", f"{MISSING}: {near}" if near else MISSING)
-    text = unmet(item, resource, target, targets)
+    text = unmet_text(item, resource, target, targets)
     if not text:
         return ItemReport(item.text, "Met")
     is_blocked = target.is_failed and not item.test and not target.is_ending
     return ItemReport(item.text, "Blocked" if is_blocked else "Pending", text)
 
 
-def unmet(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
+def unmet_text(item: WaitItem, resource: Resource, target: Target, targets: Targets) -> str:
     """Why an object does not have what the item asks; empty where it has.
 
     What a field has is not told: who reads events is perhaps not allowed to read the object.
@@ -151,31 +153,31 @@ def wait_report(
     pod: Pod, reports: Mapping[WaitItem, ItemReport], age: float, cycle: str = ""
 ) -> WaitReport:
     """How the waits of a pod stand; ``age`` is the pod's, and ``cycle`` one that it is part of."""
-    waits = pod.waits
-    if waits is None or pod.has_waited:
+    conditions = pod.wait_conditions
+    if conditions is None or pod.has_waited:
         return WaitReport()
     items = tuple(
         reports.get(each) or ItemReport(each.text, "Unknown", LOOKED_UP.text)
-        for each in waits.items
+        for each in conditions.items
     )
     # What is not known may have been met in time.
     is_known = all(each.state != "Unknown" for each in items)
-    left = waits.timeout - age if waits.timeout and is_known else None
+    left = conditions.timeout - age if conditions.timeout and is_known else None
     is_expired = left is not None and left <= 0
-    limit = f"longer than {format_duration(waits.timeout)} ({TIMEOUT_KEY})"
-    blocked = next((told([each]) for each in items if each.state == "Blocked"), cycle)
-    if waits.faults:
-        blocked = waits.faults[0]
+    limit = f"longer than {format_duration(conditions.timeout)} ({TIMEOUT_KEY})"
+    blocked = next((items_text([each]) for each in items if each.state == "Blocked"), cycle)
+    if conditions.faults:
+        blocked = conditions.faults[0]
     elif pod.annotations.get(WAITED_KEY) == TIMED_OUT:
         blocked = f"it waited {limit}"
     elif all(item.state == "Met" for item in items):
         return WaitReport(items)
-    elif is_expired and waits.on_timeout == "Release":
+    elif is_expired and conditions.on_timeout == "Release":
         return WaitReport(items, is_expired=True)
-    elif is_expired and waits.on_timeout == "Fail":
+    elif is_expired and conditions.on_timeout == "Fail":
         blocked = f"it waited {limit}"
     wait = left if left is not None and left > 0 else None
-    return WaitReport(items, False, blocked, is_expired and not waits.faults, wait)
+    return WaitReport(items, False, blocked, is_expired and not conditions.faults, wait)
 
 
 def _behind(item: WaitItem, obstacle: Obstacle) -> ItemReport:
@@ -186,7 +188,7 @@ def _behind(item: WaitItem, obstacle: Obstacle) -> ItemReport:
     )
 
 
-def labelled(item: WaitItem, met: Collection[bool]) -> ItemReport:
+def report_on_label(item: WaitItem, met: Collection[bool]) -> ItemReport:
     """On an item for pods by their label; ``met``: whether each is as it should. One is enough."""
     if any(met) or (item.is_optional and not met):
         return ItemReport(item.text, "Met")

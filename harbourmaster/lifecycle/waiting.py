@@ -56,7 +56,7 @@ def may_begin(app: AppVersion | None) -> bool:
     return app is not None and state_of(app.status, APP_PRE_EVALUATIONS) in PASSED
 
 
-def obstacle(app: AppVersion | None) -> PhaseNotice | None:
+def app_obstacle(app: AppVersion | None) -> PhaseNotice | None:
     """The notice about an app that blocks its workloads; None while its checks still run."""
     name = APP_PRE_EVALUATIONS.name
     if app is None:
@@ -67,7 +67,7 @@ def obstacle(app: AppVersion | None) -> PhaseNotice | None:
     return None
 
 
-def begun(workload: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
+def with_app_metadata(workload: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
     """The workload's version with what its app hands on; its status is not written yet."""
     status = replace(workload.status, app_context_metadata=app.spec.metadata)
     return replace(workload, status=status)

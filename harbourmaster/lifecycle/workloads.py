@@ -54,7 +54,7 @@ class Names(Struct, frozen=True, gc=False):
     version: str
 
 
-class Wanted(Struct, frozen=True):
+class DesiredWorkload(Struct, frozen=True):
     """A workload as one of its pods wants it; ``since`` is when that pod was created."""
 
     names: Names
@@ -76,7 +76,9 @@ def names_of_pod(metadata: WorkloadMetadata) -> Names:
     return names_of(metadata.app, metadata.workload, metadata.version)
 
 
-def wanted(metadata: WorkloadMetadata, owner: OwnerReference, since: str) -> Wanted:
+def desired_workload(
+    metadata: WorkloadMetadata, owner: OwnerReference, since: str
+) -> DesiredWorkload:
     """The workload of a pod with this description and this owner."""
     names = names_of_pod(metadata)
     spec = WorkloadSpec(
@@ -92,10 +94,10 @@ def wanted(metadata: WorkloadMetadata, owner: OwnerReference, since: str) -> Wan
     plain = OwnerReference(
         api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid
     )
-    return Wanted(names, spec, plain, since)
+    return DesiredWorkload(names, spec, plain, since)
 
 
-def new_workload(wish: Wanted, namespace: str) -> Workload:
+def new_workload(wish: DesiredWorkload, namespace: str) -> Workload:
     """The KeptnWorkload to create."""
     return Workload(
         metadata=Metadata(
@@ -113,7 +115,9 @@ def is_of_pods(workload: Workload) -> bool:
     return any(reference.kind in SUPPORTED for reference in workload.metadata.owner_references)
 
 
-def is_to_follow(workload: Workload, version: WorkloadVersion | None, wish: Wanted) -> bool:
+def is_to_follow(
+    workload: Workload, version: WorkloadVersion | None, wish: DesiredWorkload
+) -> bool:
     """Whether the workload is to become as wanted, unless the pod's owner is superseded.
 
     A missing version is only created that way; otherwise the newer pod decides.
@@ -128,18 +132,18 @@ def is_to_follow(workload: Workload, version: WorkloadVersion | None, wish: Want
     return wish.since > workload.metadata.annotations.get(SINCE_KEY, "")
 
 
-def follow(workload: Workload, wish: Wanted) -> list[dict[str, Any]]:
+def follow_operations(workload: Workload, wish: DesiredWorkload) -> list[dict[str, Any]]:
     """The operations that make the workload as wanted."""
     metadata = workload.metadata
     since = max(wish.since, metadata.annotations.get(SINCE_KEY, ""))
     return [
         {"op": "add", "path": "/spec", "value": wish.spec},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [wish.owner]},
-        *annotated(metadata, SINCE_KEY, since),
+        *annotation_operations(metadata, SINCE_KEY, since),
     ]
 
 
-def annotated(metadata: Metadata, key: str, value: str) -> list[dict[str, Any]]:
+def annotation_operations(metadata: Metadata, key: str, value: str) -> list[dict[str, Any]]:
     """The operations that set one annotation."""
     if not metadata.annotations:
         return [{"op": "add", "path": "/metadata/annotations", "value": {key: value}}]
@@ -207,7 +211,7 @@ def version_of_pod(
     return version
 
 
-def synchronised(version: WorkloadVersion, workload: Workload) -> list[dict[str, Any]]:
+def sync_operations(version: WorkloadVersion, workload: Workload) -> list[dict[str, Any]]:
     """The operations that give the version the workload's spec; none where it has that.
 
     None either where only one of the two was generated, because it could be changed by the other.
@@ -219,7 +223,7 @@ def synchronised(version: WorkloadVersion, workload: Workload) -> list[dict[str,
         return []
     # The owner before stays recorded: its pods are still of this version.
     owners = (*recorded_owners(version), spec.resource_reference.uid)
-    return [{"op": "add", "path": "/spec", "value": spec}, *with_owners(version, owners)]
+    return [{"op": "add", "path": "/spec", "value": spec}, *owner_operations(version, owners)]
 
 
 def recorded_owners(version: WorkloadVersion) -> tuple[str, ...]:
@@ -230,11 +234,11 @@ def recorded_owners(version: WorkloadVersion) -> tuple[str, ...]:
     return tuple(dict.fromkeys(uid for uid in (*listed, current) if uid))
 
 
-def with_owners(version: WorkloadVersion, owners: Sequence[str]) -> list[dict[str, Any]]:
+def owner_operations(version: WorkloadVersion, owners: Sequence[str]) -> list[dict[str, Any]]:
     """The operations that record these owners of the version's pods; of too many, the last."""
     # An owner that is repeated is the newest again.
     kept = list(dict.fromkeys(reversed(owners)))[:MOST_OWNERS]
-    return annotated(version.metadata, OWNERS_KEY, ",".join(reversed(kept)))
+    return annotation_operations(version.metadata, OWNERS_KEY, ",".join(reversed(kept)))
 
 
 def approval(version: WorkloadVersion) -> Approval:

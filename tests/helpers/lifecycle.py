@@ -124,7 +124,7 @@ async def running(client, *names, reconcilers=None, workers=8, **options):
     context = context_of(client, **options)
     jobs = jobs_of(context, reconcilers or names, workers=workers)
     world = Reconcilers(context, jobs)
-    running_caches = (*context.caches.reflectors, context.caches.waits)
+    running_caches = (*context.caches.reflectors, context.caches.wait_watches)
     tasks = [asyncio.create_task(cache.run()) for cache in running_caches]
     try:
         for reflector in context.caches.reflectors:

@@ -26,7 +26,7 @@ class RecordedSignals:
     """
 
     def __init__(self, *, tracing=False, on_told=lambda: None):
-        self.tracing = tracing
+        self.is_tracing = tracing
         self.kept: list[Recorded] = []
         self.on_told = on_told
 
@@ -42,22 +42,22 @@ class RecordedSignals:
         assert f"{phase}{state}" in REASONS
         self._keep(obj, f"{phase}{state}", text, warning)
 
-    def waits(self, about, wait):
+    def report_wait(self, about, wait):
         self.kept.append(
             Recorded(f"{about.kind} {about.name}", wait.reason, wait.text, wait.is_warning, about)
         )
         self.on_told()
 
-    def created(self, obj):
+    def report_created(self, obj):
         self._keep(obj, "created")
 
-    def deprecated(self, obj):
+    def report_deprecated(self, obj):
         self._keep(obj, "deprecated")
 
-    def late(self, version, text):
+    def report_late_checks(self, version, text):
         self._keep(version, "PreCheckDeadlineExceeded", text)
 
-    def completed(self, obj):
+    def report_completed(self, obj):
         self._keep(obj, "completed")
 
     def _keep(self, obj, reason, text="", warning=None):

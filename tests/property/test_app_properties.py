@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.gates.names import app_version_name
 from harbourmaster.lifecycle.apps import (
-    composed,
-    composed_version,
-    deprecated,
+    compose_spec,
+    deprecate_all_phases,
     new_version,
-    plan,
+    plan_app,
     short_name,
+    version_of_workloads,
 )
 from harbourmaster.lifecycle.model import (
     App,
@@ -60,9 +60,11 @@ WORKLOADS = st.dictionaries(NAMES, VERSIONS, max_size=5)
 def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(found, data):
     listed = [workload(name, version) for name, version in found.items()]
     shuffled = data.draw(st.permutations(listed))
-    assert composed(listed) == composed(shuffled)
-    assert composed_version(listed) == composed_version(shuffled)
-    assert {(one.name, one.version) for one in composed(shuffled).workloads} == set(found.items())
+    assert compose_spec(listed) == compose_spec(shuffled)
+    assert version_of_workloads(listed) == version_of_workloads(shuffled)
+    assert {(one.name, one.version) for one in compose_spec(shuffled).workloads} == set(
+        found.items()
+    )
 
 
 @settings(max_examples=cases(500))
@@ -70,8 +72,8 @@ def test_an_app_does_not_depend_on_the_order_in_which_workloads_are_listed(found
 def test_bringing_an_app_up_to_date_twice_changes_nothing(found, before):
     listed = [workload(name, version) for name, version in found.items()]
     entries = tuple(WorkloadEntry(name=name, version=version) for name, version in before)
-    once = composed(listed, AppSpec(version="x", workloads=entries))
-    assert composed(listed, once) == once
+    once = compose_spec(listed, AppSpec(version="x", workloads=entries))
+    assert compose_spec(listed, once) == once
     assert {(one.name, one.version) for one in once.workloads} == set(found.items())
     kept = [name for name, _ in before if name in found]
     assert [one.name for one in once.workloads][: len(set(kept))] == list(dict.fromkeys(kept))
@@ -101,16 +103,18 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
             if name and not versions[name].status.is_finished:
                 status = replace(versions[name].status, status=state)
                 versions[name] = replace(versions[name], status=status)
-        todo = plan(now, data.draw(st.permutations(list(versions.values()))))
+        todo = plan_app(now, data.draw(st.permutations(list(versions.values()))))
         assert not todo.is_blocked
         assert todo.create
         versions[todo.name] = new_version(now, None)
         before = dict(versions)
         for each in todo.deprecate:
             name = each.metadata.name
-            versions[name] = replace(versions[name], status=deprecated(versions[name].status))
+            versions[name] = replace(
+                versions[name], status=deprecate_all_phases(versions[name].status)
+            )
         # Nothing is left to do, and what was finished of other versions stayed.
-        again = plan(now, versions.values())
+        again = plan_app(now, versions.values())
         assert not again.create
         assert again.deprecate == ()
         for name, each in before.items():
@@ -123,5 +127,5 @@ def test_at_the_end_only_the_last_generation_goes_on(history, ends, data):
     # A look by an older generation, as a new leader may have it, ends nothing that is later.
     if last > 1:
         older = app(history[-2], last - 1, current)
-        names = [one.metadata.name for one in plan(older, versions.values()).deprecate]
+        names = [one.metadata.name for one in plan_app(older, versions.values()).deprecate]
         assert app_version_name("shop", history[-1], last) not in names

@@ -243,7 +243,8 @@ async def assert_history(steps):
                 for pod in world.pods.store.values():
                     report = wait_report(pod, world.waits.reports(PROD), 0.0)
                     texts = [
-                        f"{'optional:' * item.is_optional}{item.text}" for item in pod.waits.items
+                        f"{'optional:' * item.is_optional}{item.text}"
+                        for item in pod.wait_conditions.items
                     ]
                     right = all(holds(text, world.objects) for text in texts)
                     assert report.is_over == right, (texts, world.waits.reports(PROD))

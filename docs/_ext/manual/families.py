@@ -21,8 +21,8 @@ from harbourmaster.controller.lifecycle.metrics import (
     DEPLOYMENTS,
     FINISHED,
     KEYS,
+    GaugeValues,
     LifecycleMetrics,
-    Now,
 )
 from harbourmaster.controller.placement.metrics import PlacementMetrics, PlacementStates
 from harbourmaster.controller.rescheduling.metrics import ReschedulingMetrics
@@ -82,11 +82,11 @@ def cluster_families() -> list[Metric]:
 class Lifecycle:
     """What the lifecycle's metrics look at: one of each kind."""
 
-    def now(self) -> Now:
+    def read_gauges(self) -> GaugeValues:
         """All that is at work."""
         deployments = {kind: {labels: 1.0} for kind, labels in DEPLOYMENTS.items()}
         active = {kind: {labels: 1} for kind, labels in KEYS.items()}
-        return Now(active, deployments, deployments, 1)
+        return GaugeValues(active, deployments, deployments, 1)
 
     def exists(self, _anchor: object) -> bool:
         """Whether it is still there."""
@@ -98,7 +98,7 @@ def lifecycle_families() -> list[Metric]:
     metrics = LifecycleMetrics(registry := CollectorRegistry())
     metrics.lead(Lifecycle())
     for kind, labels in FINISHED.items():
-        metrics.finished(kind, labels, 1.0, (kind, "prod/one"))
+        metrics.count_finished(kind, labels, 1.0, (kind, "prod/one"))
     return own_families(registry)
 
 

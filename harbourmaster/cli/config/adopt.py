@@ -18,8 +18,8 @@ from harbourmaster.cli.live.reader import raise_unusable
 from harbourmaster.kube.errors import ApiError
 from harbourmaster.lifecycle.keptn_config import (
     ADOPTS,
-    chosen,
-    standing,
+    choose_config,
+    status_text,
     waits_for_adoption,
 )
 from harbourmaster.lifecycle.model import Config
@@ -46,11 +46,11 @@ async def _adopt(arguments: Arguments, client: Client) -> int:
     try:
         places = (home, *(await live.known_settings()).lifecycle.definition_namespaces)
         configs = await live.items(KEPTN_CONFIGS, Decoder(Config).decode)
-        choice = chosen(configs, places)
+        choice = choose_config(configs, places)
         if arguments.config is None:
             waiting = [config for config in configs if waits_for_adoption(config, choice, places)]
             for config in waiting:
-                say(f"{config.metadata.key}: {standing(config, choice, places)}")
+                say(f"{config.metadata.key}: {status_text(config, choice, places)}")
             return LEFT if waiting else DONE
         namespace, name = subject_of(arguments, arguments.config, client.connection.namespace)
         key = f"{namespace}/{name}"

@@ -132,7 +132,11 @@ async def live_waits(
 
 
 def _items(pods: Iterable[Pod]) -> list[WaitItem]:
-    return list(dict.fromkeys(item for pod in pods if pod.waits for item in pod.waits.items))
+    return list(
+        dict.fromkeys(
+            item for pod in pods if pod.wait_conditions for item in pod.wait_conditions.items
+        )
+    )
 
 
 async def _read(

@@ -39,7 +39,7 @@ from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.gate_verdict import pre_checks, wait_of
 from harbourmaster.lifecycle.gated_pods import decode_whole
 from harbourmaster.lifecycle.model import FAILED
-from harbourmaster.lifecycle.waiting import app_version_of, obstacle
+from harbourmaster.lifecycle.waiting import app_obstacle, app_version_of
 from harbourmaster.lifecycle.workloads import names_of_pod, version_of_pod
 from harbourmaster.policies.compiled import compile_policy
 from harbourmaster.policies.model import CLUSTER_POLICY
@@ -112,7 +112,7 @@ def stuck_pod(raw: msgspec.Raw) -> StuckPod | None:
         is_annotated=whole.has_annotations,
         is_owned=metadata.controller is not None,
         workload=workload,
-        is_told=bool(whole.refusal or whole.told),
+        is_told=bool(whole.refusal or whole.checks_state),
         failure=_unknown("its workload and version are not known yet") if is_open else "",
     )
 
@@ -148,7 +148,7 @@ def _failure_of(version: WorkloadVersion | None, app: AppVersion | None) -> str:
     if version is None:
         return ""
     wait = wait_of(version, "")
-    if wait.code == "waits-for-app" and app is not None and obstacle(app) is not None:
+    if wait.code == "waits-for-app" and app is not None and app_obstacle(app) is not None:
         return f"a check of its app failed: {(pre_checks(app) or wait).reason}"
     has_failed = version.status.status == FAILED and wait.code != "waits-for-owner"
     if has_failed or wait.code == "checks-failed":

@@ -29,7 +29,7 @@ from harbourmaster.cli.migrate.model import (
 from harbourmaster.cli.migrate.overlay import MARK, MIGRATED
 from harbourmaster.controller.exposure.plain import gauge_name
 from harbourmaster.controller.settings import ControllerSettings
-from harbourmaster.lifecycle.keptn_config import chosen, waits_for_adoption
+from harbourmaster.lifecycle.keptn_config import choose_config, waits_for_adoption
 from harbourmaster.lifecycle.model import Config, TaskDefinition
 from harbourmaster.registration.settings import EXCLUDED_NAMESPACES
 from harbourmaster.webhook.checked_objects import review_object
@@ -156,7 +156,7 @@ def _namespaces(pods: Webhook) -> tuple[str, str]:
 
 def config_findings(configs: Sequence[Config], namespaces: Sequence[str]) -> Iterator[Judged]:
     """Report KeptnConfigs that Keptn reads but we ignore; ``namespaces`` begin with ours."""
-    choice = chosen(configs, namespaces)
+    choice = choose_config(configs, namespaces)
     for config in configs:
         if waits_for_adoption(config, choice, namespaces):
             own, command = config.metadata, None

@@ -25,7 +25,7 @@ from harbourmaster.gates.metadata import OPT_IN, OPT_IN_KEY
 from harbourmaster.gates.owners import supported_owner, workload_above
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.kube.errors import ForbiddenError
-from harbourmaster.lifecycle.apps import composed_version, is_managed, version_of
+from harbourmaster.lifecycle.apps import is_managed, version_of, version_of_workloads
 from harbourmaster.lifecycle.model import App, AppVersion, Checks, Workload, WorkloadVersion
 from harbourmaster.lifecycle.workloads import names_of_pod
 from harbourmaster.webhook.shadow import CONFIG_MAP, MORE, Difference, report_in
@@ -125,7 +125,7 @@ def _of_apps(stored: Stored) -> Iterator[Difference]:
             for workload in stored.workloads
             if (workload.metadata.namespace, workload.spec.app) == (namespace, name)
         ]
-        ours = composed_version(members) if members and is_managed(app) else app.spec.version
+        ours = version_of_workloads(members) if members and is_managed(app) else app.spec.version
         if ours != app.spec.version:
             yield Difference(
                 "KeptnApp", namespace, name, "spec.version", STORED, ours, app.spec.version

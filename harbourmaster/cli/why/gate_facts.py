@@ -270,7 +270,7 @@ def template_pod(
         labels=metadata.labels,
         has_annotations=True,
         gates=(GATE,),
-        waits=waits_of(metadata.annotations),
+        wait_conditions=waits_of(metadata.annotations),
     )
 
 

@@ -228,7 +228,7 @@ def _gate(question: _Question, inputs: AdmissionInputs) -> Section | None:
         return Section(name="gate", state="unknown", code="unread", summary=text, step=step)
     pod = wanted or Pod(namespace=subject.namespace)
     facts = Facts()
-    if pod.waits is not None:
+    if pod.wait_conditions is not None:
         others = map(_subject, filter(is_asked_about, question.files))
         pods = [made(each) for each in others if each.namespace == subject.namespace]
         objects = Objects(question.files, subject.namespace)

@@ -61,7 +61,7 @@ def planned(
         return "namespace-excluded", "note", text
     space = snapshot.namespace(namespace)
     has_gates = f"Namespace {namespace}" in given or (space is not None and space.has_gates)
-    waits = wanted.waits if wanted is not None else None
+    waits = wanted.wait_conditions if wanted is not None else None
     if wanted is not None and waits is not None:
         told = waits_told(waits, Engine(snapshot, inputs.settings), namespace)
         if not told:

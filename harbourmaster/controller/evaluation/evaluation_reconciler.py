@@ -154,7 +154,7 @@ class EvaluationReconciler:
                     part for part in ("retryCount exceeded", summarize_unmet(after)) if part
                 )
                 signals.emit(written, "ReconcileEvaluation", "ReconcileTimeout", text)
-            signals.completed(written)
+            signals.report_completed(written)
         elif after.tries == before.tries and self._definition(found) is not None:
             known = {each.message for each in before.results.values()}
             for key, result in after.results.items():

@@ -17,7 +17,7 @@ from harbourmaster.lifecycle.extender import (
     read_filter,
     read_preemption,
 )
-from harbourmaster.lifecycle.scheduling import permission
+from harbourmaster.lifecycle.scheduling import scheduling_permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class Answers:
             return failed(verb, UNKNOWN, str(error))
 
     def _answer(self, question: FilterQuestion | PreemptionQuestion) -> SchedulerAnswer:
-        given = permission(
+        given = scheduling_permission(
             question.pod,
             self._find,
             deadline=self._deadline,

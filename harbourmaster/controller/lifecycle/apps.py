@@ -20,7 +20,7 @@ from harbourmaster.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from harbourmaster.lifecycle.apps import deprecated, new_version, plan
+from harbourmaster.lifecycle.apps import deprecate_all_phases, new_version, plan_app
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import AppContext, AppVersion, CurrentVersion
 
@@ -68,7 +68,7 @@ class AppReconciler:
 
     async def _see_to(self, app: App) -> float | None:
         namespace, name = app.metadata.namespace, app.metadata.name
-        todo = plan(app, self._versions.by_index(BY_APP, (namespace, name)))
+        todo = plan_app(app, self._versions.by_index(BY_APP, (namespace, name)))
         if not is_name(todo.name):
             text = f'"{todo.name}" is not a valid object name: change the version'
             self._signals.emit(app, "CreateAppVersion", "Failed", text)
@@ -105,12 +105,12 @@ class AppReconciler:
             version = await create(self._client, APP_VERSIONS, wish, namespace)
         except AlreadyExistsError:
             found = await fetch(self._client, APP_VERSIONS, AppVersion, todo.name, namespace)
-            return found is not None and not plan(app, [found]).is_blocked
-        self._signals.created(version)
+            return found is not None and not plan_app(app, [found]).is_blocked
+        self._signals.report_created(version)
         return True
 
     async def _deprecate(self, app: App, version: AppVersion) -> None:
-        status = deprecated(version.status)
+        status = deprecate_all_phases(version.status)
         try:
             await write_status(self._client, APP_VERSIONS, version.metadata, status)
         except NotFoundError:
@@ -118,4 +118,4 @@ class AppReconciler:
         except ForbiddenError as error:
             self._signals.emit(app, "DeprecateAppVersion", "Failed", error.message)
             raise
-        self._signals.deprecated(structs.replace(version, status=status))
+        self._signals.report_deprecated(structs.replace(version, status=status))

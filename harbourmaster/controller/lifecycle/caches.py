@@ -170,7 +170,7 @@ class LifecycleCaches(Caches):
             },
             field_selector=PENDING_PODS,
         )
-        self.waits = WaitWatches(client, self.pods, kinds_to_wait_for, metrics)
+        self.wait_watches = WaitWatches(client, self.pods, kinds_to_wait_for, metrics)
         self.pod_faults = TaskPods(self.jobs.store)
         self.task_pods = self.cache(
             resources.PODS,

@@ -114,7 +114,7 @@ class Children:
                 previous = name if present is not None else previous
             else:
                 child = _DECODERS[phase.kind](stored)
-                self._context.signals.created(child)
+                self._context.signals.report_created(child)
                 self._tell_ignored(version, phase.kind, creation.definition)
                 return Child(name, state_of(child))
         raise AssertionError("the last attempt returns or raises")

@@ -9,9 +9,9 @@ from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.kube.errors import NotFoundError
 from harbourmaster.lifecycle.keptn_config import (
     IN_FORCE,
-    chosen,
-    is_right,
-    standing,
+    choose_config,
+    is_in_force,
+    status_text,
     waits_for_adoption,
 )
 
@@ -35,7 +35,7 @@ class ConfigReconciler:
         del keys
         choice = self._chosen()
         for found in list(self._store.values()):
-            if standing(found, choice, self._namespaces) != found.status:
+            if status_text(found, choice, self._namespaces) != found.status:
                 yield found.metadata.key
 
     async def reconcile(self, key: str) -> None:
@@ -44,7 +44,7 @@ class ConfigReconciler:
         if found is None:
             return
         choice = self._chosen()
-        status = standing(found, choice, self._namespaces)
+        status = status_text(found, choice, self._namespaces)
         if status == found.status:
             return
         try:
@@ -54,9 +54,9 @@ class ConfigReconciler:
         # Only after a new status: once for each reason, however often the object is read.
         is_told = found is choice.first or found is choice.counts
         is_told |= waits_for_adoption(found, choice, self._namespaces)
-        if is_told and not is_right(status):
+        if is_told and not is_in_force(status):
             text = status.removeprefix(f"{IN_FORCE}, but ")
             self._context.signals.emit(found, "ReconcileConfig", "Failed", text, warning=True)
 
     def _chosen(self) -> ChosenConfig:
-        return chosen(self._store.values(), self._namespaces)
+        return choose_config(self._store.values(), self._namespaces)

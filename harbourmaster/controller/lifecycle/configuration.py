@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harbourmaster.lifecycle.keptn_config import LifecycleConfiguration, chosen, configured
+from harbourmaster.lifecycle.keptn_config import (
+    LifecycleConfiguration,
+    choose_config,
+    read_configuration,
+)
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -38,8 +42,8 @@ class ConfigurationHolder:
         self._listeners.append(listener)
 
     def _refresh(self, _keys: frozenset[str]) -> None:
-        found = chosen(self._store.values(), self._namespaces).counts
-        configuration, problems = configured(found)
+        found = choose_config(self._store.values(), self._namespaces).counts
+        configuration, problems = read_configuration(found)
         if configuration == self._current:
             return
         self._current = configuration

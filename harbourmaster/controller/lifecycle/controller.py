@@ -17,9 +17,12 @@ from harbourmaster.controller.lifecycle.configuration import ConfigurationHolder
 from harbourmaster.controller.lifecycle.context import Context
 from harbourmaster.controller.lifecycle.creation_requests import CreationRequestReconciler
 from harbourmaster.controller.lifecycle.failed_nodes import FailedNodeReconciler
-from harbourmaster.controller.lifecycle.measures import Measures
+from harbourmaster.controller.lifecycle.metric_values import MetricValues
 from harbourmaster.controller.lifecycle.metrics import LifecycleMetrics
-from harbourmaster.controller.lifecycle.mistakes import of_definitions, of_pods
+from harbourmaster.controller.lifecycle.mistakes import (
+    report_definition_mistakes,
+    report_pod_mistakes,
+)
 from harbourmaster.controller.lifecycle.pods import GatedPodReconciler
 from harbourmaster.controller.lifecycle.signals import Channels, Signals
 from harbourmaster.controller.lifecycle.task_definitions import TaskDefinitionReconciler
@@ -48,8 +51,8 @@ RECONCILERS: Final[Mapping[str, Callable[[Context], Reconciler]]] = {
     watches.WORKLOAD_VERSIONS: WorkloadVersionReconciler,
     watches.TASKS: TaskReconciler,
     watches.EVALUATIONS: EvaluationReconciler,
-    watches.EVALUATION_DEFINITIONS: of_definitions,
-    watches.MISTAKES: of_pods,
+    watches.EVALUATION_DEFINITIONS: report_definition_mistakes,
+    watches.MISTAKES: report_pod_mistakes,
     watches.FAILED_NODES: FailedNodeReconciler,
     watches.WAIT_EVENTS: WaitEventReconciler,
 }
@@ -86,7 +89,7 @@ def start(runtime: Runtime) -> Runnables:
 
     # Before any controller, so that every listener of a KeptnConfig finds what it says.
     configuration = ConfigurationHolder(caches, namespaces)
-    keptn_metrics, measures = LifecycleMetrics(metrics.registry), Measures(caches)
+    keptn_metrics, measures = LifecycleMetrics(metrics.registry), MetricValues(caches)
     channels = Channels(
         client,
         configuration,
@@ -137,7 +140,7 @@ def start(runtime: Runtime) -> Runnables:
     extender = start_extender(runtime, caches.workload_versions)
     return Runnables(
         controllers=(*by_name.values(), *extender.controllers),
-        background=(channels.run, caches.waits.run, *extender.background),
+        background=(channels.run, caches.wait_watches.run, *extender.background),
         on_leading=(note_leading,),
         shared_caches=caches.shared(_SHARED),
     )

@@ -19,7 +19,13 @@ from harbourmaster.controller.lifecycle.writes import (
 )
 from harbourmaster.kube.errors import ForbiddenError, GoneError, InvalidError
 from harbourmaster.kube.reading import readable
-from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, change, is_managed, new_app
+from harbourmaster.lifecycle.apps import (
+    APP_TYPE_KEY,
+    SINGLE_SERVICE,
+    change_operations,
+    is_managed,
+    new_app,
+)
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import App, Workload
 
@@ -98,9 +104,9 @@ class CreationRequestReconciler:
         if app is None:
             wish = new_app(name, namespace, request.metadata.annotations, workloads)
             app = await create(self._client, APPS, wish, namespace)
-            self._context.signals.created(app)
+            self._context.signals.report_created(app)
             return
-        operations = change(app, workloads)
+        operations = change_operations(app, workloads)
         if operations:
             await patch_object(self._client, APPS, app.metadata, operations)
 

@@ -21,12 +21,12 @@ from harbourmaster.kube.reading import log_skipped, readable
 from harbourmaster.lifecycle.failed_nodes import (
     CLEAR_KEY,
     NodeFailure,
-    expiry,
     is_clear_wanted,
-    recorded,
+    nodes_to_record,
+    seconds_to_expiry,
 )
 from harbourmaster.lifecycle.model import FAILED, WorkloadVersion
-from harbourmaster.lifecycle.workloads import annotated
+from harbourmaster.lifecycle.workloads import annotation_operations
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -76,16 +76,16 @@ class FailedNodeReconciler:
         try:
             failures = [*self._of_pods(version), *await self._of_tasks(version)]
             now = self._now()
-            nodes = recorded(version, failures, seconds=self._seconds, now=now)
+            nodes = nodes_to_record(version, failures, seconds=self._seconds, now=now)
             if nodes != version.status.failed_nodes:
                 version = await self._record(version, nodes)
             if is_clear_wanted(version):
-                operations = annotated(version.metadata, CLEAR_KEY, format_rfc3339(now))
+                operations = annotation_operations(version.metadata, CLEAR_KEY, format_rfc3339(now))
                 await self._patched(version.metadata, operations)
         except NotFoundError:
             # Deleted meanwhile; the watch brings it.
             return None
-        return expiry(nodes, now)
+        return seconds_to_expiry(nodes, now)
 
     def _of_pods(self, version: WorkloadVersion) -> Iterator[NodeFailure]:
         if self._started is None:

@@ -90,7 +90,7 @@ DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 _NAMES: Final = {APP: "apps", WORKLOAD: "workloads", TASK: "tasks", EVALUATION: "evaluations"}
 
 
-class Now(Struct, frozen=True):
+class GaugeValues(Struct, frozen=True):
     """The state of the caches; label values in the order of KEYS and DEPLOYMENTS."""
 
     active: Mapping[str, Mapping[tuple[str, ...], int]]
@@ -100,14 +100,14 @@ class Now(Struct, frozen=True):
     durations: Mapping[str, Mapping[tuple[str, ...], float]]
     """Seconds from the start to the end, for the same."""
     gated_pods: int
-    waits: Mapping[str, int] = {}
+    waiting_pods: Mapping[str, int] = {}
     """Pods that wait for objects, by PENDING and BLOCKED."""
 
 
 class GaugeSource(Protocol):
     """Where the gauges and the existing objects come from."""
 
-    def now(self) -> Now:
+    def read_gauges(self) -> GaugeValues:
         """The current values."""
 
     def exists(self, anchor: tuple[str, str]) -> bool:
@@ -151,15 +151,15 @@ class LifecycleMetrics(Collector):
         """Show the state of ``source`` from now on; None if another replica leads."""
         self._source = source
 
-    def cloud_event(self, outcome: str) -> None:
+    def count_cloud_event(self, outcome: str) -> None:
         """Count a CloudEvent."""
         self._cloud_events.labels(outcome).inc()
 
-    def late(self) -> None:
+    def count_late_checks(self) -> None:
         """Count a workload version whose checks are late."""
         self._late.inc()
 
-    def finished(
+    def count_finished(
         self, kind: str, labels: tuple[str, ...], seconds: float, anchor: tuple[str, str]
     ) -> None:
         """Count an object that has ended after ``seconds``; its series goes with ``anchor``."""
@@ -198,7 +198,7 @@ class LifecycleMetrics(Collector):
         )
         running.add_metric((_SCOPE_NAME,), 1)
         yield running
-        yield from _of_caches(self._source.now() if self._source is not None else _NOTHING)
+        yield from _of_caches(self._source.read_gauges() if self._source is not None else _NOTHING)
 
     def _counts(self, kind: str, labels: tuple[str, ...]) -> Metric:
         family = CounterMetricFamily(
@@ -225,10 +225,10 @@ def _oldest_of_largest_namespace(found: Mapping[tuple[str, ...], _Series]) -> tu
     return next(labels for labels, each in found.items() if sizes[each.namespace] == largest)
 
 
-_NOTHING: Final = Now({}, {}, {}, 0)
+_NOTHING: Final = GaugeValues({}, {}, {}, 0)
 
 
-def _of_caches(now: Now) -> Iterable[Metric]:
+def _of_caches(now: GaugeValues) -> Iterable[Metric]:
     for kind, labels in KEYS.items():
         yield _gauge(
             f"keptn_{kind}_active", f"How many {_NAMES[kind]} run.", labels, now.active.get(kind)
@@ -251,10 +251,10 @@ def _of_caches(now: Now) -> Iterable[Metric]:
         "Pods that wait behind our gate or in their scheduler.",
         value=now.gated_pods,
     )
-    waits = GaugeMetricFamily(POD_WAITS, "Pods that wait for objects.", labels=("state",))
+    waiting_pods = GaugeMetricFamily(POD_WAITS, "Pods that wait for objects.", labels=("state",))
     for state in (PENDING, BLOCKED):
-        waits.add_metric((state,), now.waits.get(state, 0))
-    yield waits
+        waiting_pods.add_metric((state,), now.waiting_pods.get(state, 0))
+    yield waiting_pods
 
 
 def _gauge(

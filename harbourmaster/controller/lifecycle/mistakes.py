@@ -63,7 +63,7 @@ class MistakeReconciler(Generic[T]):
                 self._signals.emit(about, mistake.phase, mistake.state, mistake.text, warning=True)
 
 
-def of_definitions(context: Context) -> MistakeReconciler[EvaluationDefinition]:
+def report_definition_mistakes(context: Context) -> MistakeReconciler[EvaluationDefinition]:
     """On targets of KeptnEvaluationDefinitions that cannot be parsed."""
 
     def find(found: EvaluationDefinition) -> list[Obstacle]:
@@ -74,7 +74,7 @@ def of_definitions(context: Context) -> MistakeReconciler[EvaluationDefinition]:
     return MistakeReconciler(context, context.caches.evaluation_definitions, find)
 
 
-def of_pods(context: Context) -> MistakeReconciler[Pod]:
+def report_pod_mistakes(context: Context) -> MistakeReconciler[Pod]:
     """On keys and owners of unbound pods in namespaces with gates."""
 
     def find(pod: Pod) -> list[Obstacle]:

@@ -125,7 +125,7 @@ class LiveOwner(Struct, frozen=True, gc=False):
 _decode: Final = msgspec.json.Decoder(LiveOwner).decode
 
 
-async def inherited(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:
+async def inherited_metadata(client: Client, namespace: str, owner: OwnerReference) -> Keys | None:
     """The metadata that pods of this owner inherit; None where there is nothing to inherit from.
 
     Raises OwnerGoneError, ApiError.

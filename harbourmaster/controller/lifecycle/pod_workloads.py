@@ -16,7 +16,7 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.api.resources import APP_CREATION_REQUESTS, APPS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle.owners import is_superseded
 from harbourmaster.controller.lifecycle.writes import (
-    Written,
+    WrittenObjects,
     create,
     fetch,
     is_end_of_namespace,
@@ -24,7 +24,7 @@ from harbourmaster.controller.lifecycle.writes import (
 )
 from harbourmaster.gates.owners import REPLICA_SET
 from harbourmaster.kube.errors import AlreadyExistsError, ForbiddenError, InvalidError
-from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks
+from harbourmaster.lifecycle.apps import APP_TYPE_KEY, SINGLE_SERVICE, lacks_workload
 from harbourmaster.lifecycle.functions import is_name
 from harbourmaster.lifecycle.model import (
     App,
@@ -35,16 +35,16 @@ from harbourmaster.lifecycle.model import (
 )
 from harbourmaster.lifecycle.workloads import (
     BY_HAND,
-    follow,
+    desired_workload,
+    follow_operations,
     is_by_hand,
     is_to_follow,
     is_version_of,
     names_of_pod,
     new_workload,
+    owner_operations,
     recorded_owners,
     version_of_pod,
-    wanted,
-    with_owners,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from harbourmaster.gates.workload import WorkloadMetadata
     from harbourmaster.kube.errors import ApiError
     from harbourmaster.lifecycle.gated_pods import Pod
-    from harbourmaster.lifecycle.workloads import Names, Wanted
+    from harbourmaster.lifecycle.workloads import DesiredWorkload, Names
 
 T = TypeVar("T")
 
@@ -93,8 +93,10 @@ class PodWorkloads:
         self._client = context.client
         self._signals = context.signals
         self._apps = caches.apps.store
-        self._workloads: Written[Workload] = Written(caches.workloads.store)
-        self._versions: Written[WorkloadVersion] = Written(caches.workload_versions.store)
+        self._workloads: WrittenObjects[Workload] = WrittenObjects(caches.workloads.store)
+        self._versions: WrittenObjects[WorkloadVersion] = WrittenObjects(
+            caches.workload_versions.store
+        )
         # By key of a version: the time until which its workload is not given to it again.
         self._turns: dict[str, float] = {}
         self._requests = caches.creation_requests.store
@@ -113,7 +115,7 @@ class PodWorkloads:
 
         Calls for pods of one workload must not overlap. Raises ObstacleError, ApiError.
         """
-        wish = wanted(described, owner, pod.creation_timestamp)
+        wish = desired_workload(described, owner, pod.creation_timestamp)
         _check(wish.names)
         workload = await self._workload(pod, wish)
         if workload.metadata.deletion_timestamp:
@@ -156,7 +158,7 @@ class PodWorkloads:
         )
         return await is_superseded(self._client, pod, owner)
 
-    async def _workload(self, pod: Pod, wish: Wanted) -> Workload:
+    async def _workload(self, pod: Pod, wish: DesiredWorkload) -> Workload:
         namespace, name = pod.namespace, wish.names.workload
         key = f"{namespace}/{name}"
         found = self._workloads.get(key)
@@ -170,11 +172,11 @@ class PodWorkloads:
             if found is None:
                 raise
         else:
-            self._signals.created(found)
+            self._signals.report_created(found)
         self._workloads.put(key, found)
         return found
 
-    def _is_turn(self, pod: Pod, wish: Wanted) -> bool:
+    def _is_turn(self, pod: Pod, wish: DesiredWorkload) -> bool:
         """Whether the workload may be given to a version that was not created yet.
 
         Two versions that cannot be created would otherwise take it from each other forever.
@@ -183,15 +185,17 @@ class PodWorkloads:
         self._turns = {key: until for key, until in self._turns.items() if until > now}
         return _turn(pod, wish) not in self._turns
 
-    async def _follow(self, workload: Workload, wish: Wanted) -> Workload:
-        answer = await self._patched(WORKLOADS, workload.metadata, follow(workload, wish))
+    async def _follow(self, workload: Workload, wish: DesiredWorkload) -> Workload:
+        answer = await self._patched(
+            WORKLOADS, workload.metadata, follow_operations(workload, wish)
+        )
         found = msgspec.json.decode(answer, type=Workload)
         self._workloads.put(workload.metadata.key, found)
         return found
 
     async def _record(self, version: WorkloadVersion, owner: OwnerReference) -> WorkloadVersion:
         """Record one more owner of the version's pods."""
-        operations = with_owners(version, (*recorded_owners(version), owner.uid))
+        operations = owner_operations(version, (*recorded_owners(version), owner.uid))
         answer = await self._patched(WORKLOAD_VERSIONS, version.metadata, operations)
         found = msgspec.json.decode(answer, type=WorkloadVersion)
         self._versions.put(version.metadata.key, found)
@@ -204,15 +208,15 @@ class PodWorkloads:
         return await _attempt(UPDATE_WORKLOAD, patching, again=True)
 
     async def _request(
-        self, pod: Pod, workload: Workload, wish: Wanted, described: WorkloadMetadata
+        self, pod: Pod, workload: Workload, wish: DesiredWorkload, described: WorkloadMetadata
     ) -> None:
         """Request the app if it is missing, or if we manage it and it lacks the workload."""
         name, namespace = wish.names.app, pod.namespace
         key = f"{namespace}/{name}"
-        if not lacks(self._apps.get(key), workload) or key in self._requests:
+        if not lacks_workload(self._apps.get(key), workload) or key in self._requests:
             return
         # Read live: the watch may bring the end of a request before its result.
-        if not lacks(await fetch(self._client, APPS, App, name, namespace), workload):
+        if not lacks_workload(await fetch(self._client, APPS, App, name, namespace), workload):
             return
         single = {APP_TYPE_KEY: SINGLE_SERVICE} if described.is_single_service else {}
         request = AppCreationRequest(
@@ -223,7 +227,7 @@ class PodWorkloads:
         with contextlib.suppress(AlreadyExistsError):
             await _attempt(CREATE_REQUEST, making)
 
-    def _check_version(self, pod: Pod, workload: Workload, wish: Wanted) -> None:
+    def _check_version(self, pod: Pod, workload: Workload, wish: DesiredWorkload) -> None:
         """Reject a name that belongs to another version or workload: one of them must change."""
         version = self._versions.get(f"{pod.namespace}/{wish.names.version}")
         if version is None or version.metadata.deletion_timestamp:
@@ -240,7 +244,7 @@ class PodWorkloads:
             raise ObstacleError(Obstacle(CREATE_VERSION, FAILED, text))
 
 
-def _turn(pod: Pod, wish: Wanted) -> str:
+def _turn(pod: Pod, wish: DesiredWorkload) -> str:
     return f"{pod.namespace}/{wish.names.version}"
 
 

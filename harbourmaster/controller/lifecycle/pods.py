@@ -19,14 +19,14 @@ from harbourmaster.api.durations import format_duration
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import PODS
 from harbourmaster.api.times import parse_rfc3339
-from harbourmaster.controller.lifecycle.nudges import Nudges
-from harbourmaster.controller.lifecycle.owners import OwnerGoneError, inherited
+from harbourmaster.controller.lifecycle.owners import OwnerGoneError, inherited_metadata
 from harbourmaster.controller.lifecycle.pod_workloads import (
     PATIENCE,
     Obstacle,
     ObstacleError,
     PodWorkloads,
 )
+from harbourmaster.controller.lifecycle.scheduler_wakeups import SchedulerWakeups
 from harbourmaster.controller.lifecycle.signals import Reference
 from harbourmaster.controller.lifecycle.writes import is_end_of_namespace
 from harbourmaster.gates.inheritance import inherit, own
@@ -97,7 +97,7 @@ class GatedPodReconciler:
         self._client = context.client
         self._pods = context.caches.pods.store
         self._workloads = PodWorkloads(context)
-        self._nudges = Nudges(context)
+        self._nudges = SchedulerWakeups(context)
         self._decode = partial(decode_pod, scheduler=context.scheduler.of_pods)
         self._wake = wake
         # Workloads that are being reconciled, with the keys of the pods that wait for that.
@@ -170,7 +170,7 @@ class GatedPodReconciler:
 
     async def _waits(self, pod: Pod) -> WaitReport:
         """How its waits stand; what follows from their time-out is done."""
-        waits = pod.waits
+        waits = pod.wait_conditions
         if waits is None:
             return WaitReport()
         age = (self._context.now() - parse_rfc3339(pod.creation_timestamp)).total_seconds()
@@ -179,7 +179,7 @@ class GatedPodReconciler:
             # As it is marked, if the watch is behind.
             marked = {**pod.annotations, WAITED_KEY: TIMED_OUT}
             pod = replace(pod, annotations=marked)
-        report = wait_report(pod, self._context.caches.waits.reports(pod.namespace), age)
+        report = wait_report(pod, self._context.caches.wait_watches.reports(pod.namespace), age)
         is_marked = pod.annotations.get(WAITED_KEY) == TIMED_OUT
         if report.is_expired and not is_told and not is_marked:
             on_timeout = waits.on_timeout
@@ -253,7 +253,7 @@ class GatedPodReconciler:
             # The pod usually goes with its owner.
             self._orphaned(live, f"its owner {error} is gone")
             return LOOK_AGAIN
-        if tracking is None and pod.waits is not None:
+        if tracking is None and pod.wait_conditions is not None:
             await self._patch(live, _completion(live, {CHECKS_KEY: NONE}))
             return None
         if tracking is None:
@@ -265,7 +265,7 @@ class GatedPodReconciler:
             text = f"no container {tracking.missing_container}, so the version is a hash"
             self._tell(live, Obstacle("CreateWorkload", "ContainerMissing", text))
         added = tracking.annotations
-        if live.told == NONE:
+        if live.checks_state == NONE:
             added = {**added, CHECKS_KEY: WAITING}
         await self._patch(live, _completion(live, added))
         return None
@@ -276,13 +276,13 @@ class GatedPodReconciler:
         metadata = Metadata(pod.annotations, pod.labels)
         if owner is None or metadata.get(REMOVED_KEY):
             return None
-        if pod.waits is not None and not self._context.has_gates(pod.namespace):
+        if pod.wait_conditions is not None and not self._context.has_gates(pod.namespace):
             return None
         from_tag = self._context.settings.version_from_tag
         found = own(metadata, lambda: containers, version_from_tag=from_tag)
         if found is not None:
             return found
-        parent = await inherited(self._client, pod.namespace, owner)
+        parent = await inherited_metadata(self._client, pod.namespace, owner)
         if parent is None:
             return None
         return inherit(metadata, parent, lambda: containers, version_from_tag=from_tag)

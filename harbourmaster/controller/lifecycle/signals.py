@@ -15,7 +15,7 @@ from msgspec import Struct
 from harbourmaster.api import resources
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import Resource
-from harbourmaster.controller.lifecycle.measures import Endings
+from harbourmaster.controller.lifecycle.metric_values import EndingCounter
 from harbourmaster.controller.lifecycle.span_maker import SpanMaker
 from harbourmaster.controller.objects import reference
 from harbourmaster.kube.event_series import Allowance
@@ -88,7 +88,7 @@ class Channels:
             on_outcome=lambda outcome: metrics.events.labels(outcome).inc(),
         )
         self.cloud_events = CloudEventSender(
-            lambda: configuration.current.cloud_events_endpoint, lifecycle_metrics.cloud_event
+            lambda: configuration.current.cloud_events_endpoint, lifecycle_metrics.count_cloud_event
         )
         self.tracer = PhaseTracer(
             lambda: configuration.current.collector_url,
@@ -157,11 +157,11 @@ class Signals:
         self._channels = channels
         self._vocabulary = vocabulary
         self._spans = SpanMaker(caches, channels.tracer, channels.now)
-        self._endings = Endings(channels.metrics)
+        self._endings = EndingCounter(channels.metrics)
         self.log = get_logger("signals")
 
     @property
-    def tracing(self) -> bool:
+    def is_tracing(self) -> bool:
         """Whether objects are given trace ids now."""
         return self._spans.is_on
 
@@ -182,12 +182,12 @@ class Signals:
         type (``warning``) have defaults by state. Several lines of text become one. What
         ``is_minor`` gives no event (keptn-spec 5.1).
         """
-        self._spans.phase(obj, phase, state, is_warning=bool(warning))
+        self._spans.record_phase_state(obj, phase, state, is_warning=bool(warning))
         found = events.events_of(phase, state, _one_line(text), self._vocabulary, warning=warning)
         self._send(obj, phase, found, is_minor=is_minor)
 
     @_harmless
-    def waits(self, about: ObjectReference, wait: GateWait) -> None:
+    def report_wait(self, about: ObjectReference, wait: GateWait) -> None:
         """Report to users why a pod waits; ``about`` is the pod or an owner. No CloudEvent."""
         command = f"harbourmaster why {about.kind.lower()} {about.name} -n {about.namespace}"
         note, identity = f"{_one_line(wait.text)}; run {command}", wait.identity
@@ -195,32 +195,32 @@ class Signals:
         self._channels.events.emit(about, kind, wait.reason, note, ACTION, identity=identity)
 
     @_harmless
-    def created(self, obj: HasMetadata) -> None:
+    def report_created(self, obj: HasMetadata) -> None:
         """Report that we have created ``obj``."""
         reason = f"Create{type(obj).__name__}"
         self._send(obj, reason, events.documented_event(reason, self._vocabulary))
 
     @_harmless
-    def deprecated(self, obj: model.Version) -> None:
+    def report_deprecated(self, obj: model.Version) -> None:
         """Report that ``obj`` is superseded; it has its new status."""
-        self._spans.deprecated(obj)
+        self._spans.record_deprecation(obj)
         found = events.documented_event(events.DEPRECATED, self._vocabulary)
         self._send(obj, events.DEPRECATED, found)
 
     @_harmless
-    def late(self, version: model.WorkloadVersion, text: str) -> None:
+    def report_late_checks(self, version: model.WorkloadVersion, text: str) -> None:
         """Report and count that the checks before a deployment exceeded their deadline."""
-        self._channels.metrics.late()
+        self._channels.metrics.count_late_checks()
         self.emit(version, events.DEADLINE, events.EXCEEDED, text)
 
     @_harmless
-    def completed(self, obj: Finishable) -> None:
+    def report_completed(self, obj: Finishable) -> None:
         """Report that ``obj`` has ended; it has its final status.
 
         To be called once, by the writer of that status. Only versions have an event of their end.
         """
-        self._endings.note(obj)
-        self._spans.ended(obj)
+        self._endings.count(obj)
+        self._spans.record_end(obj)
         if isinstance(obj, model.Version):
             is_app = isinstance(obj, model.AppVersion)
             has_failed = obj.status.status == model.FAILED

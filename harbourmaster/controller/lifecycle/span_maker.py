@@ -76,7 +76,7 @@ class SpanMaker:
             return self._ids_of_child(obj).carrier
         return {}
 
-    def phase(self, obj: object, phase: str, state: str, *, is_warning: bool) -> None:
+    def record_phase_state(self, obj: object, phase: str, state: str, *, is_warning: bool) -> None:
         """Note the state of a phase, if ``obj`` is a version."""
         if not self.is_on:
             return
@@ -90,7 +90,7 @@ class SpanMaker:
             begin = self._begun.take(key) or _begin(obj)
             self._record_phase(obj, phase, (begin, now), has_failed=state == FAILED)
 
-    def ended(self, obj: Finishable) -> None:
+    def record_end(self, obj: Finishable) -> None:
         """Note that a version, task or evaluation has ended."""
         if not self.is_on or not self._ended.add(obj.metadata.uid, None):
             return
@@ -117,11 +117,11 @@ class SpanMaker:
             )
         )
 
-    def deprecated(self, obj: Version) -> None:
+    def record_deprecation(self, obj: Version) -> None:
         """Note that a version is superseded, which ends it if it was unfinished."""
         end = _seconds(obj.status.end_time)
         if not end or end >= self._now().timestamp() - _JUST_NOW:
-            self.ended(obj)
+            self.record_end(obj)
 
     def _record_phase(
         self, obj: Version, phase: str, period: tuple[float, float], *, has_failed: bool

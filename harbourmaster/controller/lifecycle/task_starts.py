@@ -72,7 +72,7 @@ Step: TypeAlias = StartedTask | TaskWait | Unusable
 """Unusable: it can never run."""
 
 
-class Starter:
+class TaskStarter:
     """Gives tasks their Jobs."""
 
     def __init__(self, context: Context) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from harbourmaster.api.patches import JsonPatch
 from harbourmaster.api.resources import JOBS, TASKS
 from harbourmaster.api.times import format_rfc3339
-from harbourmaster.controller.lifecycle.task_starts import StartedTask, Starter, TaskWait
+from harbourmaster.controller.lifecycle.task_starts import StartedTask, TaskStarter, TaskWait
 from harbourmaster.controller.lifecycle.writes import write_status
 from harbourmaster.controller.objects import OwnWrites
 from harbourmaster.kube.errors import ForbiddenError, InvalidError, NotFoundError, one_line
@@ -48,7 +48,7 @@ class TaskReconciler:
         self._caches = context.caches
         self._signals = context.signals
         self._now = context.now
-        self._starter = Starter(context)
+        self._starter = TaskStarter(context)
         self._pods = context.caches.pod_faults
         self._written = OwnWrites()
         # By key of a task: since when its Job is seen without a pod.
@@ -95,7 +95,7 @@ class TaskReconciler:
                 return None
             self._without_pod[key] = since
             return max(_LOOK_AGAIN, (now - since).total_seconds())
-        result = task_pods.explained(outcome, task.status, fault)
+        result = task_pods.explain_result(outcome, task.status, fault)
         await self._finish(task, result, job.metadata.name)
         return None
 
@@ -183,7 +183,7 @@ class TaskReconciler:
         has_no_pod: bool = False,
     ) -> TaskStatus:
         """Report that the Job runs, and what is wrong with its pod; returns the status."""
-        status = task_pods.running(task.status, fault, has_no_pod=has_no_pod)
+        status = task_pods.running_status(task.status, fault, has_no_pod=has_no_pod)
         status = replace(
             status,
             job_name=job,
@@ -227,7 +227,7 @@ class TaskReconciler:
         )
         await self._write(task, status)
         # The watch event of this write wakes the task, and its Job gets a time to live.
-        self._signals.completed(replace(task, status=status))
+        self._signals.report_completed(replace(task, status=status))
 
     async def _write(self, task: Task, status: TaskStatus) -> bytes:
         written = await write_status(self._client, TASKS, task.metadata, status)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 V = TypeVar("V", AppVersion, WorkloadVersion)
 
 
-class Versions(Generic[V]):
+class PhaseRunner(Generic[V]):
     """The versions of one kind, as their reconciler sees them."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Versions(Generic[V]):
         for notice in outcome.notices:
             self._tell(written, notice)
         if written.status.is_finished:
-            self._context.signals.completed(written)
+            self._context.signals.report_completed(written)
         return written
 
     async def _patched(self, version: V, path: str, value: object, subresource: str | None) -> V:
@@ -221,7 +221,7 @@ class Versions(Generic[V]):
             is_blocking=configuration.block_deployment,
             has_promotion=self._context.settings.promotion_tasks,
             observability_timeout=configuration.observability_timeout,
-            carrier=phase_carrier if self._context.signals.tracing else None,
+            carrier=phase_carrier if self._context.signals.is_tracing else None,
         )
 
 
@@ -242,7 +242,7 @@ class AppVersionReconciler:
     def __init__(self, context: Context) -> None:
         caches = context.caches
         self._workloads = caches.workload_versions.store
-        self._versions = Versions(context, APP_VERSIONS, caches.app_versions, AppVersion)
+        self._versions = PhaseRunner(context, APP_VERSIONS, caches.app_versions, AppVersion)
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterator[str]:
         """Those of the keys whose version is unfinished."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harbourmaster.api.metadata import OwnerReference
     from harbourmaster.api.resources import Resource
     from harbourmaster.controller.lifecycle.context import Context
-    from harbourmaster.lifecycle.gate_waits import GateWait, Told
+    from harbourmaster.lifecycle.gate_waits import GateWait, ReportedWait
     from harbourmaster.lifecycle.gated_pods import Pod
     from harbourmaster.lifecycle.model import WorkloadVersion
 
@@ -49,7 +49,7 @@ class WaitEventReconciler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._caches = context.caches
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, ReportedWait] = {}
         self._free_at = 0.0
 
     def map_changes(self, keys: Iterable[str] | None) -> Iterable[str]:
@@ -70,7 +70,7 @@ class WaitEventReconciler:
             about, pod = subjects[step.due]
             if pod is not None and pod.has_checks and HELD_BY_KEY not in pod.annotations:
                 await self._annotate(pod, key.partition("/")[2])
-            self._context.signals.waits(about, wait)
+            self._context.signals.report_wait(about, wait)
             self._free_at = clock() + INTERVAL
         self._told.pop(key, None)
         if step.told is not None:
@@ -87,11 +87,11 @@ class WaitEventReconciler:
         if first is None or (version is None and first.has_checks):
             return None, {}, EventStep()
         facts = self._facts(version) if version is not None else Facts()
-        if first.waits is not None:
-            items = caches.waits.explained(first)
+        if first.wait_conditions is not None:
+            items = caches.wait_watches.explained(first)
             # Pods that are about to go are in no cycle, and they are many at once.
             is_open = any(item.state != "Met" for item in items.values())
-            cycles = caches.waits.cycles(namespace) if is_open else {}
+            cycles = caches.wait_watches.cycles(namespace) if is_open else {}
             cycle = cycles.get(workload_of_pod(first), "")
             facts = replace(facts, items=items, cycle=cycle)
         wait = gate_wait(gate_report(first, facts, context.settings.wait_rules, context.now()))

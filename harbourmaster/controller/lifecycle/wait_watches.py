@@ -23,10 +23,10 @@ from harbourmaster.lifecycle.wait_items import (
     NAMED,
     ItemReport,
     Obstacle,
-    labelled,
     report_on,
+    report_on_label,
     resources_of,
-    unmet,
+    unmet_text,
 )
 from harbourmaster.lifecycle.wait_targets import SERVICE_LABEL, Target, target_of
 
@@ -129,7 +129,7 @@ class WaitWatches:
     def explained(self, pod: Pod) -> Mapping[WaitItem, ItemReport]:
         """The same of a pod for people: the first missing objects with what may be meant."""
         known = self.reports(pod.namespace)
-        items = pod.waits.items if pod.waits is not None else ()
+        items = pod.wait_conditions.items if pod.wait_conditions is not None else ()
         found = {item: known[item] for item in items if item in known}
         missing = (each for each, report in found.items() if report.text == MISSING)
         targets = WatchedTargets(self, pod.namespace)
@@ -315,9 +315,9 @@ class WaitWatches:
                 pod = cache.store.get(key)
                 found.pop(key, None)
                 if pod is not None and pod.labels.get(item.label[0]) == item.label[1]:
-                    found[key] = not unmet(item, resources.PODS, pod, targets)
+                    found[key] = not unmet_text(item, resources.PODS, pod, targets)
             if targets.obstacle(resources.PODS) is None:
-                report = labelled(item, found.values())
+                report = report_on_label(item, found.values())
         report = report or report_on(item, self._kinds, targets)
         before = self._reports[namespace].get(item)
         self._reports[namespace][item] = report

@@ -144,8 +144,8 @@ class Watches:
         self._on(caches.pods, WAIT_EVENTS, self._versions_of_gated)
         self._on(caches.workload_versions, WAIT_EVENTS, lambda keys: keys)
         self._on(caches.app_versions, WAIT_EVENTS, self._waiting_for_app)
-        caches.waits.subscribe(self._wake(GATES, lambda keys: keys))
-        caches.waits.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
+        caches.wait_watches.subscribe(self._wake(GATES, lambda keys: keys))
+        caches.wait_watches.subscribe(self._wake(WAIT_EVENTS, self._versions_of_gated))
         if caches.started_pods is not None:
             self._on(caches.started_pods, FAILED_NODES, self._versions_of_pods)
 

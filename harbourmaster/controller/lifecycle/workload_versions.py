@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Final
 from harbourmaster.api.resources import DAEMON_SETS, REPLICA_SETS, STATEFUL_SETS, WORKLOAD_VERSIONS
 from harbourmaster.controller.lifecycle.caches import BY_APP, BY_OWNER, BY_UID, BY_WORKLOAD
 from harbourmaster.controller.lifecycle.owners import decode_owner
-from harbourmaster.controller.lifecycle.versions import Versions
+from harbourmaster.controller.lifecycle.versions import PhaseRunner
 from harbourmaster.gates.owners import DAEMON_SET, REPLICA_SET, ROLLOUT, STATEFUL_SET
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.lifecycle.failed_nodes import inheriting
+from harbourmaster.lifecycle.failed_nodes import with_inherited_nodes
 from harbourmaster.lifecycle.model import WorkloadVersion
 from harbourmaster.lifecycle.phases import WORKLOAD_DEPLOY
 from harbourmaster.lifecycle.steps import Inputs, PhaseNotice
-from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
+from harbourmaster.lifecycle.waiting import (
+    app_obstacle,
+    app_version_of,
+    may_begin,
+    trace_of,
+    with_app_metadata,
+)
 from harbourmaster.lifecycle.workloads import Rollout, is_deployed, recorded_owners
 
 if TYPE_CHECKING:
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 _HEALTHY: Final = "Healthy"
 
 
-class Deployed:
+class DeploymentCheck:
     """Finds out from the owners of pods whether a version is deployed."""
 
     def __init__(self, context: Context) -> None:
@@ -176,8 +182,8 @@ class WorkloadVersionReconciler:
         self._context = context
         self._signals = context.signals
         self._app_versions = caches.app_versions.store
-        self._deployed = Deployed(context)
-        self._versions = Versions(
+        self._deployed = DeploymentCheck(context)
+        self._versions = PhaseRunner(
             context, WORKLOAD_VERSIONS, caches.workload_versions, WorkloadVersion
         )
 
@@ -192,13 +198,13 @@ class WorkloadVersionReconciler:
             return None
         if not version.status.current_phase:
             app = self._app_version(version)
-            told = None if may_begin(app) else obstacle(app)
+            told = None if may_begin(app) else app_obstacle(app)
             cause = app.metadata.uid if app is not None else ""
             self._versions.tell_once(version, _APP, told, cause)
             if app is None or not may_begin(app):
                 await self._versions.note_waiting(version)
                 return None
-            version = self._inheriting(begun(await self._traced(version, app), app))
+            version = self._inheriting(with_app_metadata(await self._traced(version, app), app))
         return await self._versions.advance(version, Inputs(), partial(self._look, version))
 
     def _app_version(self, version: WorkloadVersion) -> AppVersion | None:
@@ -215,12 +221,12 @@ class WorkloadVersionReconciler:
             BY_WORKLOAD, (namespace, spec.workload_name)
         )
         before = next((each for each in others if each.spec.version == spec.previous_version), None)
-        return inheriting(version, before, self._context.now())
+        return with_inherited_nodes(version, before, self._context.now())
 
     async def _traced(self, version: WorkloadVersion, app: AppVersion) -> WorkloadVersion:
         """The version with the trace of its app in its spec, if there is one."""
         trace = trace_of(app)
-        if not self._signals.tracing or version.spec.trace_id or not trace:
+        if not self._signals.is_tracing or version.spec.trace_id or not trace:
             return version
         return await self._versions.patch(version, "/spec/traceId", trace)
 

@@ -27,7 +27,7 @@ from harbourmaster.lifecycle.workloads import (
     is_of_pods,
     is_version_of,
     new_version,
-    synchronised,
+    sync_operations,
     version_of,
 )
 
@@ -104,7 +104,7 @@ class WorkloadReconciler:
             metadata = version.metadata
             await self._client.delete(WORKLOAD_VERSIONS, name, metadata.namespace, uid=metadata.uid)
             return LOOK_AGAIN
-        operations = synchronised(version, workload)
+        operations = sync_operations(version, workload)
         if operations:
             await patch_object(self._client, WORKLOAD_VERSIONS, version.metadata, operations)
         if workload.status.current_version != spec.version:
@@ -120,7 +120,7 @@ class WorkloadReconciler:
             version = await create(self._client, WORKLOAD_VERSIONS, wish, namespace)
         except AlreadyExistsError:
             return await fetch(self._client, WORKLOAD_VERSIONS, WorkloadVersion, name, namespace)
-        self._signals.created(version)
+        self._signals.report_created(version)
         return version
 
     def _failed(self, workload: Workload, text: str) -> None:

@@ -116,7 +116,7 @@ async def fetch(
     return msgspec.json.decode(answer, type=kind)
 
 
-class Written(Generic[T]):
+class WrittenObjects(Generic[T]):
     """A store together with our own writes that its watch has not brought yet.
 
     Otherwise each of a thousand pods would create what the first one has just created.

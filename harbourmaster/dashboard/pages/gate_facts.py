@@ -64,7 +64,7 @@ class GateFactsReader:
             version = self._find(WORKLOAD_VERSIONS, key)
             apps = self._apps.get((namespace, version.spec.app), ()) if version is not None else ()
             facts = with_version(facts, version, apps, self._find)
-        if pod.waits is not None and waits is not None:
+        if pod.wait_conditions is not None and waits is not None:
             cycle = waits.cycles(namespace).get(workload_of_pod(pod), "")
             facts = replace(facts, cycle=cycle)
         return facts

@@ -9,17 +9,17 @@ from harbourmaster.api.metadata import Metadata, OwnerReference
 from harbourmaster.gates.names import app_version_name, generation_hash, workload_name
 from harbourmaster.lifecycle import apps
 from harbourmaster.lifecycle.apps import (
-    change,
-    composed,
-    composed_version,
-    deprecated,
+    change_operations,
+    compose_spec,
+    deprecate_all_phases,
     is_managed,
-    lacks,
+    lacks_workload,
     new_app,
     new_version,
-    plan,
+    plan_app,
     short_name,
     version_of,
+    version_of_workloads,
 )
 from harbourmaster.lifecycle.model import (
     App,
@@ -79,7 +79,7 @@ def workload(name, text, app="shop"):
 
 
 def deprecates(now, *versions):
-    return [one.metadata.name for one in plan(now, versions).deprecate]
+    return [one.metadata.name for one in plan_app(now, versions).deprecate]
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def deprecates(now, *versions):
 )
 def test_each_generation_has_its_version(generation, name):
     assert version_of(app(generation=generation)) == name
-    todo = plan(app(generation=generation), [])
+    todo = plan_app(app(generation=generation), [])
     assert (todo.name, todo.create, todo.is_blocked, todo.deprecate) == (name, True, False, ())
-    todo = plan(app(generation=generation), [version(generation=generation)])
+    todo = plan_app(app(generation=generation), [version(generation=generation)])
     assert (todo.create, todo.is_blocked) == (False, False)
 
 
 def test_a_version_of_a_former_app_is_in_the_way():
-    todo = plan(app(), [version(uid="a-0")])
+    todo = plan_app(app(), [version(uid="a-0")])
     assert (todo.create, todo.is_blocked) == (False, True)
     # So is one that a person made, or that lost its owner.
-    assert plan(app(), [version(uid="")]).is_blocked
+    assert plan_app(app(), [version(uid="")]).is_blocked
 
 
 @pytest.mark.parametrize("status", ["Pending", "Progressing", "Succeeded", "Failed", "Warning"])
@@ -145,7 +145,7 @@ def test_an_app_of_many_generations_hashes_only_the_latest_ones(monkeypatch):
 
 
 def test_all_states_end_and_the_phase_stays():
-    found = plain(deprecated(version().status))
+    found = plain(deprecate_all_phases(version().status))
     assert found.pop("currentPhase") == "AppDeploy"
     assert set(found.values()) == {"Deprecated"}
     assert len(found) == 7
@@ -209,8 +209,8 @@ def test_a_version_has_the_context_of_its_moment(current, previous):
     ],
 )
 def test_the_version_of_an_app_of_workloads(workloads, expected):
-    assert composed_version(workloads) == expected
-    assert composed_version(workloads[::-1]) == expected
+    assert version_of_workloads(workloads) == expected
+    assert version_of_workloads(workloads[::-1]) == expected
 
 
 def entries(spec):
@@ -224,10 +224,10 @@ def test_what_was_listed_keeps_its_place():
         workloads=tuple(WorkloadEntry(name=name, version="0") for name in ("c", "gone", "a", "c")),
     )
     now = [workload(f"shop-{name}", "1") for name in "abc"]
-    found = composed(now, before)
+    found = compose_spec(now, before)
     assert entries(found) == [("c", "1"), ("a", "1"), ("b", "1")]
     assert found.revision == 4
-    assert entries(composed(now)) == [("a", "1"), ("b", "1"), ("c", "1")]
+    assert entries(compose_spec(now)) == [("a", "1"), ("b", "1"), ("c", "1")]
 
 
 def test_an_app_is_changed_only_where_it_differs():
@@ -235,8 +235,8 @@ def test_an_app_is_changed_only_where_it_differs():
     made = new_app("shop", "prod", {"keptn.sh/app-type": "single-service"}, now)
     assert is_managed(made)
     assert made.metadata.annotations == {"keptn.sh/app-type": "single-service"}
-    assert change(made, now) == []
-    operations = change(made, now[:1])
+    assert change_operations(made, now) == []
+    operations = change_operations(made, now[:1])
     after = jsonpatch.apply_patch(plain(made), plain(operations))
     assert after["spec"] == {"version": "1", "workloads": [{"name": "a", "version": "1"}]}
 
@@ -244,11 +244,13 @@ def test_an_app_is_changed_only_where_it_differs():
 def test_which_app_lacks_a_workload():
     found = workload("shop-a", "1")
     managed = new_app("shop", "prod", {}, [found])
-    assert lacks(None, found)
-    assert not lacks(managed, found)
-    assert lacks(managed, workload("shop-a", "2"))
-    assert lacks(managed, workload("shop-b", "1"))
-    assert not lacks(replace(managed, metadata=Metadata(name="shop")), workload("shop-b", "1"))
+    assert lacks_workload(None, found)
+    assert not lacks_workload(managed, found)
+    assert lacks_workload(managed, workload("shop-a", "2"))
+    assert lacks_workload(managed, workload("shop-b", "1"))
+    assert not lacks_workload(
+        replace(managed, metadata=Metadata(name="shop")), workload("shop-b", "1")
+    )
 
 
 @pytest.mark.parametrize("name", ["w", "w-x", "a-w", "w" * 63, "a" * 63])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from harbourmaster.api.metadata import NO_OVERRIDE, Metadata
 from harbourmaster.evaluation.metric_status import question_hash
 from harbourmaster.evaluation.model import Metric, MetricSpec, MetricStatus, ProviderName
-from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected, facts_in
+from harbourmaster.lifecycle.check_facts import Facts, check_reports, expected_checks, facts_in
 from harbourmaster.lifecycle.model import (
     AppVersionStatus,
     Evaluation,
@@ -340,7 +340,7 @@ def test_an_interval_that_nobody_can_read_is_the_one_that_is_used_instead():
 
 
 def test_a_pod_names_its_checks_before_there_is_a_version():
-    (found,) = expected(("warm",), "task", "WorkloadPreDeployTasks")
+    (found,) = expected_checks(("warm",), "task", "WorkloadPreDeployTasks")
     assert (found.name, found.state, found.is_open) == ("warm", "Pending", True)
 
 

@@ -13,12 +13,12 @@ from harbourmaster.lifecycle.failed_nodes import (
     MOST,
     NodeFailure,
     Start,
-    expiry,
-    inheriting,
     is_clear_wanted,
-    live,
-    recorded,
+    nodes_to_record,
+    seconds_to_expiry,
     start_failure,
+    unexpired_nodes,
+    with_inherited_nodes,
 )
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
 from helpers.lifecycle_objects import metadata, workload_version
@@ -44,7 +44,7 @@ def failure(name="n1", *, ago=60.0, reason="pod failed"):
 
 
 def record(found, *failures, seconds=HOUR):
-    return recorded(found, failures, seconds=seconds, now=NOW)
+    return nodes_to_record(found, failures, seconds=seconds, now=NOW)
 
 
 def test_a_failure_counts_from_its_own_time():
@@ -93,17 +93,17 @@ def test_what_failed_before_it_was_cleared_comes_not_back():
 
 
 def test_how_long_nodes_count():
-    assert expiry((), NOW) is None
-    assert expiry((node(minutes=2), node("n2", minutes=1)), NOW) == 60.0
-    assert expiry((node(minutes=-1),), NOW) == 0.0
-    assert live(version(node("n1", minutes=0), node("n2")), NOW) == (node("n2"),)
+    assert seconds_to_expiry((), NOW) is None
+    assert seconds_to_expiry((node(minutes=2), node("n2", minutes=1)), NOW) == 60.0
+    assert seconds_to_expiry((node(minutes=-1),), NOW) == 0.0
+    assert unexpired_nodes(version(node("n1", minutes=0), node("n2")), NOW) == (node("n2"),)
 
 
 def test_a_version_begins_with_the_nodes_of_the_one_before():
-    found = inheriting(version(), version(node("old", minutes=0), node("n2")), NOW)
+    found = with_inherited_nodes(version(), version(node("old", minutes=0), node("n2")), NOW)
     assert found.status.failed_nodes == (node("n2"),)
-    assert inheriting(version(), None, NOW) == version()
-    assert inheriting(version(), version(), NOW) == version()
+    assert with_inherited_nodes(version(), None, NOW) == version()
+    assert with_inherited_nodes(version(), version(), NOW) == version()
 
 
 BEGUN = format_rfc3339(NOW)

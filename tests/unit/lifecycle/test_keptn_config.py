@@ -9,10 +9,10 @@ from harbourmaster.lifecycle.keptn_config import (
     ADOPTS,
     ChosenConfig,
     LifecycleConfiguration,
-    chosen,
-    configured,
-    is_right,
-    standing,
+    choose_config,
+    is_in_force,
+    read_configuration,
+    status_text,
 )
 from harbourmaster.lifecycle.model import Config
 
@@ -46,7 +46,7 @@ FOREIGN = config("foreign", "prod", created="2025-01-01T00:00:00Z", blockDeploym
 )
 def test_one_counts_whatever_the_order(configs, counts):
     for order in itertools.permutations(configs):
-        assert chosen(order, NAMESPACES) == ChosenConfig(counts, counts)
+        assert choose_config(order, NAMESPACES) == ChosenConfig(counts, counts)
 
 
 def test_all_fields_are_taken_over():
@@ -57,7 +57,7 @@ def test_all_fields_are_taken_over():
         blockDeployment=False,
         observabilityTimeout="1m30s",
     )
-    assert configured(found) == (
+    assert read_configuration(found) == (
         LifecycleConfiguration(
             block_deployment=False,
             creation_request_timeout=40.0,
@@ -70,13 +70,15 @@ def test_all_fields_are_taken_over():
 
 
 def test_without_one_the_defaults_are_in_force():
-    assert configured(None) == (LifecycleConfiguration(), ())
-    assert configured(config()) == (LifecycleConfiguration(), ())
+    assert read_configuration(None) == (LifecycleConfiguration(), ())
+    assert read_configuration(config()) == (LifecycleConfiguration(), ())
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 10**9])
 def test_no_time_for_apps_is_a_time(seconds):
-    configuration, problems = configured(config(keptnAppCreationRequestTimeoutSeconds=seconds))
+    configuration, problems = read_configuration(
+        config(keptnAppCreationRequestTimeoutSeconds=seconds)
+    )
     assert (configuration.creation_request_timeout, problems) == (float(seconds), ())
 
 
@@ -128,68 +130,68 @@ def test_no_time_for_apps_is_a_time(seconds):
 )
 def test_what_makes_no_sense_has_its_default_and_is_said(spec, problem):
     found = config(blockDeployment=False, **spec)
-    configuration, problems = configured(found)
+    configuration, problems = read_configuration(found)
     assert configuration == LifecycleConfiguration(block_deployment=False)
     assert problems == (problem,)
-    status = standing(found, ChosenConfig(found, found), NAMESPACES)
+    status = status_text(found, ChosenConfig(found, found), NAMESPACES)
     assert status == f"in force, but {problem}"
-    assert not is_right(status)
+    assert not is_in_force(status)
 
 
 def test_all_problems_are_said():
     found = config(keptnAppCreationRequestTimeoutSeconds=-1, observabilityTimeout="x")
-    assert len(configured(found)[1]) == 2
-    assert standing(found, ChosenConfig(found, found), NAMESPACES).count("; ") == 3
+    assert len(read_configuration(found)[1]) == 2
+    assert status_text(found, ChosenConfig(found, found), NAMESPACES).count("; ") == 3
 
 
 def test_each_one_is_told_where_it_stands():
     choice = ChosenConfig(OWN, OWN)
-    assert standing(OWN, choice, NAMESPACES) == "in force"
-    assert is_right("in force")
-    assert standing(ELSEWHERE, choice, NAMESPACES) == "not in force: harbour/own comes first"
-    assert standing(FOREIGN, choice, NAMESPACES) == (
+    assert status_text(OWN, choice, NAMESPACES) == "in force"
+    assert is_in_force("in force")
+    assert status_text(ELSEWHERE, choice, NAMESPACES) == "not in force: harbour/own comes first"
+    assert status_text(FOREIGN, choice, NAMESPACES) == (
         "not in force: outside harbour and keptn-system it counts only after an administrator "
         "runs harbourmaster config adopt prod/foreign"
     )
 
 
 def statuses(*configs):
-    choice = chosen(configs, NAMESPACES)
-    return [standing(config, choice, NAMESPACES) for config in configs]
+    choice = choose_config(configs, NAMESPACES)
+    return [status_text(config, choice, NAMESPACES) for config in configs]
 
 
 def test_one_that_an_administrator_adopts_counts_instead_of_the_adopting_one():
     adopting = config("adopted", adopts="prod/foreign", observabilityTimeout="x")
     other = config("other", "prod", created="2024-01-01T00:00:00Z")
-    choice = chosen([other, FOREIGN, adopting, ELSEWHERE], NAMESPACES)
-    assert configured(choice.counts)[0] == LifecycleConfiguration(block_deployment=False)
+    choice = choose_config([other, FOREIGN, adopting, ELSEWHERE], NAMESPACES)
+    assert read_configuration(choice.counts)[0] == LifecycleConfiguration(block_deployment=False)
     assert statuses(FOREIGN, adopting, ELSEWHERE, other)[:3] == [
         "in force",
         "in force: it adopts prod/foreign",
         "not in force: harbour/adopted comes first",
     ]
-    assert is_right("in force: it adopts prod/foreign")
-    assert "config adopt prod/other" in standing(other, choice, NAMESPACES)
+    assert is_in_force("in force: it adopts prod/foreign")
+    assert "config adopt prod/other" in status_text(other, choice, NAMESPACES)
 
 
 def test_without_the_adopted_one_the_defaults_apply():
     adopting = config("adopted", adopts="prod/absent", blockDeployment=False)
-    assert chosen([adopting, FOREIGN, ELSEWHERE], NAMESPACES).counts is None
+    assert choose_config([adopting, FOREIGN, ELSEWHERE], NAMESPACES).counts is None
     (status,) = statuses(adopting)
     assert status == "not in force: it adopts prod/absent, which does not exist; the defaults apply"
-    assert not is_right(status)
+    assert not is_in_force(status)
 
 
 @pytest.mark.claim("R15")
 @pytest.mark.parametrize("namespace", ["keptn-system", "prod"])
 def test_nobody_else_can_adopt(namespace):
     foreign = config("a", namespace, adopts="prod/foreign", observabilityTimeout="1m")
-    assert chosen([foreign, FOREIGN], NAMESPACES).counts is not FOREIGN
+    assert choose_config([foreign, FOREIGN], NAMESPACES).counts is not FOREIGN
 
 
 def test_one_of_ours_that_is_older_comes_before_an_adoption():
     adopting = config("adopted", created="2026-03-02T00:00:00Z", adopts="prod/foreign")
-    assert chosen([adopting, FOREIGN, OWN], NAMESPACES) == ChosenConfig(OWN, OWN)
+    assert choose_config([adopting, FOREIGN, OWN], NAMESPACES) == ChosenConfig(OWN, OWN)
 
 
 def test_one_may_adopt_itself():

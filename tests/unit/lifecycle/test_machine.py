@@ -5,7 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.lifecycle.machine import advance, overall
+from harbourmaster.lifecycle.machine import advance, overall_state
 from harbourmaster.lifecycle.model import AppVersionStatus, ItemStatus, WorkloadEntry
 from harbourmaster.lifecycle.steps import Inputs, Rules
 from harbourmaster.lifecycle.tracing import phase_carrier
@@ -290,11 +290,11 @@ def test_each_phase_keeps_its_trace_only_where_there_are_traces():
 )
 def test_the_worst_state_counts_whatever_the_order(states, result):
     for order in itertools.permutations(states):
-        assert overall(order, len(order)) == result
+        assert overall_state(order, len(order)) == result
 
 
 def test_what_is_not_there_yet_is_waited_for():
-    assert overall(["Succeeded"], 2) == "Pending"
-    assert overall(["Failed"], 2) == "Failed"
-    assert overall(["Progressing"], 2) == "Progressing"
-    assert overall([], 1) == "Pending"
+    assert overall_state(["Succeeded"], 2) == "Pending"
+    assert overall_state(["Failed"], 2) == "Failed"
+    assert overall_state(["Progressing"], 2) == "Progressing"
+    assert overall_state([], 1) == "Pending"

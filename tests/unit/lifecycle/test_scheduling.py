@@ -30,8 +30,8 @@ from harbourmaster.lifecycle.scheduling import (
     is_outdated,
     is_refusal,
     names_checks,
-    permission,
-    standing,
+    scheduling_permission,
+    state_of_checks,
 )
 from helpers.generated_by import owner
 
@@ -73,7 +73,7 @@ def version(**status):
 
 def asked(found, pod=POD, deadline=300.0, now=NOW):
     stored = {f"prod/{NAME}": found}
-    return permission(pod, stored.get, deadline=deadline, now=now)
+    return scheduling_permission(pod, stored.get, deadline=deadline, now=now)
 
 
 def test_a_pod_without_keptn_metadata_passes_unfiltered():
@@ -111,19 +111,25 @@ def test_a_version_that_is_being_deleted_lets_nobody_go():
 def test_who_waits_in_a_scheduler_that_is_not_ours_hears_so(found):
     stored = {f"prod/{NAME}": found}
     pod = replace(POD, scheduler="gatekeeper")
-    answer = permission(pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler")
+    answer = scheduling_permission(
+        pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
+    )
     assert answer.is_foreign
     assert answer.refusal.startswith(
         "waits in gatekeeper, but the controller handles pods of keptn-scheduler: "
     )
-    assert not permission(pod, stored.get, deadline=300, now=NOW, scheduler="gatekeeper").is_foreign
+    assert not scheduling_permission(
+        pod, stored.get, deadline=300, now=NOW, scheduler="gatekeeper"
+    ).is_foreign
 
 
 @pytest.mark.parametrize("pod", [POD, CandidatePod(namespace="prod")])
 def test_who_may_run_does_whatever_the_scheduler(pod):
     stored = {f"prod/{NAME}": version(**PASSED)}
     pod = replace(pod, scheduler="gatekeeper")
-    answer = permission(pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler")
+    answer = scheduling_permission(
+        pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
+    )
     assert answer == Permission()
 
 
@@ -153,7 +159,9 @@ def test_no_text_grows_with_what_people_write(case):
     # It is sent once for each node.
     found, pod = long_ones()[case]
     stored = {f"prod/{NAME}": found}
-    answer = permission(pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler")
+    answer = scheduling_permission(
+        pod, stored.get, deadline=300, now=NOW, scheduler="keptn-scheduler"
+    )
     for text in (answer.refusal, *answer.avoided.values()):
         assert len(text) < MOST_TEXT + 100
     assert answer != Permission()
@@ -330,8 +338,10 @@ def test_labels_free_nobody():
     ],
 )
 def test_how_checks_stand(status, state):
-    assert standing(version(**status), deadline=300.0, now=NOW) == state
-    assert standing(version(**status), deadline=0, now=NOW) == state.replace("late", "waiting")
+    assert state_of_checks(version(**status), deadline=300.0, now=NOW) == state
+    assert state_of_checks(version(**status), deadline=0, now=NOW) == state.replace(
+        "late", "waiting"
+    )
 
 
 def with_checks(**status):
@@ -342,12 +352,12 @@ def with_checks(**status):
 def test_checks_of_its_own_that_have_begun_are_a_state():
     begun = {"current_phase": "WorkloadPreDeployTasks"}
     assert is_checking(with_checks(**begun))
-    assert standing(with_checks(**begun), deadline=300.0, now=NOW) == "checking"
+    assert state_of_checks(with_checks(**begun), deadline=300.0, now=NOW) == "checking"
     late = {**begun, "start_time": format_rfc3339(NOW - timedelta(seconds=300))}
-    assert standing(with_checks(**late), deadline=300.0, now=NOW) == "late"
-    assert standing(with_checks(), deadline=300.0, now=NOW) == "waiting"
+    assert state_of_checks(with_checks(**late), deadline=300.0, now=NOW) == "late"
+    assert state_of_checks(with_checks(), deadline=300.0, now=NOW) == "waiting"
     # Where there is nothing to be named nobody is told of it.
-    assert standing(version(**begun), deadline=300.0, now=NOW) == "waiting"
+    assert state_of_checks(version(**begun), deadline=300.0, now=NOW) == "waiting"
 
 
 @pytest.mark.parametrize("deadline", [300.0, 0.0])

@@ -15,10 +15,10 @@ from harbourmaster.lifecycle.task_pods import (
     TaskPod,
     decode_refused,
     decode_task_pod,
-    explained,
+    explain_result,
     may_be_refused,
     newest_fault,
-    running,
+    running_status,
 )
 
 DELETED = {"deletionTimestamp": "2026-03-01T12:05:00Z"}
@@ -216,25 +216,27 @@ def status(state="Progressing", **more):
 
 def test_a_fault_that_is_over_is_no_longer_shown():
     shown = status(reason="ImagePullBackOff", message="m")
-    assert running(shown, None, has_no_pod=False) == status()
+    assert running_status(shown, None, has_no_pod=False) == status()
     refused = status(reason="FailedCreate", message="m")
-    assert running(refused, None, has_no_pod=False) == status()
-    assert running(refused, None, has_no_pod=True) == refused
+    assert running_status(refused, None, has_no_pod=False) == status()
+    assert running_status(refused, None, has_no_pod=True) == refused
 
 
 def test_a_failure_is_shown_until_the_next_fault():
     shown = status(reason="PodFailed", message="exit code 1")
-    assert running(shown, None, has_no_pod=False) == shown
+    assert running_status(shown, None, has_no_pod=False) == shown
     waiting = TaskFault("ImagePullBackOff", "w")
-    assert running(shown, waiting, has_no_pod=False) == status(
+    assert running_status(shown, waiting, has_no_pod=False) == status(
         reason="ImagePullBackOff", message="w"
     )
 
 
 def test_what_a_task_waited_for_before_its_job_is_not_the_fault_of_its_pod():
     before = status("Pending", reason="PodFailed", message="m")
-    assert running(before, None, has_no_pod=True) == status()
-    assert explained(JobResult("Failed", "R", "of the Job"), before, None).message == "of the Job"
+    assert running_status(before, None, has_no_pod=True) == status()
+    assert (
+        explain_result(JobResult("Failed", "R", "of the Job"), before, None).message == "of the Job"
+    )
 
 
 FAULTS = st.sampled_from(REASONS).map(lambda reason: fault(waits(reason, reason)))
@@ -244,7 +246,7 @@ FAULTS = st.sampled_from(REASONS).map(lambda reason: fault(waits(reason, reason)
 def test_a_pod_that_goes_back_and_forth_in_one_class_is_written_once(faults):
     shown, writes = status(), 0
     for each in faults:
-        after = running(shown, each, has_no_pod=False)
+        after = running_status(shown, each, has_no_pod=False)
         writes += after != shown
         shown = after
     classes = [fault.reason if fault is not None else "" for fault in faults]
@@ -255,10 +257,10 @@ def test_a_pod_that_goes_back_and_forth_in_one_class_is_written_once(faults):
 def test_a_failed_job_says_the_cause():
     failed = JobResult("Failed", "BackoffLimitExceeded", "Job has reached the specified limit")
     cause = TaskFault("PodFailed", "exit code 1: the database is not migrated")
-    found = explained(failed, status(), cause)
+    found = explain_result(failed, status(), cause)
     assert found.reason == "BackoffLimitExceeded"
     assert found.message == "BackoffLimitExceeded: exit code 1: the database is not migrated"
     known = status(reason="PodFailed", message="exit code 2")
-    assert explained(failed, known, None).message == "BackoffLimitExceeded: exit code 2"
-    assert explained(failed, status(), None) == failed
-    assert explained(JobResult("Succeeded"), known, cause) == JobResult("Succeeded")
+    assert explain_result(failed, known, None).message == "BackoffLimitExceeded: exit code 2"
+    assert explain_result(failed, status(), None) == failed
+    assert explain_result(JobResult("Succeeded"), known, cause) == JobResult("Succeeded")

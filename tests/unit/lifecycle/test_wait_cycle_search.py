@@ -38,7 +38,7 @@ def pod(name, wait_for, owner=None, **labels):
 
 
 def found(*pods, met=(), **selectors):
-    items = [item for pod in pods for item in pod.waits.items]
+    items = [item for pod in pods for item in pod.wait_conditions.items]
     reports = {
         item: ItemReport(item.text, "Met" if item.text in met else "Pending") for item in items
     }
@@ -87,7 +87,7 @@ def test_what_many_pods_wait_for_is_looked_up_once():
             return super().named(resource, name)
 
     pods = [pod(f"p{number}", "service/db", app="web") for number in range(50)]
-    item = pods[0].waits.items[0]
+    item = pods[0].wait_conditions.items[0]
     reports = {item: ItemReport(item.text, "Pending")}
     assert wait_cycles(pods, reports, Counted(db={"app": "db"})) == {}
     assert asked == ["db"]

@@ -267,7 +267,7 @@ def waiting(text="job/x, pod/a=b", *, waited="", owner=None, name="p", labels=No
 
 
 def reports(pod, **found):
-    return {item: report_on(item, ALL, Objects(**found)) for item in pod.waits.items}
+    return {item: report_on(item, ALL, Objects(**found)) for item in pod.wait_conditions.items}
 
 
 ALL_THERE = {

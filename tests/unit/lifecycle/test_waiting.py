@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from harbourmaster.lifecycle.model import AppVersionStatus
-from harbourmaster.lifecycle.waiting import app_version_of, begun, may_begin, obstacle, trace_of
+from harbourmaster.lifecycle.waiting import (
+    app_obstacle,
+    app_version_of,
+    may_begin,
+    trace_of,
+    with_app_metadata,
+)
 from helpers.phased import app_version, workload_version
 
 WORKLOAD = workload_version()
@@ -89,7 +95,7 @@ def test_what_fails_later_is_no_obstacle():
 
 
 def test_what_is_told_of_an_app_that_lets_nothing_begin():
-    told = obstacle(None)
+    told = app_obstacle(None)
     assert (told.phase, told.state, told.warning) == (
         "AppPreDeployEvaluations",
         "AppVersionNotFound",
@@ -99,13 +105,13 @@ def test_what_is_told_of_an_app_that_lets_nothing_begin():
         {"pre_deployment_evaluation_status": "Failed", "status": "Failed"},
         {"pre_deployment_evaluation_status": "Deprecated", "status": "Failed"},
     ):
-        told = obstacle(app(status=status))
+        told = app_obstacle(app(status=status))
         assert (told.state, told.text) == ("Failed", "has failed since app has failed")
-    assert obstacle(app(status={"status": "Progressing"})) is None
+    assert app_obstacle(app(status={"status": "Progressing"})) is None
 
 
 def test_the_app_hands_on_its_metadata():
-    found = begun(WORKLOAD, app(metadata={"team": "a"}))
+    found = with_app_metadata(WORKLOAD, app(metadata={"team": "a"}))
     assert found.status.app_context_metadata == {"team": "a"}
     assert found.spec == WORKLOAD.spec
 

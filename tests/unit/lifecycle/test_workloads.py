@@ -13,7 +13,8 @@ from harbourmaster.lifecycle.workloads import (
     SINCE_KEY,
     Rollout,
     approval,
-    follow,
+    desired_workload,
+    follow_operations,
     has_observed,
     is_deployed,
     is_of_former,
@@ -22,10 +23,9 @@ from harbourmaster.lifecycle.workloads import (
     names_of,
     new_version,
     new_workload,
+    owner_operations,
     recorded_owners,
-    synchronised,
-    wanted,
-    with_owners,
+    sync_operations,
 )
 
 API = "lifecycle.keptn.sh/v1"
@@ -44,7 +44,7 @@ def owner(uid="rs-1", name="waiter-1", kind="ReplicaSet"):
 def wish(version="1.0", uid="rs-1", since=EARLY, **more):
     given = {"workload": "waiter", "app": "shop", "version": version, **more}
     annotations = {f"keptn.sh/{key}": value for key, value in given.items()}
-    return wanted(workload_of(annotations, {}), owner(uid), since)
+    return desired_workload(workload_of(annotations, {}), owner(uid), since)
 
 
 def stored(found, **metadata):
@@ -140,7 +140,7 @@ def test_a_workload_follows_the_newest_pod(now, has_version, is_followed):
 def test_two_pods_do_not_write_in_turns():
     found = workload("1.0", "rs-1", EARLY)
     other = wish("2.0", "rs-2", LATE)
-    after = patched(found, follow(found, other))
+    after = patched(found, follow_operations(found, other))
     assert not is_to_follow(after, version(after), other)
     assert not is_to_follow(after, version(after), wish("1.0", "rs-1", EARLY))
 
@@ -153,7 +153,7 @@ def test_following_replaces_spec_and_owner():
             found.metadata, annotations={"example.com/a": "b", SINCE_KEY: LATE}
         ),
     )
-    after = patched(found, follow(found, wish("2.0", "rs-2", EARLY)))
+    after = patched(found, follow_operations(found, wish("2.0", "rs-2", EARLY)))
     assert after.metadata.annotations == {"example.com/a": "b", SINCE_KEY: LATE}
     assert [reference.uid for reference in after.metadata.owner_references] == ["rs-2"]
     assert after.spec.version == "2.0"
@@ -162,7 +162,7 @@ def test_following_replaces_spec_and_owner():
 def test_a_workload_of_keptn_has_no_annotation():
     found = stored(new_workload(wish(), "prod"), annotations={})
     assert is_to_follow(found, version(found), wish(uid="rs-2"))
-    after = patched(found, follow(found, wish(uid="rs-2")))
+    after = patched(found, follow_operations(found, wish(uid="rs-2")))
     assert after.metadata.annotations == {SINCE_KEY: EARLY}
 
 
@@ -208,25 +208,25 @@ def test_a_version_follows_the_spec_and_keeps_what_is_its_own():
         spec=msgspec.structs.replace(before.spec, previous_version="0.9", trace_id={"a": "b"}),
     )
     now = workload(uid="rs-2", metadata="a=1")
-    after = patched(before, synchronised(before, now))
+    after = patched(before, sync_operations(before, now))
     assert after.spec.metadata == {"a": "1"}
     assert (after.spec.previous_version, after.spec.trace_id) == ("0.9", {"a": "b"})
     assert after.spec.resource_reference.uid == "rs-2"
     assert recorded_owners(after) == ("rs-1", "rs-2")
-    assert synchronised(after, now) == []
+    assert sync_operations(after, now) == []
 
 
 def test_sixteen_owners_are_recorded_and_the_present_one_always():
     found = version(workload())
     for number in range(2, 40):
-        operations = with_owners(found, (*recorded_owners(found), f"rs-{number}"))
+        operations = owner_operations(found, (*recorded_owners(found), f"rs-{number}"))
         assert len(operations) == 1
         found = patched(found, operations)
     owners = recorded_owners(found)
     assert len(owners) == MOST_OWNERS
     assert owners[-1] == "rs-39"
     assert "rs-1" in owners
-    found = patched(found, with_owners(found, (*owners, "rs-30")))
+    found = patched(found, owner_operations(found, (*owners, "rs-30")))
     assert found.metadata.annotations[OWNERS_KEY].split(",")[-1] == "rs-30"
     assert found.metadata.annotations[OWNERS_KEY].split(",").count("rs-30") == 1
 
@@ -234,7 +234,7 @@ def test_sixteen_owners_are_recorded_and_the_present_one_always():
 def test_owners_of_a_version_of_keptn():
     found = version(workload(), annotations={})
     assert recorded_owners(found) == ("rs-1",)
-    after = patched(found, with_owners(found, ("rs-1", "rs-2")))
+    after = patched(found, owner_operations(found, ("rs-1", "rs-2")))
     assert recorded_owners(after) == ("rs-1", "rs-2")
 
 

@@ -19,9 +19,9 @@ from harbourmaster.gates.mistakes import key_mistakes, owner_mistakes
 from harbourmaster.gates.workload import workload_of
 from harbourmaster.lifecycle.keptn_config import (
     adopting,
-    chosen,
-    is_right,
-    standing,
+    choose_config,
+    is_in_force,
+    status_text,
     waits_for_adoption,
 )
 from harbourmaster.lifecycle.model import (
@@ -92,15 +92,15 @@ async def check(live: Installation) -> AsyncIterator[Finding]:
 async def _configs(live: Installation, places: tuple[str, ...]) -> AsyncIterator[Finding]:
     """KeptnConfigs that do not count, and those of which a part does not."""
     found = await live.items(resources.KEPTN_CONFIGS, Decoder(Config).decode)
-    choice = chosen(found, places)
+    choice = choose_config(found, places)
     for one in found:
-        text, own = standing(one, choice, places), one.metadata
+        text, own = status_text(one, choice, places), one.metadata
         if waits_for_adoption(one, choice, places):
             yield warning(f"KeptnConfig {own.key}", text, adopting(one))
         elif one not in (choice.first, choice.counts):
             remedy = f"copy its spec to one in namespace {live.namespace}, and delete it here"
             yield warning(f"KeptnConfig {own.key}", text, remedy)
-        elif not is_right(text):
+        elif not is_in_force(text):
             remedy = f"kubectl -n {own.namespace} edit keptnconfig {own.name}"
             yield warning(f"KeptnConfig {own.key}", text, remedy)
 

@@ -112,7 +112,7 @@ async def test_no_secret_leaves_by_any_of_them(api, log):
             events = await listener.until(10)
             await collector.until(lambda span: span.name == "shop-1-6b86b273")
             listener.answer = 500
-            outlet.signals.created(app())
+            outlet.signals.report_created(app())
             await listener.until(len(events) + 1)
     stored = api.objects.all(EVENTS)
     assert len(stored) >= 10
@@ -168,9 +168,9 @@ def tell_everything(outlet):
         for state in ("Started", "Finished", "Failed"):
             signals.emit(version, phase, state)
     for each in (run, evaluation(), front, shop):
-        signals.created(each)
-        signals.completed(each)
-    signals.deprecated(app_version("0"))
+        signals.report_created(each)
+        signals.report_completed(each)
+    signals.report_deprecated(app_version("0"))
 
 
 async def test_all_ways_end_with_the_process_and_what_waits_is_sent(api):

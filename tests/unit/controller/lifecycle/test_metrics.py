@@ -11,8 +11,8 @@ from harbourmaster.controller.lifecycle.metrics import (
     PROMOTION,
     TASK,
     WORKLOAD,
+    GaugeValues,
     LifecycleMetrics,
-    Now,
 )
 from harbourmaster.telemetry.cloud_events import CLOUD_EVENT_OUTCOMES
 
@@ -24,15 +24,15 @@ ANCHOR = (APP, "prod/shop-1")
 class Source:
     def __init__(self):
         self.gone = set()
-        self.shown = Now(
+        self.shown = GaugeValues(
             active={APP: {SHOP: 1}, WORKLOAD: {("shop", "front", "7", "prod"): 0}},
             intervals={APP: {(*SHOP, "0"): 12.5}},
             durations={APP: {(*SHOP, "0"): 60.0}},
             gated_pods=3,
-            waits={"blocked": 2},
+            waiting_pods={"blocked": 2},
         )
 
-    def now(self):
+    def read_gauges(self):
         return self.shown
 
     def exists(self, anchor):
@@ -55,8 +55,8 @@ def lines(registry, start):
 
 
 def test_counters_and_histograms_have_keptns_names_and_labels(registry, metrics):
-    metrics.finished(APP, ENDED, 60.0, ANCHOR)
-    metrics.finished(APP, ENDED, 7.0, ANCHOR)
+    metrics.count_finished(APP, ENDED, 60.0, ANCHOR)
+    metrics.count_finished(APP, ENDED, 7.0, ANCHOR)
     labels = (
         'keptn_deployment_app_name="shop",keptn_deployment_app_namespace="prod",'
         'keptn_deployment_app_status="Succeeded",keptn_deployment_app_version="1",'
@@ -100,7 +100,7 @@ def test_the_process_counts_itself_once(registry, metrics):
 
 
 def test_what_becomes_of_cloud_events_is_there_from_the_start(registry, metrics):
-    metrics.cloud_event("sent")
+    metrics.count_cloud_event("sent")
     found = lines(registry, "harbourmaster_cloud_events_total{")
     assert len(found) == len(CLOUD_EVENT_OUTCOMES)
     assert 'harbourmaster_cloud_events_total{outcome="sent"} 1.0' in found
@@ -109,8 +109,8 @@ def test_what_becomes_of_cloud_events_is_there_from_the_start(registry, metrics)
 def test_series_go_with_their_object(registry, metrics):
     source = Source()
     metrics.lead(source)
-    metrics.finished(APP, ENDED, 1.0, ANCHOR)
-    metrics.finished(APP, ("other", "1", "prod", "Failed"), 1.0, (APP, "prod/other-1"))
+    metrics.count_finished(APP, ENDED, 1.0, ANCHOR)
+    metrics.count_finished(APP, ("other", "1", "prod", "Failed"), 1.0, (APP, "prod/other-1"))
     assert len(lines(registry, "keptn_app_count_total{")) == 2
     source.gone.add(ANCHOR)
     (left,) = lines(registry, "keptn_app_count_total{")
@@ -123,7 +123,7 @@ def test_series_of_deleted_objects_go_without_a_scrape_too(metrics):
     metrics.lead(source)
     for number in range(1000):
         anchor = (APP, f"prod/{number}")
-        metrics.finished(APP, (str(number), "1", "prod", "Failed"), 1.0, anchor)
+        metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, anchor)
         source.gone.add(anchor)
     assert len(metrics._finished[APP]) <= module._SPARE + 1
 
@@ -132,8 +132,8 @@ def test_a_series_of_two_objects_goes_with_the_last(registry, metrics):
     source = Source()
     metrics.lead(source)
     labels = ("shop", "1", "", "", "entry", "pre", "Succeeded")
-    metrics.finished(TASK, labels, 1.0, (APP, "a/shop-1"))
-    metrics.finished(TASK, labels, 1.0, (APP, "b/shop-1"))
+    metrics.count_finished(TASK, labels, 1.0, (APP, "a/shop-1"))
+    metrics.count_finished(TASK, labels, 1.0, (APP, "b/shop-1"))
     source.gone.add((APP, "a/shop-1"))
     (line,) = lines(registry, "keptn_task_count_total{")
     assert line.endswith(" 2.0")
@@ -144,7 +144,7 @@ def test_a_series_of_two_objects_goes_with_the_last(registry, metrics):
 def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_LIMIT", 5)
     for number in range(20):
-        metrics.finished(PROMOTION, (str(number), *"bcdefg"), 1.0, ANCHOR)
+        metrics.count_finished(PROMOTION, (str(number), *"bcdefg"), 1.0, ANCHOR)
     found = lines(registry, "keptn_promotion_count_total{")
     assert len(found) == 5
     assert 'keptn_deployment_app_name="19"' in found[-1]
@@ -153,10 +153,10 @@ def test_there_are_never_more_than_so_many(registry, metrics, monkeypatch):
 @pytest.mark.claim("O26")
 def test_a_namespace_with_many_series_loses_its_own(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_LIMIT", 5)
-    metrics.finished(APP, ENDED, 1.0, ANCHOR)
+    metrics.count_finished(APP, ENDED, 1.0, ANCHOR)
     for number in range(20):
         labels = (str(number), "1", "loud", "Failed")
-        metrics.finished(APP, labels, 1.0, (APP, f"loud/{number}"))
+        metrics.count_finished(APP, labels, 1.0, (APP, f"loud/{number}"))
     found = lines(registry, "keptn_app_count_total{")
     assert len(found) == 5
     assert 'keptn_deployment_app_name="shop"' in found[0]
@@ -166,7 +166,7 @@ def test_a_namespace_with_many_series_loses_its_own(registry, metrics, monkeypat
 def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_HISTOGRAMS", 2)
     for number in (0, 1, 2, 0):
-        metrics.finished(APP, (str(number), "1", "prod", "Failed"), 1.0, ANCHOR)
+        metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, ANCHOR)
     assert len(lines(registry, "keptn_app_count_total{")) == 3
     found = lines(registry, "keptn_app_duration_seconds_count{")
     assert [each.split('app_name="')[1][0] for each in found] == ["0", "2"]
@@ -175,9 +175,11 @@ def test_only_the_latest_have_a_histogram(registry, metrics, monkeypatch):
 @pytest.mark.claim("O26")
 def test_namespaces_share_the_histograms(registry, metrics, monkeypatch):
     monkeypatch.setattr(module, "_HISTOGRAMS", 3)
-    metrics.finished(APP, ENDED, 1.0, ANCHOR)
+    metrics.count_finished(APP, ENDED, 1.0, ANCHOR)
     for number in range(20):
-        metrics.finished(APP, (str(number), "1", "loud", "Failed"), 1.0, (APP, f"loud/{number}"))
+        metrics.count_finished(
+            APP, (str(number), "1", "loud", "Failed"), 1.0, (APP, f"loud/{number}")
+        )
     found = lines(registry, "keptn_app_duration_seconds_count{")
     assert [each.split('app_name="')[1].split('"')[0] for each in found] == ["19", "shop", "18"]
 
@@ -187,9 +189,9 @@ def test_those_of_objects_that_are_gone_go_first(registry, metrics, monkeypatch)
     source = Source()
     metrics.lead(source)
     for number in range(3):
-        metrics.finished(APP, (str(number), "1", "prod", "Failed"), 1.0, (APP, str(number)))
+        metrics.count_finished(APP, (str(number), "1", "prod", "Failed"), 1.0, (APP, str(number)))
     source.gone.add((APP, "2"))
-    metrics.finished(APP, ENDED, 1.0, ANCHOR)
+    metrics.count_finished(APP, ENDED, 1.0, ANCHOR)
     names = [
         line.split('app_name="')[1].split('"')[0]
         for line in lines(registry, "keptn_app_count_total{")
@@ -198,10 +200,10 @@ def test_those_of_objects_that_are_gone_go_first(registry, metrics, monkeypatch)
 
 
 def test_hostile_label_values_stay_one_line(registry, metrics):
-    metrics.finished(APP, ('a"}\nfake 1', "1", "prod", "Failed"), 1.0, ANCHOR)
+    metrics.count_finished(APP, ('a"}\nfake 1', "1", "prod", "Failed"), 1.0, ANCHOR)
     assert lines(registry, "fake") == []
 
 
 def test_a_clock_that_goes_back_is_no_negative_duration(registry, metrics):
-    metrics.finished(APP, ENDED, -5.0, ANCHOR)
+    metrics.count_finished(APP, ENDED, -5.0, ANCHOR)
     assert lines(registry, "keptn_app_duration_seconds_sum")[0].endswith(" 0.0")

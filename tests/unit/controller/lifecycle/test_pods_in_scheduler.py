@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.api.resources import DEPLOYMENTS, PODS, WORKLOAD_VERSIONS, WORKLOADS
 from harbourmaster.controller.lifecycle import caches as caches_module
-from harbourmaster.controller.lifecycle import nudges
+from harbourmaster.controller.lifecycle import scheduler_wakeups
 from helpers.gated import (
     CHECKED,
     CREATED,
@@ -45,7 +45,7 @@ PHASE = "WorkloadPreDeployTasks"
 def _staged(api, monkeypatch):
     stage(api, monkeypatch)
     monkeypatch.setattr(caches_module, "selector", lambda _name: "")
-    monkeypatch.setattr(nudges, "MARGIN", 0.05)
+    monkeypatch.setattr(scheduler_wakeups, "MARGIN", 0.05)
 
 
 def waiter(name="waiter-1", annotations=None, *, scheduler=OURS, refusal=WAITS, **more):

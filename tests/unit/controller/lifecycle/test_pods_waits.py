@@ -87,7 +87,7 @@ async def test_pods_go_once_all_that_they_wait_for_is_there(api, client):
 async def test_pods_that_wait_make_no_requests(api, client):
     make(api, *(waiter(f"p{number}", waits("cm/settings", timeout="1h")) for number in range(20)))
     async with running(client, watches.GATES) as world:
-        await world.until(lambda: world.caches.waits.reports(PROD))
+        await world.until(lambda: world.caches.wait_watches.reports(PROD))
         config_map(api, "other")
         make(api, waiter("other", waits("cm/other")))
         await world.until(lambda: "other" not in waiting(api))
@@ -105,8 +105,8 @@ async def test_no_cycle_is_searched_for_pods_that_are_about_to_go(api, client, m
     config_map(api)
     async with running(client) as world:
         told = WaitEventReconciler(world.context)
-        await world.until(lambda: world.caches.waits.needed)
-        reports = world.caches.waits.reports(PROD)
+        await world.until(lambda: world.caches.wait_watches.needed)
+        reports = world.caches.wait_watches.reports(PROD)
         await world.until(
             lambda: "Met" in {report.state for report in reports.values()} or tick(world)
         )
@@ -208,11 +208,11 @@ async def test_in_a_scheduler_the_pod_is_marked_once_and_left_alone(api, client)
     found["spec"]["schedulerName"] = OURS
     make(api, found)
     async with running(client, watches.GATES, scheduler={}) as world:
-        await world.until(lambda: world.caches.waits.reports(PROD))
+        await world.until(lambda: world.caches.wait_watches.reports(PROD))
         assert WAITED not in annotations_of(api, "one")
         config_map(api)
         await world.until(lambda: annotations_of(api, "one").get(WAITED) == "met")
-        await world.until(lambda: not world.caches.waits.needed)
+        await world.until(lambda: not world.caches.wait_watches.needed)
     assert len(api.seen("patch", "/pods/one")) == 1
     assert REMOVED not in annotations_of(api, "one")
 

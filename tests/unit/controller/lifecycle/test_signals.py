@@ -82,10 +82,10 @@ def everything(signals):
             signals.emit(version, "WorkloadDeploy", "ReconcileError", "no owner")
         for what in ("Task", "Evaluation"):
             signals.emit(version, f"Reconcile{what}", "StatusChanged", "from  to Pending")
-        signals.completed(version)
+        signals.report_completed(version)
     for each in (app(), app_version(), workload(), workload_version(), task(), evaluation()):
-        signals.created(each)
-    signals.deprecated(app_version("0"))
+        signals.report_created(each)
+    signals.report_deprecated(app_version("0"))
 
 
 @pytest.mark.parametrize("vocabulary", ["documented", "both"])
@@ -127,8 +127,8 @@ def test_a_wait_is_told_with_the_command_that_explains_it_and_gives_no_cloud_eve
     text = f"waits for\npre-deployment task warm: {'x' * 2000}"
     wait = GateWait(reason="GateBlocked", identity="GateBlocked/shop-front-7/warm", text=text)
     about = ObjectReference("apps/v1", "Deployment", "front", "prod", "uid of front")
-    telling.signals.waits(about, wait)
-    telling.signals.waits(about, replace(wait, reason="GateWaiting"))
+    telling.signals.report_wait(about, wait)
+    telling.signals.report_wait(about, replace(wait, reason="GateWaiting"))
     first, second = telling.events.taken
     assert (first.regarding, first.type, first.reason) == (about, "Warning", "GateBlocked")
     assert first.note.startswith("waits for; pre-deployment task warm: xxx")
@@ -221,10 +221,10 @@ def test_annotations_are_those_of_the_kind(obj, fields):
 
 def test_the_app_is_related_only_where_it_is_there_and_never_to_itself():
     telling = Telling("both")
-    telling.signals.created(workload())
+    telling.signals.report_created(workload())
     telling.put(telling.caches.apps, app())
-    telling.signals.created(workload())
-    telling.signals.created(app())
+    telling.signals.report_created(workload())
+    telling.signals.report_created(app())
     assert [each.related for each in telling.events.taken] == [None, APP, None]
 
 
@@ -239,10 +239,10 @@ def test_the_app_is_related_only_where_it_is_there_and_never_to_itself():
 )
 def test_the_end_of_a_version_is_told_as_it_came(status, vocabulary, expected):
     telling = Telling(vocabulary)
-    telling.signals.completed(app_version(status=AppVersionStatus(status=status)))
-    telling.signals.completed(workload_version(status=WorkloadVersionStatus(status=status)))
-    telling.signals.completed(task())
-    telling.signals.completed(evaluation())
+    telling.signals.report_completed(app_version(status=AppVersionStatus(status=status)))
+    telling.signals.report_completed(workload_version(status=WorkloadVersionStatus(status=status)))
+    telling.signals.report_completed(task())
+    telling.signals.report_completed(evaluation())
     assert [each.reason for each in telling.events.taken] == expected
 
 
@@ -255,8 +255,8 @@ def test_the_end_of_a_workload_version_says_that_it_had_no_checks(checks, is_tol
     telling = Telling()
     for state in ("Succeeded", "Failed"):
         status = WorkloadVersionStatus(status=state)
-        telling.signals.completed(workload_version(status=status, **checks))
-    telling.signals.completed(app_version(status=AppVersionStatus(status="Succeeded")))
+        telling.signals.report_completed(workload_version(status=status, **checks))
+    telling.signals.report_completed(app_version(status=AppVersionStatus(status="Succeeded")))
     texts = ["no checks: the workload names no task" in each.note for each in telling.events.taken]
     assert texts == [is_told, False, False]
 
@@ -292,7 +292,7 @@ def test_a_cloud_event_says_what_the_event_says():
 def test_cloud_events_follow_the_vocabulary():
     telling = Telling("both")
     telling.signals.emit(app_version(), "AppDeploy", "Finished")
-    telling.signals.created(task())
+    telling.signals.report_created(task())
     assert [kind for kind, _ in telling.cloud_events.taken] == [
         "App Deployment.Finished",
         "App Deployment.Succeeded",
@@ -325,8 +325,8 @@ def test_what_ends_is_counted_once():
     telling = Telling()
     owner = controlled("KeptnAppVersion", app_version())
     for _ in range(2):
-        telling.signals.completed(app_version())
-        telling.signals.completed(task(owner))
+        telling.signals.report_completed(app_version())
+        telling.signals.report_completed(task(owner))
     counts = {
         sample.name: sample.value
         for family in telling.metrics.collect()
@@ -341,16 +341,16 @@ def test_a_signal_that_makes_no_sense_harms_nothing():
     with captured_log() as stream:
         signals = telling.restarted()
         signals.emit(object(), "AppDeploy", "Started")
-        signals.completed(None)
-        signals.created(3)
-        signals.deprecated(app())
+        signals.report_completed(None)
+        signals.report_created(3)
+        signals.report_deprecated(app())
         assert stream.getvalue().count(b"signal lost") >= 2
     assert telling.events.taken == []
 
 
 def test_a_late_check_is_told_and_counted():
     telling = Telling("both")
-    telling.signals.late(workload_version(), "not done by then")
+    telling.signals.report_late_checks(workload_version(), "not done by then")
     (event,) = telling.events.taken
     assert (event.reason, event.type) == ("PreCheckDeadlineExceeded", "Warning")
     assert event.note.startswith("Pre-Deployment Check Deadline: not done by then / Namespace: ")

@@ -55,7 +55,7 @@ async def test_phases_hang_below_their_version_and_workloads_below_the_deploymen
     pre = task(controlled("KeptnAppVersion", shop))
     check = evaluation(controlled("KeptnWorkloadVersion", front))
     for each in (pre, check, front, shop):
-        signals.completed(each)
+        signals.report_completed(each)
     spans = await telling.spans()
     assert set(spans) == {
         "shop-1-6b86b273",
@@ -152,16 +152,16 @@ async def test_a_phase_of_its_app_is_none_of_a_workloads(telling):
 
 async def test_a_superseded_version_ends_then_but_not_one_that_had_ended(telling):
     signals = telling.signals
-    signals.deprecated(app_version("1", status=AppVersionStatus(status="Deprecated")))
-    signals.deprecated(app_version("2", status=AppVersionStatus(status="Deprecated")))
+    signals.report_deprecated(app_version("1", status=AppVersionStatus(status="Deprecated")))
+    signals.report_deprecated(app_version("2", status=AppVersionStatus(status="Deprecated")))
     over = AppVersionStatus(status="Deprecated", end_time="2026-03-01T11:00:00Z")
-    telling.restarted().deprecated(app_version("3", status=over))
+    telling.restarted().report_deprecated(app_version("3", status=over))
     assert set(await telling.spans()) == {"shop-1-6b86b273", "shop-2-6b86b273"}
 
 
 async def test_a_task_of_nobody_goes_by_its_context(telling):
     context = TaskContext(app_name="shop", metadata={"traceparent": LINK})
-    telling.signals.completed(task(context=context))
+    telling.signals.report_completed(task(context=context))
     span = (await telling.spans())["pre-entry-12345"]
     assert ids(span)[0] == LINK.split("-")[1]
     assert parent(span) == LINK.split("-")[2]
@@ -170,11 +170,11 @@ async def test_a_task_of_nobody_goes_by_its_context(telling):
 async def test_without_a_collector_there_are_no_spans_and_no_ids_anywhere():
     telling = Telling()
     signals = telling.signals
-    assert not signals.tracing
+    assert not signals.is_tracing
     signals.emit(app_version(), "AppDeploy", "Started")
     signals.emit(app_version(), "AppDeploy", "Finished")
     signals.emit(app_version("2"), "AppDeploy", "Started")
-    signals.completed(app_version())
+    signals.report_completed(app_version())
     assert len(signals._spans._begun) == 0
     assert not any("traceparent" in each.annotations for each in telling.events.taken)
     assert "traceparent" not in str(telling.cloud_events.taken)
@@ -182,9 +182,9 @@ async def test_without_a_collector_there_are_no_spans_and_no_ids_anywhere():
 
 async def test_a_collector_that_is_configured_later_is_found():
     telling = Telling()
-    assert not telling.signals.tracing
+    assert not telling.signals.is_tracing
     telling.configuration = LifecycleConfiguration(collector_url="http://127.0.0.1:1")
-    assert telling.signals.tracing
+    assert telling.signals.is_tracing
     await telling.tracer.close()
 
 
@@ -206,7 +206,7 @@ async def test_context_metadata_of_the_app_and_then_of_the_workload_is_on_all_th
     pre = task(controlled("KeptnAppVersion", shop))
     check = evaluation(controlled("KeptnWorkloadVersion", front))
     for each in (pre, check, front, shop):
-        telling.signals.completed(each)
+        telling.signals.report_completed(each)
     spans = await telling.spans()
     told = {
         name: {key: value for key, value in span.attributes.items() if "keptn." not in key}
@@ -235,7 +235,7 @@ async def test_context_metadata_is_bounded_and_replaces_nothing_of_ours(telling)
             **{f"key-{number}": "x" for number in range(100)},
         }
     )
-    telling.signals.completed(shop)
+    telling.signals.report_completed(shop)
     attributes = dict((await telling.spans())["shop-1-6b86b273"].attributes)
     assert attributes["keptn.deployment.app.namespace"] == "prod"
     assert attributes["note"].startswith("two\\nlinesxx")
@@ -250,7 +250,7 @@ async def test_a_span_has_four_kibibytes_of_metadata_and_those_of_the_workload_f
         metadata={"team": "front"},
         status=WorkloadVersionStatus(status="Succeeded", app_context_metadata=of_app),
     )
-    telling.signals.completed(front)
+    telling.signals.report_completed(front)
     (span,) = (await telling.spans()).values()
     attributes = dict(span.attributes)
     assert attributes["team"] == "front"

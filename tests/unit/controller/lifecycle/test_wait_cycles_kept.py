@@ -6,7 +6,7 @@ import pytest
 
 from harbourmaster.controller.lifecycle import wait_watches
 from harbourmaster.controller.lifecycle.caches import LifecycleCaches
-from harbourmaster.controller.lifecycle.measures import Measures
+from harbourmaster.controller.lifecycle.metric_values import MetricValues
 from harbourmaster.gates.waits import TIMED_OUT, WAIT_FOR_KEY, WAITED_KEY, waits_of
 from harbourmaster.lifecycle.gated_pods import Pod
 from helpers.gated import GATE
@@ -37,7 +37,7 @@ def put(caches, name, wait_for, namespace="prod", **annotations):
         namespace=namespace,
         annotations=annotations,
         gates=(GATE,),
-        waits=waits_of(annotations),
+        wait_conditions=waits_of(annotations),
     )
     caches.pods.store.put(pod.key, pod)
     caches.pods.changed(frozenset((pod.key,)))
@@ -48,18 +48,18 @@ def test_a_page_of_many_pods_takes_one_search(caches, searches):
     put(caches, "b", "pod/a")
     put(caches, "other", "pod/x", namespace="test")
     for _ in range(3):
-        assert set(caches.waits.cycles("prod")) == {("pod", "a"), ("pod", "b")}
+        assert set(caches.wait_watches.cycles("prod")) == {("pod", "a"), ("pod", "b")}
     assert searches == [["a", "b"]]
 
 
 def test_the_search_is_repeated_after_a_pod_of_the_namespace_changed(caches, searches):
     put(caches, "a", "pod/b")
-    assert caches.waits.cycles("prod") == {}
+    assert caches.wait_watches.cycles("prod") == {}
     put(caches, "elsewhere", "pod/b", namespace="test")
-    assert caches.waits.cycles("prod") == {}
+    assert caches.wait_watches.cycles("prod") == {}
     assert len(searches) == 1
     put(caches, "b", "pod/a")
-    assert len(caches.waits.cycles("prod")) == 2
+    assert len(caches.wait_watches.cycles("prod")) == 2
 
 
 def test_pods_that_wait_for_objects_are_counted_by_state(caches):
@@ -70,5 +70,5 @@ def test_pods_that_wait_for_objects_are_counted_by_state(caches):
     put(caches, "late", "service/db", **{WAITED_KEY: TIMED_OUT})
     put(caches, "wrong", "no-object")
     put(caches, "done", "service/db", **{WAITED_KEY: "met"})
-    waits = Measures(caches).now().waits
-    assert (waits["pending"], waits["blocked"]) == (3, 4)
+    counts = MetricValues(caches).read_gauges().waiting_pods
+    assert (counts["pending"], counts["blocked"]) == (3, 4)

@@ -65,7 +65,7 @@ class World:
     def __init__(self, api, client, kinds):
         self.api = api
         self.caches = LifecycleCaches(client, kinds_to_wait_for=kinds)
-        self.waits = self.caches.waits
+        self.waits = self.caches.wait_watches
         self.told = []
         self.changes = Changes()
         self.caches.pods.subscribe(self.changes.tell)

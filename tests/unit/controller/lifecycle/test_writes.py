@@ -6,7 +6,12 @@ import msgspec
 
 from harbourmaster.api.metadata import Metadata
 from harbourmaster.api.resources import PODS, WORKLOADS
-from harbourmaster.controller.lifecycle.writes import Written, create, fetch, is_end_of_namespace
+from harbourmaster.controller.lifecycle.writes import (
+    WrittenObjects,
+    create,
+    fetch,
+    is_end_of_namespace,
+)
 from harbourmaster.kube.errors import ForbiddenError, NotFoundError
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod
@@ -45,7 +50,7 @@ def test_a_namespace_that_ends():
 
 async def test_what_was_written_counts_until_the_watch_brings_something():
     store = Store()
-    written = Written(store)
+    written = WrittenObjects(store)
     assert written.get("a") is None
     written.put("a", 1)
     assert written.get("a") == 1
@@ -59,7 +64,7 @@ async def test_what_was_written_counts_until_the_watch_brings_something():
 
 async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
     """It was deleted perhaps, before the watch told of it."""
-    written = Written(Store())
+    written = WrittenObjects(Store())
     written.put("a", 1)
     loop = asyncio.get_running_loop()
     now = loop.time()
@@ -68,7 +73,7 @@ async def test_what_the_watch_does_not_bring_in_time_is_forgotten(monkeypatch):
 
 
 async def test_nobody_need_ask_for_it_to_be_forgotten(monkeypatch):
-    written = Written(Store())
+    written = WrittenObjects(Store())
     written.put("a", 1)
     loop = asyncio.get_running_loop()
     now = loop.time()

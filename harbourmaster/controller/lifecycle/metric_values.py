@@ -18,7 +18,7 @@ from harbourmaster.controller.lifecycle.metrics import (
     SHOWN,
     TASK,
     WORKLOAD,
-    Now,
+    GaugeValues,
 )
 from harbourmaster.gates.waits import ON_TIMEOUT_KEY, TIMEOUT_KEY, WAIT_FOR_KEY, WAITED_KEY
 from harbourmaster.lifecycle.model import COMPLETED, AppVersion, Task, WorkloadVersion
@@ -44,26 +44,26 @@ _PARENTS: Final = {APP_VERSIONS.kind: APP, WORKLOAD_VERSIONS.kind: WORKLOAD}
 _KINDS: Final = {AppVersion: APP, WorkloadVersion: WORKLOAD, Task: TASK}
 
 
-class Endings:
+class EndingCounter:
     """Counts objects that end, each once."""
 
     def __init__(self, metrics: LifecycleMetrics) -> None:
         self._metrics = metrics
         self._counted: LatestValues[str, None] = LatestValues(REMEMBERED)
 
-    def note(self, obj: Finishable) -> None:
+    def count(self, obj: Finishable) -> None:
         """Count ``obj``, which has its final status."""
         if not self._counted.add(obj.metadata.uid, None):
             return
         kind = _KINDS.get(type(obj), EVALUATION)
         labels = (*labels_of(obj), state_of(obj))
         seconds = seconds_between(obj.status.start_time, obj.status.end_time) or 0.0
-        self._metrics.finished(kind, labels, seconds, _anchor(obj))
+        self._metrics.count_finished(kind, labels, seconds, _anchor(obj))
         if isinstance(obj, Task) and obj.spec.check_type == PROMOTION_CHECK:
-            self._metrics.finished(PROMOTION, labels, seconds, _anchor(obj))
+            self._metrics.count_finished(PROMOTION, labels, seconds, _anchor(obj))
 
 
-class Measures:
+class MetricValues:
     """The state of ``caches`` as the metrics show it."""
 
     def __init__(self, caches: LifecycleCaches) -> None:
@@ -80,20 +80,20 @@ class Measures:
         kind, key = anchor
         return key in self._stores[kind]
 
-    def now(self) -> Now:
+    def read_gauges(self) -> GaugeValues:
         """The values at this moment."""
         caches = self._caches
         apps, workloads = caches.app_versions.store, caches.workload_versions.store
-        return Now(
+        return GaugeValues(
             active={kind: _active(store.values()) for kind, store in self._stores.items()},
             intervals={APP: _intervals(apps.values()), WORKLOAD: _intervals(workloads.values())},
             durations={APP: _durations(apps.values()), WORKLOAD: _durations(workloads.values())},
             gated_pods=sum(pod.is_held for pod in caches.pods.store.values()),
-            waits=_waits(caches),
+            waiting_pods=_waiting_pods(caches),
         )
 
 
-def _waits(caches: LifecycleCaches) -> Counter[str]:
+def _waiting_pods(caches: LifecycleCaches) -> Counter[str]:
     """How many pods wait for objects, by PENDING and BLOCKED."""
     counter: Counter[str] = Counter()
     # The pods of a workload are alike, and there may be thousands.
@@ -101,11 +101,11 @@ def _waits(caches: LifecycleCaches) -> Counter[str]:
     for pod in caches.pods.store.values():
         if WAIT_FOR_KEY not in pod.annotations or not pod.is_ours:
             continue
-        cycle = caches.waits.cycles(pod.namespace).get(workload_of_pod(pod), "")
+        cycle = caches.wait_watches.cycles(pod.namespace).get(workload_of_pod(pod), "")
         key = (pod.namespace, cycle, *map(pod.annotations.get, _WAIT_KEYS))
         if key not in alike:
             # Without an age, because one that waited too long is marked or goes.
-            report = wait_report(pod, caches.waits.reports(pod.namespace), 0.0, cycle)
+            report = wait_report(pod, caches.wait_watches.reports(pod.namespace), 0.0, cycle)
             alike[key] = BLOCKED if report.blocked else "" if report.is_over else PENDING
         counter[alike[key]] += 1
     return counter

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from harbourmaster.api.metadata import OwnerReference
 from harbourmaster.api.times import format_rfc3339
 from harbourmaster.controller.extender.settings import SchedulerSettings
-from harbourmaster.controller.lifecycle import nudges
+from harbourmaster.controller.lifecycle import scheduler_wakeups
 from harbourmaster.kube.store import Store
 from harbourmaster.lifecycle.gated_pods import decode_pod, versions_of_pod
 from harbourmaster.lifecycle.model import FailedNode, WorkloadVersionStatus
-from harbourmaster.lifecycle.scheduling import CandidatePod, permission
+from harbourmaster.lifecycle.scheduling import CandidatePod, scheduling_permission
 from harbourmaster.lifecycle.workloads import approval
 from helpers.gated import CHECKED, CREATED, keptn, owned
 from helpers.phased import workload_version
@@ -92,7 +92,7 @@ class Scene:
             signals=self.signals,
             now=lambda: self.now,
         )
-        self.nudges = nudges.Nudges(context)
+        self.wakeups = scheduler_wakeups.SchedulerWakeups(context)
 
     def sync(self):
         """The watch brings the pod."""
@@ -110,7 +110,7 @@ class Scene:
         if not self.is_bound:
             may_run = approval(self.version).is_given
             pod = self.store.get("prod/cart-1")
-            asyncio.run(self.nudges.settle(pod, self.version, may_run=may_run))
+            asyncio.run(self.wakeups.settle(pod, self.version, may_run=may_run))
 
     def ask(self, lag):
         """The scheduler asks a replica that is ``lag`` changes behind, if it was woken."""
@@ -125,7 +125,9 @@ class Scene:
                 OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="cart-1", uid="rs-1"),
             ),
         )
-        answer = permission(candidate, lambda _key: found, deadline=DEADLINE, now=self.now)
+        answer = scheduling_permission(
+            candidate, lambda _key: found, deadline=DEADLINE, now=self.now
+        )
         if answer.refusal or answer.avoided:
             words = answer.refusal or ", 1 ".join(answer.avoided.values())
             message = f"0/2 nodes are available: 1 {words}. preemption: 0/2 nodes are ..."

@@ -17,7 +17,12 @@ from harbourmaster.controller.lifecycle.caches import BY_VERSION
 from harbourmaster.controller.lifecycle.latest import LatestValues
 from harbourmaster.gates.release import CHECKING, CHECKS_KEY, LATE, PASSED, WAITING, nudge, to_tell
 from harbourmaster.kube.errors import NotFoundError
-from harbourmaster.lifecycle.scheduling import deadline_of, is_outdated, names_checks, standing
+from harbourmaster.lifecycle.scheduling import (
+    deadline_of,
+    is_outdated,
+    names_checks,
+    state_of_checks,
+)
 from harbourmaster.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ REMEMBERED: Final = 20_000
 """Most versions whose reported deadline is remembered."""
 
 
-class Nudges:
+class SchedulerWakeups:
     """Writes the state of their checks to pods."""
 
     def __init__(self, context: Context) -> None:
@@ -53,7 +58,7 @@ class Nudges:
             return None
         now = self._context.now()
         seconds = self._context.scheduler.pre_check_deadline_seconds
-        found = standing(version, deadline=seconds, now=now - timedelta(seconds=MARGIN))
+        found = state_of_checks(version, deadline=seconds, now=now - timedelta(seconds=MARGIN))
         told = self._told(pod)
         if may_run:
             # Pods that were not refused are not woken.
@@ -81,8 +86,8 @@ class Nudges:
         """The value on the pod, even if the watch is behind."""
         uid, value = self._sent.get(pod.key, ("", ""))
         if uid != pod.uid:
-            return pod.told
-        if value == pod.told:
+            return pod.checks_state
+        if value == pod.checks_state:
             del self._sent[pod.key]
         return value
 
@@ -104,11 +109,13 @@ class Nudges:
         if not self._late.add((metadata.uid, version.status.start_time), None):
             return
         waiting = self._pods.by_index(BY_VERSION, (pod.namespace, metadata.name))
-        if any(each.told == LATE for each in waiting):
+        if any(pod.checks_state == LATE for pod in waiting):
             return
         end = deadline_of(version, self._context.scheduler.pre_check_deadline_seconds)
         due = format_rfc3339(end) if end else "then"
-        self._context.signals.late(version, f"checks before the deployment were not done by {due}")
+        self._context.signals.report_late_checks(
+            version, f"checks before the deployment were not done by {due}"
+        )
 
 
 def _lacks_checks(pod: Pod, version: WorkloadVersion, seconds: float) -> bool:

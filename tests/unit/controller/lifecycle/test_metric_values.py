@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harbourmaster.controller.lifecycle import measures
-from harbourmaster.controller.lifecycle.measures import Endings, Measures, labels_of
+from harbourmaster.controller.lifecycle import metric_values
+from harbourmaster.controller.lifecycle.metric_values import EndingCounter, MetricValues, labels_of
 from harbourmaster.controller.lifecycle.metrics import (
     APP,
     DEPLOYMENTS,
@@ -41,19 +41,19 @@ class Kept:
     def __init__(self):
         self.found = []
 
-    def finished(self, kind, labels, seconds, anchor):
+    def count_finished(self, kind, labels, seconds, anchor):
         assert len(labels) == len(FINISHED[kind])
         self.found.append((kind, labels, seconds, anchor))
 
 
 def test_what_ends_is_counted_with_its_state_its_time_and_its_version():
     kept = Kept()
-    endings = Endings(kept)
+    endings = EndingCounter(kept)
     shop, front = app_version(), workload_version()
-    endings.note(shop)
-    endings.note(front)
-    endings.note(task(controlled("KeptnAppVersion", shop)))
-    endings.note(evaluation(controlled("KeptnWorkloadVersion", front)))
+    endings.count(shop)
+    endings.count(front)
+    endings.count(task(controlled("KeptnAppVersion", shop)))
+    endings.count(evaluation(controlled("KeptnWorkloadVersion", front)))
     key = "prod/shop-1-6b86b273"
     assert kept.found == [
         (APP, ("shop", "1", "prod", "Succeeded"), 60.0, (APP, key)),
@@ -84,9 +84,9 @@ def test_what_a_user_made_counts_for_no_app(make):
 
 def test_a_promotion_counts_besides_and_nothing_counts_twice():
     kept = Kept()
-    endings = Endings(kept)
+    endings = EndingCounter(kept)
     for _ in range(2):
-        endings.note(task(check_type="promotion"))
+        endings.count(task(check_type="promotion"))
     assert [each[0] for each in kept.found] == [TASK, PROMOTION]
     assert kept.found[0][3] == (TASK, "prod/pre-entry-12345")
 
@@ -116,7 +116,7 @@ def test_what_has_no_end_runs(telling):
     one = task(controlled("KeptnAppVersion", shop), name="t-9")
     running = replace(one.status, status="Progressing", end_time="")
     telling.put(caches.tasks, replace(one, status=running))
-    active = Measures(caches).now().active
+    active = MetricValues(caches).read_gauges().active
     assert active[APP] == {
         ("shop", "1", "prod"): 0,
         ("shop", "2", "prod"): 1,
@@ -138,7 +138,7 @@ def test_intervals_are_from_the_end_of_the_version_before(telling):
     before = WorkloadVersionStatus(start_time=STARTED, end_time="2026-03-01T12:00:00Z")
     telling.put(caches.workload_versions, workload_version("6", status=before))
     telling.put(caches.workload_versions, workload_version("7", previous="6"))
-    now = Measures(caches).now()
+    now = MetricValues(caches).read_gauges()
     assert now.intervals[APP] == {("shop", "1", "prod", "0"): 30.0}
     assert now.intervals[WORKLOAD] == {("shop", "shop-front", "7", "prod", "6"): 10.0}
     assert now.durations[APP]["shop", "1", "prod", "0"] == 60.0
@@ -149,13 +149,13 @@ def test_intervals_are_from_the_end_of_the_version_before(telling):
 def test_one_whose_version_before_is_not_known_has_no_interval(telling):
     telling.put(telling.caches.app_versions, app_version("1", previous="0"))
     telling.put(telling.caches.app_versions, app_version("2", status=RUNNING))
-    now = Measures(telling.caches).now()
+    now = MetricValues(telling.caches).read_gauges()
     assert now.intervals[APP] == {}
     assert ("shop", "2", "prod", "") not in now.durations[APP]
 
 
 def test_of_what_is_over_the_latest_are_shown_and_of_what_runs_all(telling, monkeypatch):
-    monkeypatch.setattr(measures, "SHOWN", 2)
+    monkeypatch.setattr(metric_values, "SHOWN", 2)
     for number in range(5):
         end = f"2026-03-01T12:0{number + 1}:00Z"
         status = AppVersionStatus(start_time=STARTED, end_time=end)
@@ -163,7 +163,7 @@ def test_of_what_is_over_the_latest_are_shown_and_of_what_runs_all(telling, monk
         telling.put(telling.caches.app_versions, over)
         running = app_version(f"r{number}", status=RUNNING)
         telling.put(telling.caches.app_versions, running)
-    now = Measures(telling.caches).now()
+    now = MetricValues(telling.caches).read_gauges()
     assert {labels[1]: count for labels, count in now.active[APP].items()} == {
         **{f"r{number}": 1 for number in range(5)},
         "3": 0,
@@ -173,14 +173,14 @@ def test_of_what_is_over_the_latest_are_shown_and_of_what_runs_all(telling, monk
 
 
 def test_an_object_is_there_while_it_is_cached(telling):
-    measures = Measures(telling.caches)
+    values = MetricValues(telling.caches)
     anchor = (APP, "prod/shop-1-6b86b273")
-    assert not measures.exists(anchor)
+    assert not values.exists(anchor)
     telling.put(telling.caches.app_versions, app_version())
-    assert measures.exists(anchor)
+    assert values.exists(anchor)
 
 
 def test_times_that_make_no_sense_are_no_times(telling):
     status = AppVersionStatus(start_time="soon", end_time=ENDED)
     telling.put(telling.caches.app_versions, app_version(status=status))
-    assert Measures(telling.caches).now().durations[APP] == {}
+    assert MetricValues(telling.caches).read_gauges().durations[APP] == {}
