@@ -24,12 +24,11 @@ from helpers.cluster import (
     tried_pod,
     webhook_configuration,
 )
-from helpers.gate import divide
 from helpers.objects import cluster_policy, policy
 from helpers.planes import plane_for
 from helpers.prometheus import scraped
 from helpers.server import Server
-from helpers.shards import Recorder
+from helpers.shards import Recorder, divide
 from helpers.stalls import Stalls
 
 HERE = Path(__file__).parent

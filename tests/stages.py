@@ -1,9 +1,9 @@
-"""Runs the tests in stages: ``stages.py gate|full [STAGE...]``, all stages where none is named.
+"""Runs the tests in stages: ``stages.py gate|full [STAGE...]``, by default all stages.
 
 ``gate`` is ``make test``: short, and the same in each run. ``full`` is ``make test-all``: every
 test at full depth, with a random seed that is printed. Each stage is one or more pytest processes
-on disjoint files, and stages overlap as long as the cores suffice. Exits with 1 if a test failed,
-or if one did not run exactly once.
+on disjoint files, and stages overlap as long as the cores suffice. The exit code is 1 if a test
+failed, or did not run exactly once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from helpers.shards import Report, find_omissions, split_files, weigh_files
+from helpers.shards import Report, find_omissions, split_files
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -32,7 +32,7 @@ LOGS = ROOT / "build/tests"
 WEIGHTS = TESTS / "weights.json"
 """Seconds by file, written by ``--weigh`` after a whole run of the gate."""
 UNLISTED = {"gate": 0.1, "full": 10.0}
-"""The weight of files that the table lacks: light ones, or those of the full run alone."""
+"""The weight of files that the table lacks: light ones, and those of the full run alone."""
 PROGRESS_SECONDS = 20
 FAILURES = re.compile(r"^=+ (FAILURES|ERRORS) =+$", re.MULTILINE)
 PERCENT = re.compile(r"\[ *(\d+)%\]")
@@ -78,14 +78,15 @@ STAGES = {
     "browser": Stage(
         ("browser",), {"gate": Budget(1, 20), "full": Budget(3, 60)}, 1, 0.5, needs_binaries=True
     ),
-    # It never waits, so it fills the time in which the last of the others do.
+    # It never waits, so it fills the time in which the last of the others wait.
     "property": Stage(
         ("property", "simulation"), {"gate": Budget(2, 70), "full": Budget(15, 1800)}, 2, 0.9
     ),
     "bench": Stage(("bench",), {"full": Budget(2, 120)}, load=inf),
-    # One node for all of its tests, which show what they count.
+    # All tests share a node, and print measurements.
     "node": Stage(("node",), {"full": Budget(10, 900)}, 1, inf, needs_binaries=True, shows=True),
 }
+BUILD = Stage((), {}, load=0.5, shows=True)
 ENVIRONMENT = {
     # Otherwise each process would compile all modules again.
     "PYTHONDONTWRITEBYTECODE": "",
@@ -100,14 +101,11 @@ DEPTH = {
 
 
 class Job(NamedTuple):
-    """One process of a stage, with its command and the cores that it keeps busy."""
+    """One process of a stage."""
 
     name: str
-    stage: str
+    stage: Stage
     command: tuple[str, ...]
-    load: float
-    needs_binaries: bool = False
-    shows: bool = False
 
     @property
     def log(self):
@@ -119,8 +117,9 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The end of a process: exit code, when it ran, CPU seconds with its children, its report."""
+    """The end of a job: exit code, when it ran, CPU seconds with its children, its report."""
 
+    job: Job
     code: int
     start: float
     end: float
@@ -129,7 +128,7 @@ class Result(NamedTuple):
 
 
 def build_job(run, names):
-    """Return the job that builds what is not in the cache, one suite after the other."""
+    """Return the job that builds the binaries that are not in the cache."""
     playground = [sys.executable, "-m", "harbourmaster.playground"]
     suites = [["build", "control-plane"]] if run == "gate" or names == ["node"] else [["build"]]
     if names == ["node"]:
@@ -137,15 +136,16 @@ def build_job(run, names):
     elif "browser" in names:
         suites.append(["build-browser"])
     script = " && ".join(shlex.join([*playground, *suite]) for suite in suites)
-    return Job("build", "build", ("sh", "-c", script), 0.5, shows=True)
+    return Job("build", BUILD, ("sh", "-c", script))
 
 
 def list_files(name):
     """Return the test files of a stage, as paths from the root of the repository."""
-    paths = (
-        path for folder in STAGES[name].folders for path in (TESTS / folder).rglob("test_*.py")
+    return sorted(
+        path.relative_to(ROOT).as_posix()
+        for folder in STAGES[name].folders
+        for path in (TESTS / folder).rglob("test_*.py")
     )
-    return sorted(path.relative_to(ROOT).as_posix() for path in paths)
 
 
 def jobs_of(name, run, seed):
@@ -155,19 +155,18 @@ def jobs_of(name, run, seed):
     options += ["--capture=no"] if stage.shows else []
     options += ["--gate"] if run == "gate" else [f"--hypothesis-seed={seed}"]
     weights = msgspec.json.decode(WEIGHTS.read_bytes())
-    shards = split_files(list_files(name), stage.processes, weights, UNLISTED[run])
     jobs = []
-    for number, files in enumerate(shards, 1):
-        job = f"{name}-{number}" if stage.processes > 1 else name
-        command = (sys.executable, "-m", "pytest", *options, f"--report={LOGS / job}.json", *files)
-        jobs.append(Job(job, name, command, stage.load, stage.needs_binaries, stage.shows))
+    for files in split_files(list_files(name), stage.processes, weights, UNLISTED[run]):
+        job = Job(f"{name}-{len(jobs) + 1}", stage, ())
+        command = (sys.executable, "-m", "pytest", *options, f"--report={job.report}", *files)
+        jobs.append(job._replace(command=command))
     return jobs
 
 
 def why_not(name):
-    """Return why this machine cannot run a stage, in one line, or nothing.
+    """Return why this machine cannot run a stage, in one line, or "" if it can.
 
-    Raises SystemExit with what the check printed where it gave no answer.
+    Raises SystemExit with the output of the check if that gave no answer.
     """
     if name != "node":
         return ""
@@ -175,27 +174,27 @@ def why_not(name):
     check = subprocess.run(
         [*command, str(ROOT / "build/images")], capture_output=True, text=True, check=False
     )
-    if not check.returncode:
-        return ""
     reason = check.stderr.strip().rpartition("\n")[2]
     # A traceback ends with 1 too.
-    if check.returncode != 1 or not reason.startswith("playground: "):
+    if check.returncode == 1 and reason.startswith("playground: "):
+        return reason.removeprefix("playground: ")
+    if check.returncode:
         sys.exit(f"check of the stage {name} failed with {check.returncode}: {check.stderr}")
-    return reason.removeprefix("playground: ")
+    return ""
 
 
 def choose_jobs(pending, running, *, is_built, cores):
-    """Return the pending jobs to start now, in their order: half more than the cores can do.
+    """Return the pending jobs to start now, in their order.
 
-    So the cores are busy while some of the jobs wait.
+    They keep half more cores busy than there are, because tests also wait.
     """
-    load = sum(job.load for job in running)
+    load = sum(job.stage.load for job in running)
     chosen = []
     for job in pending:
-        fits = load + job.load <= 1.5 * cores or not load
-        if fits and (is_built or not job.needs_binaries):
+        fits = load + job.stage.load <= 1.5 * cores or not load
+        if fits and (is_built or not job.stage.needs_binaries):
             chosen.append(job)
-            load += job.load
+            load += job.stage.load
     return chosen
 
 
@@ -204,38 +203,38 @@ def run_job(job, environment):
     job.report.unlink(missing_ok=True)
     start = time.monotonic()
     with job.log.open("wb") as log:
-        streams = {} if job.shows else {"stdout": log, "stderr": subprocess.STDOUT}
+        streams = {} if job.stage.shows else {"stdout": log, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(
             job.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, **streams
         )
-        # Of one child, with the children that it waited for.
+        # The usage includes children for which the process waited.
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = code = os.waitstatus_to_exitcode(status)
     content = job.report.read_bytes() if job.report.exists() else b"{}"
     report = msgspec.json.decode(content, type=Report)
-    # pytest's code where the run has no test of the files.
-    code = 0 if code == 5 and not report.selected else code
-    return Result(code, start, time.monotonic(), usage.ru_utime + usage.ru_stime, report)
+    # pytest returns 5 if the run has no test of the files.
+    code = 0 if code == 5 and not report.outcomes else code
+    return Result(job, code, start, time.monotonic(), usage.ru_utime + usage.ru_stime, report)
 
 
 def run_jobs(jobs, environment, say):
-    """Run all jobs, and return their Results; print progress, and the output of what failed."""
-    pending, futures, results = list(jobs), {}, {}
+    """Run all jobs, and return their Results; print progress, and the output of failed jobs."""
+    pending, futures, results = list(jobs), {}, []
     cores = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(len(jobs)) as pool:
         while pending or futures:
-            builds = [job for job in (*pending, *futures.values()) if job.stage == "build"]
-            for job in choose_jobs(pending, futures.values(), is_built=not builds, cores=cores):
+            is_built = all(job.stage is not BUILD for job in (*pending, *futures.values()))
+            for job in choose_jobs(pending, futures.values(), is_built=is_built, cores=cores):
                 pending.remove(job)
                 futures[pool.submit(run_job, job, environment)] = job
             done, _ = wait(futures, PROGRESS_SECONDS, FIRST_COMPLETED)
             for future in done:
-                job = futures.pop(future)
-                results[job] = result = future.result()
-                say(describe(job, result))
-                if result.code and job.stage == "build":
+                del futures[future]
+                results.append(future.result())
+                say(describe(results[-1]))
+                if results[-1].code and results[-1].job.stage is BUILD:
                     say("error: the binaries could not be built: see above")
-                    pending = [job for job in pending if not job.needs_binaries]
+                    pending = [job for job in pending if not job.stage.needs_binaries]
             if not done:
                 say(", ".join(f"{job.name} {progress(job)}" for job in futures.values()))
     return results
@@ -247,10 +246,11 @@ def progress(job):
     return f"{percentages[-1]}%" if percentages else "runs"
 
 
-def describe(job, result):
-    """Return one line on a job that ended, after what pytest printed of its failures."""
+def describe(result):
+    """Return one line on a job that ended, after the failures that pytest printed."""
+    job = result.job
     line = f"{job.name} {'FAILED' if result.code else 'passed'}"
-    if job.stage == "build":
+    if job.stage is BUILD:
         return line
     text = job.log.read_text(errors="replace")
     if not result.code:
@@ -260,36 +260,34 @@ def describe(job, result):
 
 
 def summarise(names, run, results, minutes):
-    """Return the table of what each stage took beside its budget, and the exit code."""
+    """Return the table of times and budgets of each stage, and the exit code."""
     lines = ["stage     tests  minutes  budget  CPU seconds  budget"]
-    outcomes, failed, used = Counter(), False, 0.0
+    outcomes, has_failed, used = Counter(), False, 0.0
     for name in names:
-        stage = [result for job, result in results.items() if job.stage == name]
-        reports = [result.report for result in stage]
-        has_ended_well = len(stage) == STAGES[name].processes and not any(
-            result.code for result in stage
-        )
-        omissions = list(find_omissions(list_files(name), reports)) if has_ended_well else []
-        counts = Counter(outcome for report in reports for outcome in report.outcomes.values())
-        is_right = has_ended_well and not omissions and counts.total() > 0
-        taken = max((result.end for result in stage), default=0)
-        taken -= min((result.start for result in stage), default=0)
-        cpu_seconds = sum(result.cpu_seconds for result in stage)
-        budget = STAGES[name].budgets[run]
+        stage, budget = STAGES[name], STAGES[name].budgets[run]
+        ended = [result for result in results if result.job.stage is stage]
+        tests = [outcome for result in ended for outcome in result.report.outcomes.values()]
+        is_right = len(ended) == stage.processes and not any(result.code for result in ended)
+        if is_right:
+            omissions = list(find_omissions(list_files(name), [result.report for result in ended]))
+            lines[0:0] = omissions[:10]
+            is_right = bool(tests) and not omissions
+        taken = max((result.end for result in ended), default=0)
+        taken -= min((result.start for result in ended), default=0)
+        cpu_seconds = sum(result.cpu_seconds for result in ended)
         lines.append(
-            f"{name:8} {counts.total():6}  {taken / 60:7.1f}  {budget.minutes:6.1f}"
+            f"{name:8} {len(tests):6}  {taken / 60:7.1f}  {budget.minutes:6.1f}"
             f"  {cpu_seconds:11.0f}  {budget.cpu_seconds:6}  {'passed' if is_right else 'FAILED'}"
         )
-        lines[0:0] = omissions[:10]
-        outcomes += counts
-        failed |= not is_right
+        outcomes.update(tests)
+        has_failed |= not is_right
         used += cpu_seconds
     budget = f"{TOTAL_MINUTES[run]:6.1f}  {used:11.0f}" if len(names) > 1 else ""
     lines.append(f"{'total':8} {outcomes.total():6}  {minutes:7.1f}  {budget}")
     lines.append(
         f"{outcomes['passed']} passed, {outcomes['failed']} failed, {outcomes['skipped']} skipped"
     )
-    return lines, int(failed)
+    return lines, int(has_failed)
 
 
 def main():
@@ -316,22 +314,23 @@ def main():
     start = time.monotonic()
 
     def say(text):
-        seconds = round(time.monotonic() - start)
-        print(f"{seconds // 60}:{seconds % 60:02} {text}", flush=True)
+        minutes, seconds = divmod(round(time.monotonic() - start), 60)
+        print(f"{minutes}:{seconds:02} {text}", flush=True)
 
-    budget = sum(STAGES[name].budgets[run].minutes for name in names)
-    about = min(budget, TOTAL_MINUTES[run])
-    say(f"{run} run of {', '.join(names)}, seed {seed}, about {about:g} minutes on two idle cores")
+    minutes = min(TOTAL_MINUTES[run], sum(STAGES[name].budgets[run].minutes for name in names))
+    about = f"about {minutes:g} minutes on two idle cores"
+    say(f"{run} run of {', '.join(names)}, seed {seed}, {about}")
     LOGS.mkdir(parents=True, exist_ok=True)
     jobs = [job for name in names for job in jobs_of(name, run, seed)]
-    if any(job.needs_binaries for job in jobs):
+    if any(job.stage.needs_binaries for job in jobs):
         jobs.insert(0, build_job(run, names))
     results = run_jobs(jobs, {**os.environ, **ENVIRONMENT, **DEPTH[run]}, say)
     lines, code = summarise(names, run, results, (time.monotonic() - start) / 60)
     print("", *lines, *not_run, sep="\n", flush=True)
     if options.weigh and not code:
-        reports = (result.report for result in results.values())
-        WEIGHTS.write_bytes(msgspec.json.format(msgspec.json.encode(weigh_files(reports))) + b"\n")
+        seconds = sum((Counter(result.report.seconds) for result in results), Counter())
+        weights = {file: round(total, 1) for file, total in sorted(seconds.items()) if total >= 0.5}
+        WEIGHTS.write_bytes(msgspec.json.format(msgspec.json.encode(weights)) + b"\n")
     return code
 
 

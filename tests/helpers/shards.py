@@ -1,4 +1,4 @@
-"""Splits the test files of a stage over processes, and proves that each test ran exactly once."""
+"""Selects tests for a run, splits their files over processes, and proves that each ran once."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ SHARED = {
 """Beginnings of the names of modules that share what takes up to a minute to start."""
 
 
-class Report(msgspec.Struct):
-    """What one pytest process did: the files and tests that it collected, and those that ran.
+IN_THE_GATE = {"unit", "conformance", "property", "security"}
+"""The folders whose tests belong to the gate unless they are marked ``full``."""
 
-    ``seconds`` has the duration of each test that ran, ``outcomes`` how it ended, by its id.
+
+class Report(msgspec.Struct):
+    """What one pytest process did.
+
+    ``files`` are those that it collected, ``outcomes`` has by test ID how the test ended, "" for
+    one that did not run, and ``seconds`` the duration of the tests of each file.
     """
 
     files: list[str] = []
-    selected: list[str] = []
-    seconds: dict[str, float] = {}
     outcomes: dict[str, str] = {}
+    seconds: dict[str, float] = {}
 
 
 class Recorder:
@@ -64,13 +68,14 @@ class Recorder:
         self._report.files = sorted(files)
 
     def pytest_collection_finish(self, session):
-        self._report.selected = [item.nodeid for item in session.items]
+        self._report.outcomes = dict.fromkeys((item.nodeid for item in session.items), "")
 
     def pytest_runtest_logreport(self, report):
-        test, seconds, outcomes = report.nodeid, self._report.seconds, self._report.outcomes
-        seconds[test] = seconds.get(test, 0) + report.duration
-        if outcomes.get(test, "passed") == "passed":
-            outcomes[test] = report.outcome
+        """Record the worst outcome of a test's phases, and add up their durations."""
+        test, file = report.nodeid, report.nodeid.partition("::")[0]
+        self._report.seconds[file] = self._report.seconds.get(file, 0) + report.duration
+        if self._report.outcomes.get(test) in {"", "passed"}:
+            self._report.outcomes[test] = report.outcome
 
     def pytest_sessionfinish(self):
         self._path.write_bytes(msgspec.json.encode(self._report))
@@ -112,17 +117,27 @@ def find_omissions(files, reports):
     for file in sorted(collected.keys() | set(files)):
         if collected[file] != 1:
             yield f"{file}: {collected[file]} processes collected it, instead of one"
-    selected = Counter(test for report in reports for test in report.selected)
-    ran = Counter(test for report in reports for test in report.outcomes)
-    for test in sorted(selected.keys() | ran.keys()):
-        if not selected[test] == ran[test] == 1:
-            yield f"{test}: {ran[test]} processes ran it, instead of one"
-
-
-def weigh_files(reports):
-    """Return the seconds of each file by the durations of its tests, without light files."""
-    seconds = Counter()
+    outcomes = defaultdict(list)
     for report in reports:
-        for test, duration in report.seconds.items():
-            seconds[test.partition("::")[0]] += duration
-    return {file: round(total, 1) for file, total in sorted(seconds.items()) if total >= 0.5}
+        for test, outcome in report.outcomes.items():
+            outcomes[test].append(outcome)
+    for test, ends in sorted(outcomes.items()):
+        if len(ends) != 1 or not ends[0]:
+            yield f"{test}: {sum(map(bool, ends))} processes ran it, instead of one"
+
+
+def divide(items, root):
+    """Return the items of the gate and the others. Raises ValueError with files that say neither.
+
+    The closest mark counts: a test's own before its module's.
+    """
+    gate, full, neither = [], [], set()
+    for item in items:
+        path = item.path.relative_to(root)
+        names = [mark.name for mark in item.iter_markers() if mark.name in {"gate", "full"}]
+        if not names and path.parts[0] not in IN_THE_GATE:
+            neither.add(str(path))
+        (full if names[:1] == ["full"] else gate).append(item)
+    if neither:
+        raise ValueError(f"mark as gate or full: {', '.join(sorted(neither))}")
+    return gate, full
